@@ -1,0 +1,50 @@
+# torchmatrix: `make matrix` measures what matrix.toml says on this machine and writes reports/index.html.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+TM     := $(BIN)/torchmatrix
+UV     := $(BIN)/python -m uv
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help matrix demo plan report doctor test check clean
+
+help:            ## this list
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+matrix: $(TM)    ## measure every cell that this machine can run; continues after an interruption
+	@$(TM) run $(ARGS)
+
+demo: $(TM)      ## a small part of it: ResNet-50 on the newest stack, a few minutes
+	@$(TM) run 'torch2.7.1-*' 'torch2.5.1-rocm*' --where model=resnet50 --where compile=false $(ARGS)
+
+plan: $(TM)      ## what would run, what is skipped and why
+	@$(TM) plan $(ARGS)
+
+report: $(TM)    ## render the newest run again
+	@$(TM) report $(ARGS)
+
+doctor: $(TM)    ## what this machine has and lacks, with fixes
+	@$(TM) doctor $(ARGS)
+
+test: $(VENV)/dev ## unit tests, the workload on the CPU, the local engine, real containers where an engine answers
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/dev ## format, lint, types, direction of imports
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+clean:           ## remove the tool's own virtualenv (results stay)
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "error: $(PYTHON) is older than 3.10; hint: make PYTHON=/path/to/newer/python3" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "hint: on Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+$(TM): pyproject.toml | $(BIN)/python
+	@$(UV) pip install --quiet --python $(BIN)/python --editable .
+	@touch $(TM)
+
+$(VENV)/dev: pyproject.toml | $(BIN)/python
+	@$(UV) pip install --quiet --python $(BIN)/python --editable '.[dev]'
+	@touch $(TM) $(VENV)/dev

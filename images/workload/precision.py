@@ -1,0 +1,65 @@
+"""Precision means what it says: every knob is set explicitly, in each version of torch.
+
+fp32: IEEE single precision, TF32 off for matmul and for convolutions.
+tf32: TF32 on for both (NVIDIA Ampere and newer).
+amp: autocast to float16 with a GradScaler when training. amp-bf16: autocast to bfloat16, no scaler.
+AMP settings keep TF32 off, so that what stays in float32 is float32; reductions in half precision stay as stock torch
+has them (allowed).
+"""
+
+import contextlib
+
+import torch
+
+from protocol import Unsupported
+
+_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
+
+
+def set_knobs(name, device):
+    """Set TF32 on or off for matmul and convolutions; raise Unsupported where the device can't do `name`."""
+    if device.type == "cpu" and name in ("tf32", "amp"):
+        raise Unsupported("precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % name)
+    if name == "tf32" and (torch.version.hip or torch.cuda.get_device_capability(device)[0] < 8):
+        raise Unsupported("tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
+    allow = name == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = allow
+    torch.backends.cudnn.allow_tf32 = allow
+    _set_if_known(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", True)
+    _set_if_known(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", True)
+
+
+def _set_if_known(module, name, value):
+    """Set a knob that older versions don't have; some of them answer hasattr with an AssertionError."""
+    try:
+        getattr(module, name)
+    except (AttributeError, AssertionError):
+        return
+    setattr(module, name, value)
+
+
+def autocast(name, device):
+    """A fresh autocast context for one forward pass; does nothing for fp32 and tf32."""
+    if name not in _AUTOCAST:
+        return contextlib.nullcontext()
+    return torch.autocast(device_type=device.type, dtype=_AUTOCAST[name])
+
+
+def grad_scaler(name, device):
+    """The GradScaler of this version of torch, disabled unless `name` is amp (float16)."""
+    enabled = name == "amp"
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device.type, enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)
+
+
+def describe():
+    """The knobs as they are now, for the record."""
+    return {
+        "matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "float32_matmul_precision": torch.get_float32_matmul_precision()
+        if hasattr(torch, "get_float32_matmul_precision")
+        else None,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }

@@ -1,0 +1,89 @@
+"""What this box is made of: versions, build configuration, devices, installed packages, whitelisted environment."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import torch
+
+_ENVIRONMENT_PREFIXES = (
+    "NCCL_", "RCCL_", "GLOO_", "HSA_", "HIP_", "MIOPEN_", "ROCR_", "OMP_", "MKL_", "KMP_", "TORCHINDUCTOR_", "TRITON_",
+    "CUBLAS_", "PYTORCH_", "TORCH_ALLOW_", "TORCH_NCCL_", "NVIDIA_TF32", "NVIDIA_PYTORCH_VERSION", "CUDA_DEVICE_",
+    "CUDA_VISIBLE_", "CUDA_LAUNCH_", "DNNL_", "ONEDNN_", "LD_PRELOAD",
+)  # fmt: skip
+"""Only these names are recorded, so that no secret in the environment can reach a file."""
+
+
+def environment():
+    """Everything about this box that can move a number; each value is None where the stack can't tell."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_git": getattr(torch.version, "git_version", None),
+        "torch_config": torch.__config__.show(),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "nccl": _nccl_version(),
+        "packages": _packages(),
+        "glibc": "-".join(platform.libc_ver()),
+        "os": _os_name(),
+        "compiler": _first_line(["c++", "--version"]),
+        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT_PREFIXES)},
+        "executable": sys.executable,
+    }
+
+
+def device(world):
+    """The device of this rank as torch sees it."""
+    if world.device.type == "cpu":
+        return {"name": "cpu", "threads": torch.get_num_threads(), "cpus": world.cpus, "isa": _cpu_capability()}
+    properties = torch.cuda.get_device_properties(world.device)
+    return {
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": "%d.%d" % (properties.major, properties.minor),
+        "multiprocessors": properties.multi_processor_count,
+        "gfx": getattr(properties, "gcnArchName", None),
+        "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
+        "cpus": world.cpus,
+    }
+
+
+def _nccl_version():
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+
+
+def _cpu_capability():
+    try:
+        return torch.backends.cpu.get_cpu_capability()
+    except AttributeError:
+        return None
+
+
+def _packages():
+    from importlib import metadata
+
+    found = {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
+    return ["%s==%s" % item for item in sorted(found.items(), key=lambda item: item[0].lower())]
+
+
+def _os_name():
+    try:
+        with open("/etc/os-release") as lines:
+            pairs = dict(line.rstrip().split("=", 1) for line in lines if "=" in line)
+    except OSError:
+        return platform.platform()
+    return pairs.get("PRETTY_NAME", "").strip('"')
+
+
+def _first_line(command):
+    try:
+        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return output.decode(errors="replace").split("\n")[0] or None

@@ -1,0 +1,58 @@
+"""The ranks of one launch: torchrun's variables, the process group, the device and the CPUs of this rank."""
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+
+class World:
+    """Rank, size and device of this process; the collective calls that the measurement needs."""
+
+    def __init__(self, args):
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.device = torch.device(args.device, self.local_rank) if args.device == "cuda" else torch.device("cpu")
+        self.cpus = _pin_cpus(args.cpus, self.local_rank)
+        torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        if self.size > 1:
+            self.backend = "nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(self.backend, timeout=datetime.timedelta(seconds=args.collective_timeout))
+        else:
+            self.backend = None
+
+    def synchronize(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def barrier(self):
+        if self.size > 1:
+            dist.barrier()
+
+    def gather(self, value):
+        """`value` of every rank, in rank order, on every rank."""
+        if self.size == 1:
+            return [value]
+        values = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def close(self):
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _pin_cpus(sets, local_rank):
+    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7"; empty leaves them alone."""
+    if not sets:
+        return None
+    cpus = set()
+    for part in sets.split(":")[local_rank].split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    os.sched_setaffinity(0, cpus)
+    return sorted(cpus)

@@ -1,0 +1,13 @@
+"""Where the project's own files are: beside the source in a clone, under ``_assets`` in a wheel."""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_BUNDLED = _PACKAGE / "_assets"
+ROOT = _BUNDLED if _BUNDLED.is_dir() else _PACKAGE.parent.parent
+
+IMAGES = ROOT / "images"
+"""The Docker build context: Dockerfiles, catalog.toml, workload/."""
+WORKLOAD = IMAGES / "workload"
+TEMPLATES = ROOT / "reports" / "templates"
+DEFAULT_MATRIX = ROOT / "matrix.toml"

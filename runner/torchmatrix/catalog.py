@@ -1,0 +1,93 @@
+"""Facts about PyTorch releases (images/catalog.toml) and models (images/workload/models.json), as typed values."""
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from torchmatrix import assets
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """One PyTorch release and what goes with it; the fields are described at the top of catalog.toml."""
+
+    torch: str
+    torchvision: str
+    transformers: str
+    python: tuple[str, str]
+    default_python: str
+    compile_python: str | None
+    wheels: tuple[str, ...]
+    pypi: str
+    also: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Catalog:
+    """All releases by torch version, oldest first, and the facts that concern more than one."""
+
+    releases: dict[str, Release]
+    drivers: dict[str, str]
+    pytorch_index: str
+    wheels_base: str
+    vendor_images: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A model that the workload can build; `unit` is what it processes (images or sequences)."""
+
+    name: str
+    library: str
+    unit: str
+
+
+@cache
+def load() -> Catalog:
+    """Read catalog.toml once."""
+    data = tomllib.loads((assets.IMAGES / "catalog.toml").read_text())
+    return Catalog(
+        releases={version: _release(version, table) for version, table in data["torch"].items()},
+        drivers=data["driver"],
+        pytorch_index=data["index"]["pytorch"],
+        wheels_base=data["base"]["wheels"],
+        vendor_images=data["vendor_images"],
+    )
+
+
+@cache
+def models() -> dict[str, Model]:
+    """Read models.json once: every model by name."""
+    data = json.loads((assets.WORKLOAD / "models.json").read_text())
+    return {name: Model(name=name, library=entry["library"], unit=entry["unit"]) for name, entry in data.items()}
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Orders dotted version numbers: "3.9" before "3.10"."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _release(version: str, table: dict[str, object]) -> Release:
+    def words(key: str) -> tuple[str, ...]:
+        value = table.get(key, [])
+        assert isinstance(value, list)
+        return tuple(map(str, value))
+
+    oldest, newest = words("python")
+    return Release(
+        torch=version,
+        torchvision=str(table["torchvision"]),
+        transformers=str(table["transformers"]),
+        python=(oldest, newest),
+        default_python=str(table["default_python"]),
+        compile_python=str(table["compile_python"]) if "compile_python" in table else None,
+        wheels=words("wheels"),
+        pypi=str(table["pypi"]),
+        also=words("also"),
+    )

@@ -1,0 +1,103 @@
+"""What `doctor` finds: the engine, the GPUs, disk and indexes, and what would be skipped, each with its fix."""
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmatrix import session
+from torchmatrix.errors import ToolError
+
+DISK_PER_STACK_BYTES = 12 * 2**30
+"""A stack of CUDA wheels takes 5 to 8 GB, a vendor's image 18 to 35 GB."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One finding. `mark`: "ok", "note" (works with less) or "bad" (can't run)."""
+
+    mark: str
+    subject: str
+    finding: str
+    fix: str = ""
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
+    """All checks, in the order in which a user would mend them; a check that can't be made is itself a finding."""
+    try:
+        s = session.prepare(matrix, results, engine, [], [])
+    except ToolError as error:
+        return [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint)]
+    return [_engine(s), *_gpus(s), _disk(s), _writable(results), *_compiler(s), *_indexes(s), *_skips(s), _summary(s)]
+
+
+def _engine(s: session.Session) -> Check:
+    if "docker" in s.engines:
+        facts = s.engines["docker"].facts()
+        return Check(mark="ok", subject="engine", finding=f"{s.engine_choice}, version {facts.get('ServerVersion')}")
+    fix = "install Docker and start it, or set DOCKER_HOST, to run vendors' images"
+    return Check(mark="note", subject="engine", finding=s.engine_choice, fix=fix)
+
+
+def _gpus(s: session.Session) -> list[Check]:
+    notes = [Check(mark="note", subject="GPU", finding=note, fix="reinstall or reload the driver") for note in s.host.notes]
+    if not s.host.gpus:
+        return [*notes, Check(mark="note", subject="GPU", finding="none found", fix="on a GPU server, check the driver: nvidia-smi or /dev/kfd")]
+    names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in s.host.gpus)
+    driver = f"driver {s.host.driver}" + (f", CUDA up to {s.host.cuda_driver}" if s.host.cuda_driver else "")
+    return [*notes, Check(mark="ok", subject="GPU", finding=f"{names}; {driver}")]
+
+
+def _disk(s: session.Session) -> Check:
+    stacks = {cell.stack.name for cell in s.plan.cells}
+    needed = DISK_PER_STACK_BYTES * len(stacks)
+    free = shutil.disk_usage(Path.home()).free
+    finding = f"{free / 2**30:.0f} GiB free under {Path.home()}; {len(stacks)} stacks may take {needed / 2**30:.0f} GiB"
+    if free >= needed:
+        return Check(mark="ok", subject="disk", finding=finding)
+    fix = "free space, or set TORCHMATRIX_CACHE to a folder on a larger disk; stacks already built need nothing more"
+    return Check(mark="note", subject="disk", finding=finding, fix=fix)
+
+
+def _writable(results: Path) -> Check:
+    folder = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
+    if os.access(folder, os.W_OK):
+        return Check(mark="ok", subject="results", finding=f"{results} can be written")
+    return Check(mark="bad", subject="results", finding=f"{folder} can't be written", fix="write elsewhere: --results DIR")
+
+
+def _compiler(s: session.Session) -> list[Check]:
+    local = any(s.engine_for(cell.stack).name == "local" and cell.workload.compile for cell in s.plan.cells)
+    if not local or shutil.which("g++") or shutil.which("c++"):
+        return []
+    return [Check(mark="note", subject="compiler", finding="torch.compile needs a C++ compiler", fix="install g++")]
+
+
+def _indexes(s: session.Session) -> list[Check]:
+    return [
+        Check(mark="note", subject="index", finding=f"{url} does not answer", fix="check the network and the proxy settings")
+        for url in sorted(s.unreachable)
+    ]
+
+
+def _skips(s: session.Session) -> list[Check]:
+    grouped: dict[tuple[str, str, str], int] = {}
+    for skip in s.plan.skips:
+        key = (skip.cell.stack.name, skip.why.reason, skip.why.fix)
+        grouped[key] = grouped.get(key, 0) + 1
+    return [
+        Check(mark="note", subject=f"skipped: {stack} ({count} cells)", finding=reason, fix=fix)
+        for (stack, reason, fix), count in grouped.items()
+    ]
+
+
+def _summary(s: session.Session) -> Check:
+    counts = f"{len(s.plan.cells)} cells would run, {len(s.plan.skips)} would be skipped"
+    if s.plan.cells:
+        return Check(mark="ok", subject="plan", finding=counts)
+    return Check(mark="bad", subject="plan", finding=counts, fix="torchmatrix init --force writes a matrix for this machine")

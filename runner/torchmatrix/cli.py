@@ -1,0 +1,257 @@
+"""The verbs of the command `torchmatrix`; the only module that prints or exits. Heavy imports stand inside the verbs."""
+
+import json
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from torchmatrix import __version__
+from torchmatrix.errors import BadInput, ExitCode, NothingSelected, ToolError
+
+if TYPE_CHECKING:
+    from torchmatrix.session import Session
+
+app = typer.Typer(
+    name="torchmatrix",
+    help="A reproducible benchmark matrix for PyTorch: versions x CUDA/ROCm/CPU x GPUs, one HTML report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
+ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of facts.")]
+EngineOption = Annotated[str, typer.Option("--engine", help="auto, docker or local.")]
+GlobsArgument = Annotated[list[str] | None, typer.Argument(help="Globs on cell ids; none: all cells.", show_default=False)]
+WhereOption = Annotated[
+    list[str] | None, typer.Option("--where", help="KEY=VALUE on a cell's fields; may be repeated.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file.")]
+MATRIX = Path("matrix.toml")
+RESULTS = Path("results")
+REPORT = Path("reports/index.html")
+
+
+def main() -> NoReturn:
+    """The entry point: every error becomes a message, a hint and an exit code, here and nowhere else."""
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        code = app(standalone_mode=False)
+    except ToolError as error:
+        _complain(str(error), error.hint)
+        code = error.exit_code
+    except typer.Exit as request:
+        code = request.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted", "the same command continues where it stopped")
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.OK
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's errors are about the arguments
+            raise
+        _complain(str(error.format_message()), "see torchmatrix --help, or torchmatrix VERB --help")
+        code = ExitCode.BAD_INPUT
+    sys.exit(int(code or 0))
+
+
+def _complain(message: str, hint: str) -> None:
+    print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
+
+
+def _say(text: str = "") -> None:
+    print(text, file=sys.stderr)
+
+
+@app.callback(invoke_without_command=True)
+def _about(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit()
+
+
+@app.command()
+def init(
+    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = MATRIX,
+    python: Annotated[str | None, typer.Option("--python", help="An interpreter that already holds PyTorch.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a matrix file for this machine."""
+    from torchmatrix import host, session, starter
+
+    if output.exists() and not force:
+        raise BadInput(f"{output} exists already", hint="replace it with --force, or write elsewhere with --output")
+    if python and not Path(python).is_file():
+        raise BadInput(f"no interpreter at {python}", hint="name a Python that can import torch")
+    text = starter.starter_matrix(host.detect(), session.docker_answers(), str(Path(python).absolute()) if python else None)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text)
+    except OSError as error:
+        raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere with --output") from None
+    _say("look at it, then: torchmatrix plan, torchmatrix run")
+    print(output)
+
+
+@app.command()
+def plan(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Show every cell: * would run, - is skipped and why. Runs nothing."""
+    from torchmatrix import narrate, session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    _preamble(s)
+    if as_json:
+        print(json.dumps(_plan_as_json(s)))
+        return
+    lines = [f"- {skip.cell.id}  {skip.why.reason}" for skip in s.plan.skips] + [f"* {cell.id}" for cell in s.plan.cells]
+    print("\n".join(lines))
+    _say(f"\n{len(s.plan.cells)} to run, {len(s.plan.skips)} skipped" + (":" if s.plan.skips else ""))
+    for line in narrate.skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
+        _say(f"  {line}")
+
+
+def _plan_as_json(s: "Session") -> dict[str, Any]:
+    def fields(cell: Any) -> dict[str, Any]:
+        return {"id": cell.id, "stack": cell.stack.name, "workload": cell.workload.id, "gpus": cell.gpus.label}
+
+    return {
+        "cells": [fields(cell) for cell in s.plan.cells],
+        "skips": [{**fields(skip.cell), "reason": skip.why.reason, "fix": skip.why.fix} for skip in s.plan.skips],
+    }
+
+
+@app.command()
+def build(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+) -> None:
+    """Build the images (or virtualenvs) of the selected cells, and nothing else."""
+    from torchmatrix import session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    _preamble(s)
+    _refuse_nothing(s)
+    with session.hold(s) as job:
+        outcomes = _narrate(s, session.build(s, job), [])
+    raise typer.Exit(ExitCode.CELL_NOT_OK if outcomes.get("build-failed") else ExitCode.OK)
+
+
+@app.command()
+def run(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    output: OutputOption = REPORT,
+    launches: Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")] = False,
+) -> None:
+    """Measure the selected cells and write the report; continues a run that was interrupted."""
+    from torchmatrix import estimate, report, session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [], launches)
+    _preamble(s)
+    _refuse_nothing(s)
+    with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
+        todo = session.todo(s, job)
+        _say(f"run {job.folder.id}: {len(todo)} launches" + (f" ({len(s.launches) - len(todo)} done before)" if len(todo) < len(s.launches) else ""))
+        _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo))}; Ctrl-C stops, the same command continues\n")
+        try:
+            _narrate(s, session.run(s, job), todo)
+        finally:
+            written = report.write(s.results, output, job.folder.id)
+        counts = session.final_outcomes(job)
+    _say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+    print(written)
+    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
+def report(
+    results: ResultsOption = RESULTS,
+    output: OutputOption = REPORT,
+    run_id: Annotated[str | None, typer.Option("--run", help="The run to show; default: the newest.")] = None,
+) -> None:
+    """Render the facts of a run into one HTML file; needs no engine."""
+    from torchmatrix import report as pages
+    from torchmatrix.store import Results
+
+    print(pages.write(Results(results), output, run_id))
+
+
+@app.command()
+def doctor(
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Check engine, GPUs, driver, disk and indexes; say what would be skipped, why, and the fix."""
+    from torchmatrix import checkup
+
+    checks = checkup.examine(matrix, results, engine)
+    if as_json:
+        print(json.dumps([check.as_record() for check in checks]))
+    else:
+        for check in checks:
+            print(f"{check.mark:<5} {check.subject}: {check.finding}")
+            if check.fix:
+                print(f"      fix: {check.fix}")
+    if any(check.mark == "bad" for check in checks):
+        raise typer.Exit(ExitCode.ENGINE_UNUSABLE)
+
+
+def _preamble(s: "Session") -> None:
+    """What this machine is and what will be used, before anything slow."""
+    host = s.host
+    gpus = f"{len(host.gpus)} x {host.gpus[0].name}, driver {host.driver}" if host.gpus else "no GPU"
+    _say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {len(host.cores)} cores; {gpus}")
+    _say(f"engine: {s.engine_choice}")
+    for note in host.notes:
+        _say(f"note: {note}")
+
+
+def _refuse_nothing(s: "Session") -> None:
+    if s.plan.cells:
+        return
+    if s.plan.skips:
+        first = s.plan.skips[0]
+        raise NothingSelected(
+            f"all {len(s.plan.skips)} selected cells are skipped here; the first: {first.cell.id}: {first.why.reason}",
+            hint=f"{first.why.fix}; torchmatrix doctor lists the rest",
+        )
+    raise NothingSelected("the selection matches no cell", hint="torchmatrix plan lists the ids of all cells")
+
+
+def _narrate(s: "Session", news: Any, todo: list[Any]) -> dict[str, int]:
+    """Tell the news as they come; returns how many launches (or builds) ended how."""
+    from contextlib import closing
+
+    from rich.console import Console
+
+    from torchmatrix.narrate import Narrator
+
+    console = Console(stderr=True, highlight=False)
+    with Narrator(console, todo, s.known_seconds) as narrator, closing(news):
+        for item in news:
+            narrator.tell(item)
+    return narrator.outcomes

@@ -1,0 +1,127 @@
+"""The one seam behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
+
+`Engine` and `Execution` are what every engine offers; the nouns beside them are what passes through.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol
+
+from torchmatrix.plan import GpuSet
+
+Log = Callable[[str], None]
+"""Takes one line of a build log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How to make one stack real. `environment` hashes all but the workload, `content` that and the workload."""
+
+    stack: str
+    source: str
+    accelerator: str
+    dockerfile: str | None
+    arguments: Mapping[str, str]
+    python: str | None
+    python_range: str | None
+    index: str | None
+    environment: str
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """A stack made real: an image's tag and id, or a virtualenv's folder. `facts` go into every launch's header."""
+
+    reference: str
+    environment: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchSpec:
+    """What to run in an image: the workload's flags, one process per device, and whose launch it is.
+
+    `cache`: the name of the compile cache, one per image and workload. `owner`: marks containers and processes, so
+    that the next start can find what a killed tool left behind.
+    """
+
+    arguments: tuple[str, ...]
+    processes: int
+    gpus: GpuSet
+    cache: str
+    owner: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How an execution ended. `oom_killed`: the kernel killed it for memory."""
+
+    returncode: int
+    oom_killed: bool
+
+
+class Execution(Protocol):
+    """One running launch. Leaving the `with` block always ends and removes it, whatever happened."""
+
+    command: str
+    """The command as a person can paste it."""
+
+    def __enter__(self) -> "Execution": ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """("out" or "err", line) as they come, until the launch ends."""
+        ...
+
+    def stop(self) -> None:
+        """End it from another thread; `lines` then finishes."""
+        ...
+
+    def wait(self) -> Exit:
+        """How it ended; call after `lines` finished."""
+        ...
+
+
+class Engine(Protocol):
+    """Builds recipes and runs launches."""
+
+    name: str
+
+    def facts(self) -> dict[str, Any]:
+        """Version and settings, for the record."""
+        ...
+
+    def is_ready(self, recipe: Recipe) -> bool:
+        """Is this recipe built already, with the workload as it is now?"""
+        ...
+
+    def build(self, recipe: Recipe, log: Log) -> Image:
+        """Make the recipe real, or find it made. Raises BuildFailed."""
+        ...
+
+    def start(self, image: Image, spec: LaunchSpec) -> Execution:
+        """An execution to be used in a `with` block, which starts it."""
+        ...
+
+    def remove_orphans(self, owner: str) -> list[str]:
+        """End and remove what an earlier, killed run of `owner` left; returns what was removed."""
+        ...
+
+
+def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
+    """The command line inside the box: python for one process, torchrun for more."""
+    if spec.processes == 1:
+        return [python, script, *spec.arguments]
+    torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
+    return [python, *torchrun, "--master_port", str(port), "--nproc_per_node", str(spec.processes), script, *spec.arguments]
+
+
+def box_environment(vendor: str | None) -> dict[str, str]:
+    """Variables that every box gets, for `vendor` (nvidia, amd or cpu)."""
+    common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if vendor == "cpu":
+        return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+    return common | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

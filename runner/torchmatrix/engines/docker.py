@@ -1,0 +1,271 @@
+"""The Docker engine, through the docker SDK: images from static Dockerfiles, cells as unprivileged containers."""
+
+import io
+import os
+import shlex
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.types import DeviceRequest, Mount, Ulimit
+
+from torchmatrix import __version__, assets
+from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
+from torchmatrix.errors import BuildFailed, EngineUnusable
+from torchmatrix.plan import GpuSet
+
+LABEL = "torchmatrix"
+"""Prefix of our labels; nothing without them is ever touched."""
+USER = "65532:65532"
+STOP_SECONDS = 10
+API_SECONDS = 120
+
+
+def connect() -> docker.DockerClient:
+    """A client for DOCKER_HOST (unix, tcp or ssh) that answered a ping. Raises EngineUnusable with the way out."""
+    where = os.environ.get("DOCKER_HOST", "the default socket")
+    try:
+        client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"))
+        client.ping()
+    except (DockerException, OSError, ValueError) as error:
+        raise EngineUnusable(
+            f"Docker does not answer at {where}: {_words(error)}",
+            hint="start Docker, set DOCKER_HOST, or run without containers: --engine local",
+        ) from None
+    return client
+
+
+class DockerEngine:
+    """Builds images and runs containers on one Docker daemon."""
+
+    name = "docker"
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        self._client = client
+
+    def facts(self) -> dict[str, Any]:
+        """Version, storage and runtimes of the daemon, for the record."""
+        info = self._client.info()
+        keys = ("ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "CgroupVersion", "DefaultRuntime")
+        return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in keys}}
+
+    def is_ready(self, recipe: Recipe) -> bool:
+        """Is there an image under the recipe's content-hash tag?"""
+        try:
+            self._client.images.get(_tag(recipe))
+        except ImageNotFound:
+            return False
+        return True
+
+    def build(self, recipe: Recipe, log: Log) -> Image:
+        """Build the recipe's Dockerfile, or find its tag. Raises BuildFailed with Docker's last words."""
+        if recipe.dockerfile is None:
+            raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
+        tag = _tag(recipe)
+        if not self.is_ready(recipe):
+            log("$ " + shlex.join(build_command(recipe)))
+            self._build(recipe, tag, log)
+        attributes = self._client.images.get(tag).attrs
+        facts = {
+            "kind": recipe.source,
+            "tag": tag,
+            "id": attributes["Id"],
+            "digests": attributes.get("RepoDigests") or [],
+            "dockerfile": recipe.dockerfile,
+            "arguments": dict(recipe.arguments),
+            "index": recipe.index,
+            "size_bytes": attributes.get("Size"),
+        }
+        return Image(reference=tag, environment=recipe.environment, facts=facts)
+
+    def start(self, image: Image, spec: LaunchSpec) -> "DockerExecution":
+        """An execution in a fresh container."""
+        return DockerExecution(self._client, container_options(image, spec))
+
+    def remove_orphans(self, owner: str) -> list[str]:
+        """Remove every container labelled with `owner`; the caller holds the owner's lock, so none is in use."""
+        removed = []
+        for container in self._client.containers.list(all=True, filters={"label": f"{LABEL}.owner={owner}"}):
+            with suppress(NotFound):
+                container.remove(force=True, v=True)
+            removed.append(f"container {container.short_id}")
+        return removed
+
+    def _build(self, recipe: Recipe, tag: str, log: Log) -> None:
+        labels = {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
+        try:
+            stream = self._client.api.build(
+                fileobj=_context(recipe), custom_context=True, dockerfile=recipe.dockerfile, tag=tag, rm=True,
+                forcerm=True, buildargs=dict(recipe.arguments), labels=labels, decode=True,
+            )  # fmt: skip
+            for chunk in stream:
+                for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
+                    if line.strip():
+                        log(line)
+                if "error" in chunk:
+                    raise BuildFailed(str(chunk["error"]).strip())
+        except (APIError, DockerException, OSError) as error:
+            raise BuildFailed(_words(error)) from None
+
+
+def _tag(recipe: Recipe) -> str:
+    return f"torchmatrix/{recipe.stack.lower().replace('+', '-')}:{recipe.content}"
+
+
+def build_command(recipe: Recipe) -> list[str]:
+    """The `docker build` that does the same, to be pasted in a clone."""
+    arguments = [part for key, value in recipe.arguments.items() for part in ("--build-arg", f"{key}={value}")]
+    return ["docker", "build", "-f", f"images/{recipe.dockerfile}", *arguments, "-t", _tag(recipe), "images"]
+
+
+def _context(recipe: Recipe) -> io.BytesIO:
+    """The build context: the one Dockerfile and the workload, with fixed times and owners so that layers are cached."""
+    buffer = io.BytesIO()
+    paths = sorted(p for p in assets.WORKLOAD.rglob("*") if p.suffix in (".py", ".json"))
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in [assets.IMAGES / str(recipe.dockerfile), *paths]:
+            info = tarfile.TarInfo(str(path.relative_to(assets.IMAGES)))
+            info.size, info.mode = path.stat().st_size, 0o644
+            with path.open("rb") as file:
+                archive.addfile(info, file)
+    buffer.seek(0)
+    return buffer
+
+
+def device_options(gpus: GpuSet) -> dict[str, Any]:
+    """(vendor, GpuSet) -> what gives a container exactly these devices, in docker SDK terms. Pure.
+
+    NVIDIA: a device request by UUID, since indices differ between NVML and CUDA. AMD: /dev/kfd and the render node of
+    each GPU, with the numeric groups that own them. CPU: the cores of the slots.
+    """
+    if gpus.vendor == "nvidia":
+        request = DeviceRequest(driver="nvidia", device_ids=[gpu.uuid for gpu in gpus.gpus], capabilities=[["gpu"]])
+        return {"device_requests": [request]}
+    if gpus.vendor == "amd":
+        nodes = ["/dev/kfd", *(gpu.render_node for gpu in gpus.gpus if gpu.render_node)]
+        groups = sorted({group for gpu in gpus.gpus for group in gpu.groups})
+        return {"devices": [f"{node}:{node}:rw" for node in nodes], "group_add": [str(group) for group in groups]}
+    return {"cpuset_cpus": ",".join(gpus.cpus)}
+
+
+def communication_options(gpus: GpuSet) -> dict[str, Any]:
+    """Shared memory, and for several GPUs the limits that NCCL and RCCL need (a daemon may refuse to raise limits)."""
+    options: dict[str, Any] = {"shm_size": "8g" if gpus.vendor != "cpu" else "1g"}
+    if gpus.vendor != "cpu" and len(gpus.indices) > 1:
+        options["ulimits"] = [Ulimit(name="memlock", soft=-1, hard=-1), Ulimit(name="stack", soft=67108864, hard=67108864)]
+    return options
+
+
+def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
+    """Everything that the SDK's `containers.create` is told. Pure.
+
+    No privileges: an ordinary user, no capabilities, no way to gain any, no network, a read-only root with a tmpfs for
+    /tmp and one named volume for compile caches.
+    """
+    arguments = bench_command("python3", "/opt/workload/bench.py", spec, 29500)
+    volume = f"torchmatrix-cache-{image.environment}"
+    return {
+        "image": image.reference,
+        "command": [*arguments, "--cache", f"/cache/{spec.cache}"],
+        "environment": box_environment(spec.gpus.vendor) | {"USER": "bench"},
+        "labels": {LABEL: __version__, f"{LABEL}.owner": spec.owner},
+        "user": USER,
+        "init": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "network_mode": "none",
+        "read_only": True,
+        "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g"},
+        "mounts": [Mount(target="/cache", source=volume, type="volume", labels={LABEL: __version__})],
+        **device_options(spec.gpus),
+        **communication_options(spec.gpus),
+    }
+
+
+def run_command(options: dict[str, Any]) -> str:
+    """The `docker run` that does the same as container_options, to be pasted."""
+    words = ["docker", "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
+    words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
+    words += ["--shm-size", options["shm_size"]]
+    words += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
+    words += [part for mount in options["mounts"] for part in ("-v", f"{mount['Source']}:{mount['Target']}")]
+    words += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
+    words += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
+    for request in options.get("device_requests", ()):
+        words += ["--gpus", '"device=' + ",".join(request["DeviceIDs"]) + '"']
+    words += [part for device in options.get("devices", ()) for part in ("--device", device)]
+    words += [part for group in options.get("group_add", ()) for part in ("--group-add", group)]
+    words += ["--cpuset-cpus", options["cpuset_cpus"]] if "cpuset_cpus" in options else []
+    return shlex.join([*words, options["image"], *options["command"]])
+
+
+class DockerExecution:
+    """One container, removed on every path out of the `with` block."""
+
+    def __init__(self, client: docker.DockerClient, options: dict[str, Any]) -> None:
+        self._client = client
+        self._options = options
+        self._container: Container | None = None
+        self._stream: Any = None
+        self.command = run_command(options)
+
+    def __enter__(self) -> "DockerExecution":
+        try:
+            self._start(self._options)
+        except APIError as error:
+            if "ulimits" in self._options and "rlimit" in str(error):
+                self._start({k: v for k, v in self._options.items() if k != "ulimits"})
+            else:
+                raise
+        return self
+
+    def _start(self, options: dict[str, Any]) -> None:
+        """Create, attach, start: in this order nothing of the output is missed."""
+        self._container = self._client.containers.create(**options)
+        try:
+            self._stream = self._container.attach(stdout=True, stderr=True, stream=True, demux=True)
+            self._container.start()
+        except BaseException:
+            self._remove()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._remove()
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Lines of both streams until the container ends."""
+        rest = {"out": b"", "err": b""}
+        for pair in self._stream:
+            for name, data in zip(("out", "err"), pair, strict=True):
+                *complete, rest[name] = (rest[name] + (data or b"")).split(b"\n")
+                yield from ((name, line.decode(errors="replace")) for line in complete)
+        yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL, by the daemon."""
+        assert self._container is not None
+        with suppress(APIError):
+            self._container.stop(timeout=STOP_SECONDS)
+
+    def wait(self) -> Exit:
+        """The exit code and the daemon's own word on memory; exit code 137 alone is any SIGKILL."""
+        assert self._container is not None
+        code = int(self._container.wait()["StatusCode"])
+        self._container.reload()
+        return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
+
+    def _remove(self) -> None:
+        if self._container is not None:
+            with suppress(NotFound):
+                self._container.remove(force=True, v=True)
+
+
+def _words(error: Exception) -> str:
+    """Docker's own explanation, without the HTTP around it."""
+    text = getattr(error, "explanation", None) or str(error)
+    return " ".join(str(text).split())

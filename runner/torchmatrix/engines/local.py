@@ -1,0 +1,284 @@
+"""The local engine: one virtualenv per stack under a cache folder, or an interpreter that already holds PyTorch."""
+
+import json
+import os
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torchmatrix import __version__, assets
+from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
+from torchmatrix.errors import BuildFailed
+from torchmatrix.matrix import PYPI
+from torchmatrix.plan import GpuSet
+
+OWNER_VARIABLE = "TORCHMATRIX_OWNER"
+LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
+"""Mark our processes, as labels mark containers: what a killed run or a killed torchrun left behind is found by them."""
+GRACE_SECONDS = 10.0
+"""Between SIGTERM and SIGKILL when a launch is stopped."""
+
+
+class LocalEngine:
+    """Runs launches as processes of this user. `cache`: the folder of virtualenvs and compile caches."""
+
+    name = "local"
+
+    def __init__(self, cache: Path, owner: str) -> None:
+        self._cache = cache
+        self._owner = owner
+
+    def facts(self) -> dict[str, Any]:
+        """What runs the launches, for the record."""
+        return {"engine": self.name, "version": __version__}
+
+    def is_ready(self, recipe: Recipe) -> bool:
+        """A virtualenv is ready once its mark was written; an interpreter if it exists."""
+        if recipe.source == "interpreter":
+            return Path(recipe.arguments["PYTHON"]).exists()
+        return self._mark(recipe).exists()
+
+    def build(self, recipe: Recipe, log: Log) -> Image:
+        """Make the virtualenv (or look at the interpreter). Raises BuildFailed with the last lines of the log."""
+        if recipe.source == "image":
+            raise BuildFailed("a vendor's image needs a container engine")
+        if recipe.source == "interpreter":
+            python = recipe.arguments["PYTHON"]
+        else:
+            python = str(self._venv(recipe) / "bin" / "python")
+            if not self.is_ready(recipe):
+                self._make_virtualenv(recipe, log)
+        facts = {"kind": recipe.source, "index": recipe.index, "requirements": _requirements(recipe)}
+        if recipe.source == "interpreter":
+            facts |= _look_at(python)
+        return Image(reference=python, environment=recipe.environment, facts=facts)
+
+    def start(self, image: Image, spec: LaunchSpec) -> "LocalExecution":
+        """An execution of the workload under the image's Python."""
+        cache = self._cache / "compile" / image.environment / spec.cache
+        command = bench_command(image.reference, str(assets.WORKLOAD / "bench.py"), spec, _free_port())
+        variables = box_environment(spec.gpus.vendor) | visible_devices(spec.gpus)
+        return LocalExecution([*command, "--cache", str(cache)], variables, spec.owner)
+
+    def remove_orphans(self, owner: str) -> list[str]:
+        """Kill this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
+        return [f"process {pid}" for pid in _kill_marked(OWNER_VARIABLE, owner)]
+
+    def _uv(self, arguments: list[str], log: Log) -> list[str]:
+        """Run uv, log its lines and return them. Raises BuildFailed with uv's own words."""
+        command = [sys.executable, "-m", "uv", *arguments]
+        log("$ " + shlex.join(command))
+        variables = _clean_environment() | {OWNER_VARIABLE: self._owner}
+        if "UV_DEFAULT_INDEX" not in variables and "PIP_INDEX_URL" in variables:
+            variables["UV_DEFAULT_INDEX"] = variables["PIP_INDEX_URL"]
+        process = subprocess.Popen(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        )  # fmt: skip
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            log(lines[-1])
+        if process.wait():
+            raise BuildFailed(_first_error(lines))
+        return lines
+
+    def _create(self, venv: Path, recipe: Recipe, log: Log) -> None:
+        """The stack's own Python version first; unless the user insists on it, any that will do."""
+        requests = [r for r in (recipe.python, recipe.python_range) if r]
+        for request in requests:
+            try:
+                self._uv(["venv", "--no-project", "--python", request, str(venv)], log)
+                return
+            except BuildFailed:
+                if request == requests[-1]:
+                    raise
+
+    def _venv(self, recipe: Recipe) -> Path:
+        return self._cache / "stacks" / f"{recipe.stack}-{recipe.environment}"
+
+    def _mark(self, recipe: Recipe) -> Path:
+        return self._venv(recipe) / "torchmatrix-complete.json"
+
+    def _make_virtualenv(self, recipe: Recipe, log: Log) -> None:
+        venv = self._venv(recipe)
+        shutil.rmtree(venv, ignore_errors=True)
+        self._create(venv, recipe, log)
+        for install in _installs(recipe):
+            self._uv(["pip", "install", "--python", str(venv / "bin" / "python"), *install], log)
+        freeze = self._uv(["pip", "freeze", "--python", str(venv / "bin" / "python")], log)
+        self._mark(recipe).write_text(json.dumps({"arguments": dict(recipe.arguments), "freeze": freeze}, indent=1))
+
+
+def visible_devices(gpus: GpuSet) -> dict[str, str]:
+    """The variable that leaves a process only the chosen GPUs, in the chosen order."""
+    if gpus.vendor == "nvidia":
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
+    if gpus.vendor == "amd":
+        return {"ROCR_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus.gpus)}
+    return {}
+
+
+def _requirements(recipe: Recipe) -> list[str]:
+    return (recipe.arguments.get("TORCH", "") + " " + recipe.arguments.get("PACKAGES", "")).split()
+
+
+def _installs(recipe: Recipe) -> Iterator[list[str]]:
+    """torch from the stack's index, with the pins that concern it, then the rest from PyPI, as the Dockerfile does."""
+    torch, packages = recipe.arguments["TORCH"].split(), recipe.arguments["PACKAGES"].split()
+    pins = [p for p in packages if not p.startswith("transformers")]
+    index = recipe.arguments["INDEX_URL"]
+    yield [*([] if index == PYPI else ["--index-url", index]), *torch, *pins]
+    yield [*(requirement for requirement in torch if "+" not in requirement), *packages]
+
+
+def _first_error(lines: list[str]) -> str:
+    """The line of uv's output that says what is wrong."""
+    said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
+    errors = [line for line in said if "error" in line.lower() or "no solution" in line.lower()]
+    return (errors or said or ["uv failed and said nothing"])[0]
+
+
+def _look_at(python: str) -> dict[str, Any]:
+    """What an existing interpreter holds. Raises BuildFailed if it isn't a Python with torch."""
+    code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
+    try:
+        result = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildFailed(f"{python} can't be run: {error}") from None
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
+        raise BuildFailed(f"{python} has no usable torch: {last}")
+    return dict(json.loads(result.stdout.splitlines()[-1]))
+
+
+class LocalExecution:
+    """One process group of this user, in a session of its own, so that Ctrl-C reaches the tool first."""
+
+    def __init__(self, command: list[str], variables: Mapping[str, str], owner: str) -> None:
+        self._argv = command
+        self._token = uuid.uuid4().hex
+        self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._oom_kills = 0
+        shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
+        self.command = " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
+
+    def __enter__(self) -> "LocalExecution":
+        self._oom_kills = _kernel_oom_kills()
+        self._process = subprocess.Popen(
+            self._argv,
+            env=_clean_environment() | self._variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._signal(signal.SIGKILL)
+        _kill_marked(LAUNCH_VARIABLE, self._token)  # torchrun gives each worker a session of its own
+        assert self._process is not None
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Lines of both streams until the first process has ended and closed them (or left them to stray children)."""
+        assert self._process is not None
+        with selectors.DefaultSelector() as selector:
+            rest = {"out": b"", "err": b""}
+            selector.register(self._process.stdout, selectors.EVENT_READ, "out")  # type: ignore[arg-type]
+            selector.register(self._process.stderr, selectors.EVENT_READ, "err")  # type: ignore[arg-type]
+            while selector.get_map():
+                ready = selector.select(timeout=1.0)
+                if not ready and self._process.poll() is not None:
+                    break
+                for key, _ in ready:
+                    data = os.read(key.fd, 1 << 16)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    *complete, rest[key.data] = (rest[key.data] + data).split(b"\n")
+                    yield from ((key.data, line.decode(errors="replace")) for line in complete)
+            yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
+
+    def stop(self) -> None:
+        """SIGTERM to the group, then SIGKILL after a grace period."""
+        assert self._process is not None
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+        _kill_marked(LAUNCH_VARIABLE, self._token)
+
+    def wait(self) -> Exit:
+        """The exit code of the first process; out of memory if the kernel's count of such kills went up meanwhile."""
+        assert self._process is not None
+        code = self._process.wait()
+        return Exit(returncode=code, oom_killed=code != 0 and _kernel_oom_kills() > self._oom_kills)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def _clean_environment() -> dict[str, str]:
+    """The user's environment without Python's own variables, which would leak another installation into the stack."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+
+
+def _kernel_oom_kills() -> int:
+    try:
+        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(counts.get("oom_kill", 0))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _kill_marked(variable: str, value: str) -> list[int]:
+    """SIGKILL every process of this user whose environment holds variable=value; returns their ids."""
+    mark = f"{variable}={value}".encode()
+    found = [pid for pid in _own_processes() if mark in _environment_of(pid)]
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def _own_processes() -> list[int]:
+    own = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                own.append(int(entry.name))
+    return own
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,53 @@
+"""One exit code and one way out per kind of error; cli.py catches them once."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the command's exit status says."""
+
+    OK = 0
+    CELL_NOT_OK = 1
+    BAD_INPUT = 2
+    NOTHING_SELECTED = 3
+    ENGINE_UNUSABLE = 4
+    REGRESSION = 5
+    INTERRUPTED = 130
+
+
+class ToolError(Exception):
+    """The tool can't go on: a message, a hint with the way out, and an exit code."""
+
+    def __init__(self, message: str, *, hint: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+class BadInput(ToolError):
+    """The matrix or the arguments are wrong; nothing was run."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.BAD_INPUT)
+
+
+class NothingSelected(ToolError):
+    """The selection, or this machine, leaves no cell to run."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.NOTHING_SELECTED)
+
+
+class EngineUnusable(ToolError):
+    """The engine or the GPUs can't be used, or the results can't be written."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.ENGINE_UNUSABLE)
+
+
+class BuildFailed(Exception):
+    """One stack could not be made into an image; its cells get the outcome `build-failed`, the others go on."""
+
+
+class LaunchFailed(Exception):
+    """The engine could not start or keep one launch; its outcome is recorded, the other cells go on."""

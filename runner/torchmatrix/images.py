@@ -1,0 +1,117 @@
+"""Stack -> Recipe: which Dockerfile or virtualenv, with which arguments, under which content hash."""
+
+import hashlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from torchmatrix import assets
+from torchmatrix.engines import Engine, Recipe
+from torchmatrix.matrix import Index, Stack
+from torchmatrix.plan import Plan
+
+
+def recipes(stack: Stack) -> list[Recipe]:
+    """The recipes that make `stack`, best first: one per package index that can serve it."""
+    if stack.source == "wheels":
+        return [_wheels_recipe(stack, index) for index in stack.indexes]
+    if stack.source == "image":
+        return [_recipe(stack, "vendor.Dockerfile", {"BASE": stack.image or "", "PACKAGES": " ".join(stack.packages)})]
+    return [_recipe(stack, None, {"PYTHON": stack.python or ""})]
+
+
+def ready_recipe(stack: Stack, engine: Engine) -> Recipe | None:
+    """The recipe of `stack` that `engine` has already built, if any."""
+    return next((recipe for recipe in recipes(stack) if engine.is_ready(recipe)), None)
+
+
+def choose_recipe(stack: Stack, engine: Engine, unreachable: Iterable[str]) -> Recipe:
+    """What is built already, else the best recipe whose index answers, else the best."""
+    every = recipes(stack)
+    lost = set(unreachable)
+    reachable = (r for r in every if r.index not in lost)
+    return ready_recipe(stack, engine) or next(reachable, every[0])
+
+
+def indexes_to_probe(stacks: Iterable[Stack]) -> set[str]:
+    """The package indexes that building `stacks` may need."""
+    return {index.url for stack in stacks for index in stack.indexes}
+
+
+def unreachable_indexes(urls: Iterable[str], timeout_seconds: float = 3.0) -> set[str]:
+    """Those of `urls` that don't answer at all; asked at once, so that the wait is one time-out at most."""
+    wanted = list(urls)
+    if not wanted:
+        return set()
+    with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
+        answers = pool.map(lambda url: _answers(url, timeout_seconds), wanted)
+        return {url for url, answered in zip(wanted, answers, strict=True) if not answered}
+
+
+def _answers(url: str, timeout_seconds: float) -> bool:
+    request = urllib.request.Request(url.rstrip("/") + "/", method="HEAD")
+    try:
+        urllib.request.urlopen(request, timeout=timeout_seconds).close()
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def stacks_of(plan: Plan) -> list[Stack]:
+    """The stacks that the plan runs, each once, in order."""
+    return list({cell.stack.name: cell.stack for cell in plan.cells}.values())
+
+
+@cache
+def workload_hash() -> str:
+    """SHA-256 over the names and contents of images/workload: launches are comparable only if it is equal."""
+    return hash_files(assets.WORKLOAD)
+
+
+def hash_files(folder: Path) -> str:
+    """SHA-256 over the relative names and contents of the Python and JSON files in `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".json")):
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _wheels_recipe(stack: Stack, index: Index) -> Recipe:
+    arguments = {
+        "BASE": stack.base or "",
+        "INDEX_URL": index.url,
+        "TORCH": " ".join(index.requirements),
+        "PACKAGES": " ".join(stack.packages),
+    }
+    return _recipe(stack, "wheels.Dockerfile", arguments, index=index.url)
+
+
+def _recipe(stack: Stack, dockerfile: str | None, arguments: dict[str, str], index: str | None = None) -> Recipe:
+    text = (assets.IMAGES / dockerfile).read_text() if dockerfile else ""
+    python = [stack.python or "", stack.python_range or ""]
+    environment = _digest([dockerfile or "interpreter", text, arguments, python])
+    return Recipe(
+        stack=stack.name,
+        source=stack.source,
+        accelerator=stack.accelerator,
+        dockerfile=dockerfile,
+        arguments=arguments,
+        python=stack.python,
+        python_range=stack.python_range,
+        index=index,
+        environment=environment,
+        content=_digest([environment, workload_hash()]),
+    )
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+

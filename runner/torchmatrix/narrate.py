@@ -1,0 +1,89 @@
+"""News -> words for the terminal: a progress bar with ETA where there is a terminal, plain lines elsewhere."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from torchmatrix import estimate
+from torchmatrix.store import throughput
+from torchmatrix.execute import BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
+from torchmatrix.plan import Cell
+
+
+class Narrator:
+    """Tells a run as it happens. `known`: seconds by cell id from earlier runs, for the ETA."""
+
+    def __init__(self, console: Console, launches: Iterable[tuple[Cell, int]], known: Mapping[str, float]) -> None:
+        self._console = console
+        self._left = {(cell.id, number): estimate.launch_seconds(cell, number, known) for cell, number in launches}
+        self._total = len(self._left)
+        self._spent, self._expected = 0.0, 0.0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[eta]}"))
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("starting", total=self._total, eta="")
+        self._done = 0
+        self.outcomes: dict[str, int] = {}
+
+    def __enter__(self) -> "Narrator":
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def tell(self, news: News) -> None:
+        """One piece of news."""
+        if isinstance(news, BuildLine):
+            self._show(f"building {news.stack}: {news.line[:60]}")
+        elif isinstance(news, BuildFinished):
+            self._tell_build(news)
+        elif isinstance(news, LaunchStarted):
+            self._show(f"{news.cell.id} (round {news.number})")
+        elif isinstance(news, LaunchPhase):
+            self._show(f"{news.cell.id}: {news.phase}")
+        elif isinstance(news, LaunchFinished):
+            self._tell_launch(news)
+
+    def _show(self, text: str) -> None:
+        width = max(20, self._console.width - 50)
+        self._progress.update(self._task, description=text[-width:].replace("[", r"\["), eta=self._eta())
+
+    def _tell_build(self, news: BuildFinished) -> None:
+        if news.error:
+            self._line(f"[red]build failed[/]  {news.stack}: ", news.error)
+        elif news.seconds > 1:
+            self._line("built         ", f"{news.stack} in {estimate.in_words(news.seconds)}")
+
+    def _tell_launch(self, news: LaunchFinished) -> None:
+        expected = self._left.pop((news.cell.id, news.number), 0.0)
+        self._spent, self._expected = self._spent + news.seconds, self._expected + expected
+        self._done += 1
+        outcome = news.launch.outcome
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self._progress.update(self._task, completed=self._done, eta=self._eta())
+        color = "green" if outcome == "ok" else "red"
+        said = f"{throughput(news.launch):.4g} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"
+        eta = "" if self._console.is_terminal else f"  ({self._eta()})"
+        head = f"\\[{self._done}/{self._total}] [{color}]{outcome:<8}[/] "
+        self._line(head, f"{news.cell.id} round {news.number}: {said}{eta}")
+
+    def _line(self, markup: str, text: str) -> None:
+        """`markup` is ours; `text` comes from outside and is shown as it is."""
+        self._console.print(markup, end="", highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _eta(self) -> str:
+        """What is left by the estimates, corrected by how the finished launches compared with theirs."""
+        pace = self._spent / self._expected if self._expected else 1.0
+        return f"about {estimate.in_words(sum(self._left.values()) * pace)} left"
+
+
+def skips_in_words(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """(stack, reason) pairs, each once, with the number of cells."""
+    counted: dict[tuple[str, str], int] = {}
+    for pair in reasons:
+        counted[pair] = counted.get(pair, 0) + 1
+    for (stack, reason), count in counted.items():
+        yield f"{stack} ({count} cell{'s' if count > 1 else ''}): {reason}"

@@ -1,0 +1,227 @@
+"""Facts on disk -> one self-contained HTML file. Needs no engine; everything from the facts is escaped."""
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from torchmatrix import __version__, analysis, assets
+from torchmatrix.errors import BadInput, EngineUnusable
+from torchmatrix.protocol import Event
+from torchmatrix.store import Launch, Results, RunFolder
+
+MOST_CHARTS = 24
+"""Charts of one kind; further workloads stand in the tables, and the page says so."""
+BARS_PER_CHART = 120
+
+
+def write(results: Results, output: Path, run: str | None = None) -> Path:
+    """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
+    page = render(_choose(results, run))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        part = output.with_name(f".{output.name}.part")
+        part.write_text(page)
+        part.replace(output)
+    except OSError as error:
+        raise EngineUnusable(
+            f"can't write {output}: {error.strerror}", hint="the facts are safe; write elsewhere: torchmatrix report --output FILE"
+        ) from None
+    return output
+
+
+def render(run: RunFolder) -> str:
+    """The page of one run."""
+    events = run.events()
+    header = next((event for event in events if event["event"] == "run"), {})
+    launches = _in_planned_order(list(run.launches()), events)
+    table = analysis.launches_table(launches)
+    cells, scaling, speedups = analysis.cells_table(table), analysis.scaling_table(table), analysis.speedup_table(table)
+    context = {
+        "version": __version__,
+        "run": run.id,
+        "header": header,
+        "host": header.get("host", {}),
+        "complete": any(event["event"] == "run-exit" and event.get("complete") for event in events),
+        "planned": sum(event["event"] == "planned" for event in events),
+        "launches": len(launches),
+        "started": _utc(header.get("unix_seconds")),
+        "cells": _records(cells),
+        "scaling": _records(scaling),
+        "headlines": _headlines(cells, scaling, speedups),
+        "scaling_charts": _scaling_charts(scaling),
+        "speedup_charts": _speedup_charts(speedups),
+        "skips": _skips(events),
+        "failures": _failures(launches),
+        "stacks": _stacks(launches),
+        "definitions": analysis.DEFINITIONS,
+    }
+    return _environment().get_template("report.html.j2").render(context)
+
+
+def _choose(results: Results, run: str | None) -> RunFolder:
+    runs = results.runs()
+    chosen = [r for r in runs if run is None or r.id == run]
+    if not chosen:
+        known = ", ".join(r.id for r in runs[-5:]) or "none"
+        raise BadInput(
+            f"no run {run} in {results.root}" if run else f"no runs in {results.root}",
+            hint=f"runs there: {known}; measure first: torchmatrix run",
+        )
+    return chosen[-1]
+
+
+def _in_planned_order(launches: list[Launch], events: list[Event]) -> list[Launch]:
+    place = {event["cell"]: i for i, event in enumerate(e for e in events if e["event"] == "planned")}
+    return sorted(launches, key=lambda launch: (place.get(launch.header["cell"], len(place)), launch.path.name))
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(assets.TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"figure": figure, "ratio": _ratio, "percent": _percent, "bytes": _bytes, "seconds": _seconds}
+    return environment
+
+
+def figure(value: Any) -> str:
+    """Four significant digits; n/a for what is unknown."""
+    if not _known(value):
+        return "n/a"
+    text = f"{value:.4g}"
+    return f"{value:.0f}" if "e" in text and value >= 1e4 else text
+
+
+def _ratio(value: Any) -> str:
+    return f"{value:.3f}" if _known(value) else "n/a"
+
+
+def _percent(value: Any) -> str:
+    return f"{100 * value:.2f} %" if _known(value) else "n/a"
+
+
+def _bytes(value: Any) -> str:
+    return f"{value / 2**30:.2f} GiB" if _known(value) else "n/a"
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.1f} s" if _known(value) else "n/a"
+
+
+def _known(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def _utc(seconds: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else "n/a"
+
+
+def _headlines(cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFrame) -> list[str]:
+    """The answers first: how well it scales and which stack is faster, each as a sentence."""
+    lines = []
+    known = scaling.dropna(subset=["S"])
+    if len(known):
+        best, worst = known.loc[known["s"].idxmax()], known.loc[known["s"].idxmin()]
+        lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
+    others = speedups[speedups["stack"] != speedups["baseline"]].dropna(subset=["ratio"])
+    if len(others):
+        top = others.loc[others["ratio"].idxmax()]
+        lines.append(f"{top['stack']} runs {top['workload']} at × {top['ratio']:.2f} of {top['baseline']}{_limits(top)}.")
+    if not len(cells) or not (cells["n"] > 0).any():
+        lines.append("No cell has been measured; the reasons are below.")
+    return lines
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.2f}" if round(low, 2) == round(high, 2) else f"{low:.2f} to {high:.2f}"
+
+
+def _limits(row: Mapping[Any, Any]) -> str:
+    return f" (95 % interval {row['low']:.2f} to {row['high']:.2f})" if _known(row["low"]) else " (no interval: one launch)"
+
+
+def _scaling_charts(scaling: pd.DataFrame) -> dict[str, Any]:
+    """One chart per workload, with a sentence; at most MOST_CHARTS."""
+    from torchmatrix import charts
+
+    found = []
+    groups = list(scaling.dropna(subset=["S"]).groupby("workload", sort=False))
+    for workload, rows in groups[:MOST_CHARTS]:
+        top = rows.loc[rows["count"].idxmax()]
+        title = f"{workload}: {int(top['count'])} devices give × {top['S']:.2f} of one on {top['stack']} (s = {top['s']:.2f})"
+        found.append({"title": title, "svg": charts.scaling_chart(rows)})
+    return {"charts": found, "left_out": len(groups) - len(found)}
+
+
+def _speedup_charts(speedups: pd.DataFrame) -> dict[str, Any]:
+    """One chart per device set, bars of all workloads that more than one stack ran."""
+    from torchmatrix import charts
+
+    compared = speedups.dropna(subset=["ratio"])
+    sizes = compared.groupby(["workload", "devices"])["stack"].transform("size")
+    groups = list(compared[sizes > 1].groupby("devices", sort=False))
+    found, left_out = [], 0
+    for devices, rows in groups[:MOST_CHARTS]:
+        shown = rows.head(BARS_PER_CHART)
+        left_out += len(rows) - len(shown)
+        baseline = ", ".join(dict.fromkeys(rows["baseline"]))
+        found.append({"title": f"Each stack over {baseline}, on {devices}", "svg": charts.speedup_chart(shown)})
+    return {"charts": found, "left_out": left_out + sum(len(rows) for _, rows in groups[MOST_CHARTS:])}
+
+
+def _skips(events: list[Event]) -> list[dict[str, Any]]:
+    """Skips grouped by stack and reason, since a stack that can't run takes all its cells along."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for event in events:
+        if event["event"] == "skip":
+            cells = grouped.setdefault((event["cell"].split("/")[0], event["reason"]), [])
+            if event["cell"] not in cells:
+                cells.append(event["cell"])
+    return [{"stack": stack, "reason": reason, "cells": cells} for (stack, reason), cells in grouped.items()]
+
+
+def _failures(launches: list[Launch]) -> list[dict[str, Any]]:
+    """Launches that are not ok, with what is needed to see it again."""
+    return [
+        {
+            "cell": launch.header["cell"],
+            "round": launch.header.get("round"),
+            "outcome": launch.outcome,
+            "error": launch.error,
+            "command": launch.header.get("command", "n/a"),
+            "log": "/".join(launch.path.with_suffix(".log").parts[-5:]),
+        }
+        for launch in launches
+        if launch.outcome != "ok"
+    ]
+
+
+def _stacks(launches: list[Launch]) -> list[dict[str, Any]]:
+    """What each stack really was, from the first launch in which the box told."""
+    found: dict[str, dict[str, Any]] = {}
+    for launch in launches:
+        environment = next(iter(launch.of("environment")), None)
+        name = launch.header.get("stack", {}).get("name")
+        if environment and name not in found:
+            packages = dict(p.split("==", 1) for p in environment.get("packages", []) if "==" in p)
+            found[name] = {
+                "name": name,
+                "environment": environment,
+                "torchvision": packages.get("torchvision"),
+                "transformers": packages.get("transformers"),
+                "image": launch.header.get("image") or {},
+                "engine": launch.header.get("engine") or {},
+            }
+    return list(found.values())

@@ -1,0 +1,113 @@
+"""Checks tables of a TOML file against the keys they may have: every problem at once, with its line and a suggestion."""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """What a key may hold. `axis`: a list is allowed too and multiplies. `plural`: it must be a list."""
+
+    kind: type
+    default: Any = None
+    choices: Collection[str] = ()
+    minimum: float | None = None
+    axis: bool = False
+    plural: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A table in the file: its header as written and which one of that name it is (0 for the first)."""
+
+    header: str
+    number: int = 0
+
+    def describe(self, lines: list[str], key: str | None) -> str:
+        """Such as ``line 12, [[stack]] 2, torch``; the line of the table if the key's own isn't found."""
+        line = self._find(lines, key)
+        label = f"{self.header} {self.number + 1}" if self.header.startswith("[[") else self.header
+        return ", ".join(([f"line {line}"] if line else []) + [label] + ([key] if key else []))
+
+    def _find(self, lines: list[str], key: str | None) -> int | None:
+        headers = [i for i, line in enumerate(lines) if line.split("#")[0].replace(" ", "").strip() == self.header]
+        if self.number >= len(headers):
+            return None
+        start = headers[self.number]
+        for index in range(start + 1, len(lines)):
+            if lines[index].lstrip().startswith("["):
+                break
+            if key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", lines[index]):
+                return index + 1
+        return start + 1
+
+
+class Problems:
+    """Collects what is wrong with one file."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines()
+        self.messages: list[str] = []
+
+    def add(self, place: Place, key: str | None, message: str) -> None:
+        """Note one problem at `place`."""
+        self.messages.append(f"{place.describe(self._lines, key)}: {message}")
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A suggestion such as ``did you mean "precision"?``, or the list of valid words where none is near."""
+    words = sorted(map(str, valid))
+    found = difflib.get_close_matches(str(word), words, n=1, cutoff=0.5)
+    if found:
+        return f'did you mean "{found[0]}"?'
+    return "valid: " + ", ".join(words)
+
+
+def check(table: Table, keys: Mapping[str, Key], place: Place, problems: Problems) -> dict[str, Any]:
+    """The values of `table` with defaults filled in; axes and plurals as tuples. Problems are added, never raised."""
+    for name in table:
+        if name not in keys:
+            problems.add(place, name, f'unknown key "{name}"; {nearest(name, keys)}')
+    return {name: _value(table, name, key, place, problems) for name, key in keys.items()}
+
+
+def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) -> Any:
+    if name not in table:
+        return (key.default,) if key.axis else key.default
+    given = table[name]
+    if key.plural and not isinstance(given, list):
+        problems.add(place, name, f"must be a list, not {given!r}")
+        return key.default
+    several = isinstance(given, list)
+    if several and not (key.axis or key.plural):
+        problems.add(place, name, "must be one value, not a list")
+        return key.default
+    values = given if several else [given]
+    if several and not values and key.axis:
+        problems.add(place, name, "the list is empty")
+    checked = tuple(v for v in values if _is_valid(v, name, key, place, problems))
+    if len(set(map(str, checked))) < len(checked):
+        problems.add(place, name, f"a value stands there twice: {given!r}")
+    if not several and not key.axis:
+        return checked[0] if checked else key.default
+    return checked
+
+
+def _is_valid(value: Any, name: str, key: Key, place: Place, problems: Problems) -> bool:
+    wanted = (int, float) if key.kind is float else key.kind
+    if not isinstance(value, wanted) or (isinstance(value, bool) and key.kind is not bool):
+        kinds = {str: "text in quotes", int: "a whole number", bool: "true or false", float: "a number", list: "a list"}
+        problems.add(place, name, f"must be {kinds.get(key.kind, key.kind.__name__)}, not {value!r}")
+        return False
+    if key.choices and value not in key.choices:
+        problems.add(place, name, f'unknown value "{value}"; {nearest(str(value), key.choices)}')
+        return False
+    if key.minimum is not None and value < key.minimum:
+        problems.add(place, name, f"must be at least {key.minimum:g}, not {value}")
+        return False
+    return True

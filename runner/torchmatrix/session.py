@@ -1,0 +1,208 @@
+"""What the verbs share: the matrix, the machine, the engines and the plan, made once per command; prints nothing."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmatrix import __version__, estimate, execute, images, matrix
+from torchmatrix.engines import Engine, Recipe
+from torchmatrix.engines.local import LocalEngine
+from torchmatrix.errors import BadInput, EngineUnusable
+from torchmatrix.host import Host, detect
+from torchmatrix.matrix import Matrix, Stack
+from torchmatrix.plan import Cell, Means, Plan, interleave, make_plan, select
+from torchmatrix.store import Results
+
+ENGINES = ("auto", "docker", "local")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One command's view of the world. `launches`: all of them in order; `key` says what was asked for."""
+
+    matrix: Matrix
+    host: Host
+    engines: dict[str, Engine]
+    engine_choice: str
+    plan: Plan
+    unreachable: frozenset[str]
+    launches: list[tuple[Cell, int]]
+    launch_count: int
+    results: Results
+    known_seconds: dict[str, float]
+    key: str
+
+    def engine_for(self, stack: Stack) -> Engine:
+        """An interpreter of this machine runs locally whatever the engine; all else on the chosen one."""
+        if stack.source == "interpreter" or "docker" not in self.engines:
+            return self.engines["local"]
+        return self.engines["docker"]
+
+    def recipe_for(self, stack: Stack) -> Recipe:
+        """The recipe that is built, or can be."""
+        return images.choose_recipe(stack, self.engine_for(stack), self.unreachable)
+
+
+def prepare(
+    path: Path, results: Path, engine: str, globs: Sequence[str], where: Sequence[str], launches: int | None = None
+) -> Session:
+    """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError."""
+    asked = matrix.load(path)
+    store = Results(results)
+    engines, choice = choose_engines(engine, store)
+    host = detect()
+    count = launches or asked.launches
+    plan, unreachable = _plan(asked, host, engines, globs, where)
+    key = [asked.digest, list(globs), list(where), count, images.workload_hash(), sorted(engines)]
+    return Session(
+        matrix=asked,
+        host=host,
+        engines=engines,
+        engine_choice=choice,
+        plan=plan,
+        unreachable=unreachable,
+        launches=list(interleave(plan.cells, count, asked.seed)),
+        launch_count=count,
+        results=store,
+        known_seconds=store.seconds_by_cell(host.name),
+        key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],
+    )
+
+
+def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str]:
+    """The engines by name and a sentence saying which and why. Raises EngineUnusable where Docker was asked for by name."""
+    if asked not in ENGINES:
+        raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(ENGINES)}")
+    cache = Path(os.environ.get("TORCHMATRIX_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix")
+    engines: dict[str, Engine] = {"local": LocalEngine(cache, results.owner)}
+    if asked == "local":
+        return engines, f"local (as asked); virtualenvs under {cache}"
+    if asked == "auto" and not _docker_may_answer():
+        return engines, f"local, since no Docker socket was found; virtualenvs under {cache}"
+    from torchmatrix.engines.docker import DockerEngine, connect
+
+    try:
+        engines["docker"] = DockerEngine(connect())
+    except EngineUnusable as error:
+        if asked == "docker" or "DOCKER_HOST" in os.environ:
+            raise
+        return engines, f"local, since {error}; virtualenvs under {cache}"
+    return engines, f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}"
+
+
+def docker_answers() -> bool:
+    """Is there a Docker daemon to build with?"""
+    from torchmatrix.engines.docker import connect
+
+    try:
+        connect()
+    except EngineUnusable:
+        return False
+    return True
+
+
+def _docker_may_answer() -> bool:
+    return "DOCKER_HOST" in os.environ or Path("/var/run/docker.sock").exists()
+
+
+def _plan(
+    asked: Matrix, host: Host, engines: dict[str, Engine], globs: Sequence[str], where: Sequence[str]
+) -> tuple[Plan, frozenset[str]]:
+    """The selected plan. Package indexes are asked only for stacks that run here and are not built yet."""
+    containers = "docker" in engines
+    plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
+    wheels = [stack for stack in images.stacks_of(plan) if stack.source == "wheels"]
+    engine = engines["docker" if containers else "local"]
+    built = frozenset(stack.name for stack in wheels if images.ready_recipe(stack, engine))
+    missing = [stack for stack in wheels if stack.name not in built]
+    unreachable = frozenset(images.unreachable_indexes(images.indexes_to_probe(missing)))
+    if unreachable:
+        means = Means(containers=containers, built=built, unreachable=unreachable)
+        plan = select(make_plan(asked, host, means), globs, where)
+    return plan, unreachable
+
+
+@contextmanager
+def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[execute.Job]:
+    """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
+    with s.results.lock():
+        _remove_orphans(s)
+        folder = None if new else s.results.unfinished(s.host.name, s.key)
+        if folder is None:
+            folder = s.results.new_run(s.host.name)
+        job = execute.Job(
+            folder=folder,
+            host=s.host,
+            owner=s.results.owner,
+            timeout_seconds=s.matrix.timeout_seconds,
+            seed=s.matrix.seed,
+            engine_for=s.engine_for,
+            recipe_for=s.recipe_for,
+            engine_facts={name: engine.facts() for name, engine in s.engines.items()},
+        )
+        if command and not folder.record.exists():
+            _open_record(s, job, command)
+        try:
+            yield job
+        finally:
+            _remove_orphans(s)
+
+
+def _remove_orphans(s: Session) -> None:
+    for engine in s.engines.values():
+        engine.remove_orphans(s.results.owner)
+
+
+def _open_record(s: Session, job: execute.Job, command: str) -> None:
+    job.folder.append(
+        "run",
+        tool=__version__,
+        key=s.key,
+        command=command,
+        host=s.host.as_record(),
+        matrix=s.matrix.text,
+        launches=s.launch_count,
+        seed=s.matrix.seed,
+        workload_hash=images.workload_hash(),
+    )
+    planned = [{"event": "planned", "cell": cell.id} for cell in s.plan.cells]
+    skips = [{"event": "skip", "cell": k.cell.id, "reason": k.why.reason, "fix": k.why.fix} for k in s.plan.skips]
+    job.folder.append_all([*planned, *skips])
+
+
+def todo(s: Session, job: execute.Job) -> list[tuple[Cell, int]]:
+    """The launches that an earlier session of this run hasn't done."""
+    return [(cell, number) for cell, number in s.launches if not job.folder.is_done(cell.id, number)]
+
+
+def estimate_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
+    """For the launches and for the stacks among them that are not built."""
+    stacks = {cell.stack.name: cell.stack for cell, _ in launches}.values()
+    builds = [s.engine_for(stack).name for stack in stacks if not images.ready_recipe(stack, s.engine_for(stack))]
+    return estimate.total_seconds(launches, builds, s.known_seconds)
+
+
+def run(s: Session, job: execute.Job) -> Iterator[execute.News]:
+    """Execute what is left of the run and, at its end, say so in its record."""
+    begin = time.monotonic()
+    yield from execute.execute(job, s.launches)
+    job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin)
+
+
+def build(s: Session, job: execute.Job) -> Iterator[execute.News]:
+    """Build the stacks of the plan and nothing else."""
+    yield from execute.build_all(job, images.stacks_of(s.plan))
+
+
+def final_outcomes(job: execute.Job) -> dict[str, int]:
+    """How many launches ended how, counting the last try of each."""
+    last = {(launch.header.get("cell"), launch.header.get("round")): launch.outcome for launch in job.folder.launches()}
+    counts: dict[str, int] = {}
+    for outcome in last.values():
+        counts[outcome] = counts.get(outcome, 0) + 1
+    return counts

@@ -1,0 +1,308 @@
+"""The facts on disk: append-only JSON Lines, one file per launch, one per run; written here and read here.
+
+    results/.lock                                   who is running now
+    results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end
+    results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, exit; beside it all other output
+    results/HOST/RUN/builds/STACK.log               build logs
+"""
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from torchmatrix.errors import EngineUnusable
+from torchmatrix.protocol import Event, version_problem
+
+LOG_LIMIT_BYTES = 20_000_000
+"""A launch's log is cut here; a runaway print must not fill the disk."""
+TAIL_LINES = 20
+"""So many last lines of the log are kept in the launch's exit line."""
+UNFINISHED = ("interrupted", "lost")
+"""Outcomes that a continued run measures again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """One launch as read back: its header, the box's events in order, and its exit line (None: it was cut off)."""
+
+    path: Path
+    header: Event
+    events: tuple[Event, ...]
+    exit: Event | None
+
+    def of(self, kind: str) -> list[Event]:
+        """The events of one kind."""
+        return [event for event in self.events if event["event"] == kind]
+
+    @property
+    def outcome(self) -> str:
+        """Derived, never stored: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted or lost."""
+        if self.exit is None:
+            return "lost"
+        if self.exit.get("reason"):
+            return str(self.exit["reason"])
+        failures = self.of("failure")
+        kinds = {failure["kind"] for failure in failures}
+        if "oom" in kinds or self.exit.get("oom_killed"):
+            return "oom"
+        if failures:
+            return str(failures[0]["kind"])
+        complete = self.of("done") and measured(self) and not any(map(version_problem, self.of("hello")))
+        return "ok" if complete and self.exit["returncode"] == 0 else "crashed"
+
+    @property
+    def error(self) -> str | None:
+        """The first line that says what went wrong; None for an ok launch."""
+        if self.outcome == "ok":
+            return None
+        if self.exit is None:
+            return "the tool ended before the launch did"
+        mismatch = next(filter(None, map(version_problem, self.of("hello"))), None)
+        messages = [failure["message"].splitlines()[0] for failure in self.of("failure") if failure.get("message")]
+        said = mismatch or self.exit.get("message") or next(iter(messages), None) or _last_error(self.exit.get("tail", []))
+        return str(said) if said else f"exit code {self.exit.get('returncode')} and no message"
+
+
+def measured(launch: Launch) -> list[Event]:
+    """The timed windows; warm-up blocks are kept in the file, never in the number."""
+    return [sample for sample in launch.of("sample") if sample.get("phase") == "measure"]
+
+
+def throughput(launch: Launch) -> float:
+    """Items per second of an ok launch over all its timed windows; NaN for any other outcome."""
+    if launch.outcome != "ok":
+        return math.nan
+    windows = measured(launch)
+    seconds = sum(max(window["seconds"]) for window in windows)
+    return sum(window["items"] for window in windows) / seconds if seconds > 0 else math.nan
+
+
+class LaunchFile:
+    """Writes one launch as it happens; every line is on disk before the next one is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._events = _open_new(path)
+        self._log: IO[bytes] | None = None
+        self._logged = 0
+        self._tail: list[str] = []
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Append one of the host's own lines."""
+        self.copy({"event": kind, "unix_seconds": time.time(), "monotonic_seconds": time.monotonic(), **fields})
+
+    def copy(self, event: Event) -> None:
+        """Append a line of the box as it came."""
+        _write_line(self._events, event, self.path)
+
+    def log(self, line: str) -> None:
+        """Keep an unmarked line in the log beside the file."""
+        data = line.encode() + b"\n"
+        self._tail = [*self._tail[1 - TAIL_LINES :], line[:500]]
+        if self._logged + len(data) > LOG_LIMIT_BYTES:
+            return
+        if self._log is None:
+            self._log = _open_new(self.path.with_suffix(".log"))
+        self._logged += len(data)
+        with _disk_errors(self.path):
+            self._log.write(data)
+
+    def close(self, **fields: Any) -> None:
+        """Append the exit line: after it the launch is complete."""
+        tail = self._tail if fields.get("reason") or fields.get("returncode") else []
+        self.event("exit", tail=tail, **fields)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files without an exit line."""
+        self._events.close()
+        if self._log is not None:
+            self._log.close()
+
+
+class RunFolder:
+    """One run's folder: its own record and its launches."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+
+    @property
+    def record(self) -> Path:
+        """The run's own file."""
+        return self.path / "run.jsonl"
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Append one line to the run's record."""
+        with _disk_errors(self.record), self.record.open("ab", buffering=0) as file:
+            _write_line(file, {"event": kind, "unix_seconds": time.time(), **fields}, self.record)
+
+    def append_all(self, events: list[Event]) -> None:
+        """Append many lines at once."""
+        with _disk_errors(self.record), self.record.open("ab") as file:
+            file.writelines(json.dumps(event).encode() + b"\n" for event in events)
+
+    def new_launch(self, cell: str, number: int) -> LaunchFile:
+        """A fresh file for one launch of `cell` in round `number`; earlier tries stay as they are."""
+        folder = self.path / cell
+        with _disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        tries = len(list(folder.glob(f"round{number}-try*.jsonl")))
+        return LaunchFile(folder / f"round{number}-try{tries + 1}.jsonl")
+
+    def is_done(self, cell: str, number: int) -> bool:
+        """Was this launch completed, whatever its outcome, so that a continued run leaves it alone?"""
+        tries = sorted((self.path / cell).glob(f"round{number}-try*.jsonl"))
+        return any(read_launch(path).outcome not in UNFINISHED for path in tries)
+
+    def build_log(self, stack: str) -> Path:
+        """Where the build log of a stack goes."""
+        folder = self.path / "builds"
+        with _disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{stack}.log"
+
+    def events(self) -> list[Event]:
+        """The run's own record."""
+        return list(_read_lines(self.record))
+
+    def launches(self) -> Iterator[Launch]:
+        """All launches, in the order of their paths."""
+        for path in sorted(self.path.rglob("round*-try*.jsonl")):
+            yield read_launch(path)
+
+
+class Results:
+    """A results folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+
+    @property
+    def owner(self) -> str:
+        """Marks this folder's containers and processes: one value per machine and folder."""
+        return hashlib.sha256(f"{socket.gethostname()}:{self.root}".encode()).hexdigest()[:16]
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed holder's lock is free."""
+        with _disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            file = (self.root / ".lock").open("a+")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise EngineUnusable(
+                    f"another run holds {self.root}: {file.read().strip() or 'unknown'}",
+                    hint="wait for it, or write elsewhere: --results DIR",
+                ) from None
+            with _disk_errors(self.root):
+                file.truncate(0)
+                started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+                file.write(f"process {os.getpid()} on {socket.gethostname()}, started {started}\n")
+                file.flush()
+            yield
+
+    def runs(self) -> list[RunFolder]:
+        """All runs, oldest first."""
+        return [RunFolder(path.parent) for path in sorted(self.root.glob("*/*/run.jsonl"), key=lambda p: p.parent.name)]
+
+    def new_run(self, host: str) -> RunFolder:
+        """A fresh folder named by the UTC time."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+            path = self.root / host / (stamp + suffix)
+            try:
+                with _disk_errors(path):
+                    path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return RunFolder(path)
+        raise EngineUnusable(f"can't make a folder for a new run under {self.root}", hint="try again in a second")
+
+    def unfinished(self, host: str, key: str) -> RunFolder | None:
+        """The newest run of `host`, if it was asked for the same thing (`key`) and did not come to its end."""
+        mine = [run for run in self.runs() if run.path.parent.name == host]
+        if not mine:
+            return None
+        events = mine[-1].events()
+        same = any(event["event"] == "run" and event.get("key") == key for event in events)
+        complete = any(event["event"] == "run-exit" and event.get("complete") for event in events)
+        return mine[-1] if same and not complete else None
+
+    def seconds_by_cell(self, host: str) -> dict[str, float]:
+        """How long the newest ok launch of each cell took on this host, for estimates."""
+        known: dict[str, float] = {}
+        for run in [run for run in self.runs() if run.path.parent.name == host][-3:]:
+            for launch in run.launches():
+                if launch.outcome == "ok" and launch.exit:
+                    known[launch.header["cell"]] = launch.exit["unix_seconds"] - launch.header["unix_seconds"]
+        return known
+
+
+def read_launch(path: Path) -> Launch:
+    """Read one launch file; a last line that was cut off, or a file without a header, is no error."""
+    lines = list(_read_lines(path))
+    header = lines[0] if lines and lines[0]["event"] == "launch" else {"event": "launch", "cell": "unknown"}
+    last = lines[-1] if lines and lines[-1]["event"] == "exit" else None
+    return Launch(path=path, header=header, events=tuple(lines[1:]), exit=last)
+
+
+def _read_lines(path: Path) -> Iterator[Event]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line) if line else None
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "event" in event:
+            yield event
+
+
+def _write_line(file: IO[bytes], event: Event, path: Path) -> None:
+    data = json.dumps(event).encode() + b"\n"
+    with _disk_errors(path):
+        while data:
+            data = data[file.write(data) :]
+
+
+def _open_new(path: Path) -> IO[bytes]:
+    with _disk_errors(path):
+        return path.open("xb", buffering=0)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the disk says into an error with a way out; what is written so far stays readable."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise EngineUnusable(
+            f"can't write {path}: {error.strerror or error}",
+            hint="free space or mend the permissions, or write elsewhere (--results DIR); the same command then continues",
+        ) from None
+
+
+def _last_error(tail: list[str]) -> str | None:
+    """The last line that looks like an error, else the last line."""
+    said = [line.strip() for line in tail if line.strip()]
+    errors = [line for line in said if "error" in line.lower() or "exception" in line.lower()]
+    return (errors or said or [None])[-1]
+
+
