@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(assets.TEMPLATES),
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.ChainableUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -96,7 +95,7 @@ def figure(value: Any) -> str:
     """Four significant digits; n/a for what is unknown."""
     if not _known(value):
         return "n/a"
-    text = f"{value:.4g}"
+    text = f"{value:#.4g}".rstrip(".")
     return f"{value:.0f}" if "e" in text and value >= 1e4 else text
 
 
@@ -135,21 +134,26 @@ def _headlines(cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFram
     if len(known):
         best, worst = known.loc[known["s"].idxmax()], known.loc[known["s"].idxmin()]
         lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
-    others = speedups[speedups["stack"] != speedups["baseline"]].dropna(subset=["ratio"])
-    if len(others):
-        top = others.loc[others["ratio"].idxmax()]
-        lines.append(f"{top['stack']} runs {top['workload']} at × {top['ratio']:.2f} of {top['baseline']}{_limits(top)}.")
+    lines += _fastest(speedups[speedups["stack"] != speedups["baseline"]].dropna(subset=["ratio"]))
     if not len(cells) or not (cells["n"] > 0).any():
         lines.append("No cell has been measured; the reasons are below.")
     return lines
 
 
+def _fastest(others: pd.DataFrame) -> list[str]:
+    """The largest difference between stacks that its interval confirms, or that there is none."""
+    if not len(others):
+        return []
+    clear = others[(others["low"] > 1) | (others["high"] < 1)]
+    if not len(clear):
+        return [f"Between the stacks no difference is beyond its 95 % interval ({len(others)} comparisons)."]
+    top = clear.loc[(clear["ratio"].map(math.log)).abs().idxmax()]
+    limits = f"95 % interval {top['low']:.3f} to {top['high']:.3f}"
+    return [f"{top['stack']} runs {top['workload']} at × {top['ratio']:.3f} of {top['baseline']} ({limits}, on {top['devices']}; the largest of {len(others)} comparisons)."]
+
+
 def _span(low: float, high: float) -> str:
     return f"{low:.2f}" if round(low, 2) == round(high, 2) else f"{low:.2f} to {high:.2f}"
-
-
-def _limits(row: Mapping[Any, Any]) -> str:
-    return f" (95 % interval {row['low']:.2f} to {row['high']:.2f})" if _known(row["low"]) else " (no interval: one launch)"
 
 
 def _scaling_charts(scaling: pd.DataFrame) -> dict[str, Any]:
