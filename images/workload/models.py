@@ -11,12 +11,13 @@ import torch
 
 from protocol import Unsupported
 
-CATALOG = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json")))
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json")) as _file:
+    CATALOG = json.load(_file)
 CLASSES = 1000
 
 
 def library_of(name):
-    """"torchvision" or "transformers"; raises Unsupported for a name that models.json doesn't have."""
+    """ "torchvision" or "transformers"; raises Unsupported for a name that models.json doesn't have."""
     if name not in CATALOG:
         raise Unsupported("model %s is not in models.json" % name)
     return CATALOG[name]["library"]
@@ -96,7 +97,7 @@ def _with_attention(factory, config, attention):
     try:
         return factory.from_config(config, attn_implementation=attention)
     except (ValueError, ImportError) as error:
-        raise Unsupported("attention %r: %s" % (attention, error))
+        raise Unsupported("attention %r: %s" % (attention, error)) from None
 
 
 def _attention_of(model):

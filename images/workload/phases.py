@@ -40,7 +40,7 @@ def _measure(channel, args, world):
         devices=devices,
         parameters=models.parameter_count(model),
         precision=precision.describe(),
-        **chosen
+        **chosen,
     )
     step = make_step(args, world, model, loss_of)
     _timed(channel, "first-step", lambda: _first_step(world, step))

@@ -48,16 +48,16 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per cell: median throughput over its ok launches, interval, n, CV, verdict; failed launches are counted."""
     if launches.empty:
         return pd.DataFrame(columns=["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome"])
-    rows = [_cell_row(str(cell), group) for cell, group in launches.groupby("cell", sort=False)]
-    return pd.DataFrame(rows)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in launches.to_dict("records"):
+        groups.setdefault(row["cell"], []).append(row)
+    return pd.DataFrame([_cell_row(group) for group in groups.values()])
 
 
 def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per cell of N > 1 devices with S, E, s and their limits; NaN where the baseline has no ok launch."""
     samples = _samples_by_cell(launches)
-    baselines = {
-        (row.stack, row.workload, row.devices): row.cell for row in _first_rows(launches) if row.count == 1
-    }
+    baselines = {(row.stack, row.workload, row.devices): row.cell for row in _first_rows(launches) if row.count == 1}
     rows = []
     for row in _first_rows(launches):
         if row.count < 2:
@@ -191,25 +191,25 @@ def _phase_seconds(launch: Launch, phase: str) -> float:
     return next((float(e["seconds"]) for e in launch.of("phase") if e.get("phase") == phase), math.nan)
 
 
-def _cell_row(cell: str, group: pd.DataFrame) -> dict[str, Any]:
-    ok = group[group["outcome"] == "ok"]
-    values = [float(v) for v in ok["throughput"]]
+def _cell_row(launches: list[dict[str, Any]]) -> dict[str, Any]:
+    ok = [launch for launch in launches if launch["outcome"] == "ok"]
+    values = [float(launch["throughput"]) for launch in ok]
     interval = mean_interval(values)
     cv = float(np.std(values, ddof=1) / np.mean(values)) if len(values) > 1 else math.nan
-    shown = (ok if len(ok) else group).iloc[-1]
-    cold = ok[(ok["compile_cache"] == "cold") & ok["compile"].astype(bool)]["first_step_seconds"]
+    shown = (ok or launches)[-1]
+    cold = [launch["first_step_seconds"] for launch in ok if launch["compile"] and launch["compile_cache"] == "cold"]
     return {
         **{key: shown[key] for key in _COLUMNS if key not in ("run", "round", "throughput", "path", "seconds")},
         "n": len(values),
-        "failed": len(group) - len(values),
+        "failed": len(launches) - len(values),
         "throughput": interval.value,
         "low": interval.low,
         "high": interval.high,
         "per_device": interval.value / shown["count"],
         "cv": cv,
         "verdict": verdict(cv, len(values)),
-        "cold_compile_seconds": float(cold.iloc[0]) if len(cold) else math.nan,
-        "not_flat": int((ok["flat"] == False).sum()),  # noqa: E712  (an object column that may hold None)
+        "cold_compile_seconds": float(cold[0]) if cold else math.nan,
+        "not_flat": sum(launch["flat"] is False for launch in ok),
     }
 
 
@@ -221,8 +221,11 @@ def _first_rows(launches: pd.DataFrame) -> list[Any]:
 
 
 def _samples_by_cell(launches: pd.DataFrame) -> dict[str, list[float]]:
-    ok = launches[launches["outcome"] == "ok"]
-    return {str(cell): [float(v) for v in group["throughput"]] for cell, group in ok.groupby("cell")}
+    found: dict[str, list[float]] = {}
+    for cell, outcome, rate in zip(launches["cell"], launches["outcome"], launches["throughput"], strict=True):
+        if outcome == "ok":
+            found.setdefault(cell, []).append(float(rate))
+    return found
 
 
 def _scale_factors(speedup: Interval, count: int) -> dict[str, Any]:

@@ -23,8 +23,14 @@ def scaling_chart(rows: pd.DataFrame) -> str:
     top = max([*counts, *data["S"], *data["S_high"].dropna()]) * 1.05
     x = alt.X("count:O", title="devices (N)", axis=alt.Axis(labelAngle=0))
     y = alt.Y("S:Q", title="speed-up S over one device", scale=alt.Scale(domain=[0, top]), axis=alt.Axis(tickCount=5))
-    color = alt.Color("stack:N", title=None, scale=_colors(data["stack"]), legend=alt.Legend(orient="top", labelLimit=400, columnPadding=30))
-    lines = alt.Chart(data).mark_line(strokeWidth=2.5, opacity=0.85, point=alt.OverlayMarkDef(size=70, opacity=0.85)).encode(x=x, y=y, color=color)
+    color = alt.Color(
+        "stack:N", title=None, scale=_colors(data["stack"]), legend=alt.Legend(orient="top", labelLimit=400, columnPadding=30)
+    )
+    lines = (
+        alt.Chart(data)
+        .mark_line(strokeWidth=2.5, opacity=0.85, point=alt.OverlayMarkDef(size=70, opacity=0.85))
+        .encode(x=x, y=y, color=color)
+    )
     ranges = alt.Chart(data.dropna()).mark_rule(strokeWidth=2).encode(x=x, y="S_low:Q", y2="S_high:Q", color=color)
     dashes = alt.Chart(ideal).mark_line(strokeDash=[5, 4], color="#8c8c8c").encode(x=x, y=y)
     last = alt.Chart(ideal.tail(1)).mark_text(text="ideal", align="right", dx=-8, dy=-6, color="#8c8c8c").encode(x=x, y=y)
@@ -39,7 +45,9 @@ def speedup_chart(rows: pd.DataFrame) -> str:
     scale = alt.Scale(domain=[0, max([1.0, *data["x"], *data["high"].dropna()]) * 1.12])
     color = alt.Color("stack:N", legend=None, scale=_colors(data["stack"]))
     base = alt.Chart(data)
-    bars = base.mark_bar(height={"band": 0.7}).encode(y=y, x=alt.X("x:Q", title="times the baseline", scale=scale, axis=alt.Axis(tickCount=5)), color=color)
+    bars = base.mark_bar(height={"band": 0.7}).encode(
+        y=y, x=alt.X("x:Q", title="times the baseline", scale=scale, axis=alt.Axis(tickCount=5)), color=color
+    )
     ranges = base.mark_rule(strokeWidth=1.5, color=_INK).encode(y=y, x="low:Q", x2="high:Q")
     words = base.mark_text(align="left", dx=4, color=_INK).encode(y=y, x="end:Q", text=alt.Text("x:Q", format=".2f"))
     words = words.transform_calculate(end="isValid(datum.high) ? max(datum.x, datum.high) : datum.x")

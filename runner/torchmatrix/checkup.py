@@ -47,7 +47,15 @@ def _engine(s: session.Session) -> Check:
 def _gpus(s: session.Session) -> list[Check]:
     notes = [Check(mark="note", subject="GPU", finding=note, fix="reinstall or reload the driver") for note in s.host.notes]
     if not s.host.gpus:
-        return [*notes, Check(mark="note", subject="GPU", finding="none found", fix="on a GPU server, check the driver: nvidia-smi or /dev/kfd")]
+        return [
+            *notes,
+            Check(
+                mark="note",
+                subject="GPU",
+                finding="none found",
+                fix="on a GPU server, check the driver: nvidia-smi or /dev/kfd",
+            ),
+        ]
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in s.host.gpus)
     driver = f"driver {s.host.driver}" + (f", CUDA up to {s.host.cuda_driver}" if s.host.cuda_driver else "")
     return [*notes, Check(mark="ok", subject="GPU", finding=f"{names}; {driver}")]

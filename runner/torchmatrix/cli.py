@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="torchmatrix",
     help="A reproducible benchmark matrix for PyTorch: versions x CUDA/ROCm/CPU x GPUs, one HTML report.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -40,10 +39,15 @@ REPORT = Path("reports/index.html")
 
 
 def main() -> NoReturn:
-    """The entry point: every error becomes a message, a hint and an exit code, here and nowhere else."""
+    """The entry point: every error becomes a message, a hint and an exit code, here and nowhere else.
+
+    The command is invoked without its own `main`, which would end an interruption without a word.
+    """
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
-        code = app(standalone_mode=False)
+        command = typer.main.get_command(app)
+        with command.make_context("torchmatrix", sys.argv[1:]) as context:
+            code = command.invoke(context)
     except ToolError as error:
         _complain(str(error), error.hint)
         code = error.exit_code
@@ -72,9 +76,11 @@ def _say(text: str = "") -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _about(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    if version:
-        print(__version__)
+def _about(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version or context.invoked_subcommand is None:
+        print(__version__ if version else context.get_help())
         raise typer.Exit()
 
 
@@ -162,7 +168,9 @@ def run(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     output: OutputOption = REPORT,
-    launches: Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")] = None,
+    launches: Annotated[
+        int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")
+    ] = None,
     new: Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")] = False,
 ) -> None:
     """Measure the selected cells and write the report; continues a run that was interrupted."""
@@ -173,8 +181,10 @@ def run(
     _refuse_nothing(s)
     with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
         todo = session.todo(s, job)
-        _say(f"run {job.folder.id}: {len(todo)} launches" + (f" ({len(s.launches) - len(todo)} done before)" if len(todo) < len(s.launches) else ""))
-        _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo))}; Ctrl-C stops, the same command continues\n")
+        done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
+        _say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
+        _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo))}")
+        _say("Ctrl-C stops; the same command continues\n")
         try:
             _narrate(s, session.run(s, job), todo)
         finally:

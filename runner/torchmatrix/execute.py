@@ -3,9 +3,10 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from torchmatrix import __version__, images, protocol
@@ -14,7 +15,7 @@ from torchmatrix.errors import BuildFailed, LaunchFailed
 from torchmatrix.host import Host
 from torchmatrix.matrix import Stack
 from torchmatrix.plan import Cell
-from torchmatrix.store import Launch, LaunchFile, RunFolder, read_launch
+from torchmatrix.store import Launch, RunFolder, read_launch
 
 PARALLEL_BUILDS = 2
 DEADLINE_MARGIN_SECONDS = 60.0
@@ -96,9 +97,16 @@ def execute(job: Job, launches: list[tuple[Cell, int]]) -> Iterator[News]:
         yield from _launch(job, cell, number, image)
 
 
-def build_all(job: Job, stacks: list[Stack]) -> Iterator[News]:
+_BuildNews = queue.Queue[tuple[Stack, str | None, Image | BuildFailed | None, float]]
+
+
+def _tell_line(news: _BuildNews, stack: Stack, line: str) -> None:
+    news.put((stack, line, None, 0.0))
+
+
+def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, Image | BuildFailed]]:
     """Build every stack, a few at a time; returns (as the generator's value) an Image or a BuildFailed by stack name."""
-    news: queue.Queue[tuple[Stack, str | None, Image | BuildFailed | None, float]] = queue.Queue()
+    news: _BuildNews = queue.Queue()
     waiting = list(reversed(stacks))
     built: dict[str, Image | BuildFailed] = {}
 
@@ -109,7 +117,7 @@ def build_all(job: Job, stacks: list[Stack]) -> Iterator[News]:
             except IndexError:
                 return
             begin = time.monotonic()
-            result = _build(job, stack, lambda line, stack=stack: news.put((stack, line, None, 0.0)))
+            result = _build(job, stack, partial(_tell_line, news, stack))
             news.put((stack, None, result, time.monotonic() - begin))
 
     for _ in range(PARALLEL_BUILDS):

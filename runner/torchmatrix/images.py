@@ -113,5 +113,3 @@ def _recipe(stack: Stack, dockerfile: str | None, arguments: dict[str, str], ind
 
 def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
-
-

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,8 +200,7 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
         if key not in known:
             problems.add(Place(header=f"[{key}]"), None, f'unknown table "{key}"; {nearest(key, known)}')
     sections = {
-        name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems)
-        for name, keys in _SECTIONS.items()
+        name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in _SECTIONS.items()
     }
     stacks = _each(data, "stack", problems, _stack)
     workloads = [w for found in _each(data, "workload", problems, _workloads) for w in found]
@@ -245,13 +245,9 @@ def _each(data: Table, name: str, problems: Problems, make: Callable[[Table, Pla
 
 
 def _check_unique(noun: str, names: list[str], problems: Problems) -> None:
-    for name in sorted({n for n in names if names.count(n) > 1} if len(names) < 2000 else _repeated(names)):
-        problems.add(Place(header=f"[[{noun}]]"), None, f'two {noun}s are called "{name}"; give one a `name`')
-
-
-def _repeated(names: list[str]) -> set[str]:
-    seen: set[str] = set()
-    return {name for name in names if name in seen or seen.add(name)}
+    for name, times in Counter(names).items():
+        if times > 1:
+            problems.add(Place(header=f"[[{noun}]]"), None, f'{times} {noun}s are called "{name}"; give all but one a `name`')
 
 
 def _check_globs(data: Table, stacks: list[Stack], problems: Problems) -> None:
@@ -285,7 +281,7 @@ def _stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
     if len(sources) != 1 and len(problems.messages) == before:
         problems.add(
-            place, None, "needs exactly one of torch (wheels), image (a vendor's image) or python = \"/path/to/python\""
+            place, None, 'needs exactly one of torch (wheels), image (a vendor\'s image) or python = "/path/to/python"'
         )
     if len(problems.messages) > before:
         return None

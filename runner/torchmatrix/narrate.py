@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from torchmatrix import estimate
-from torchmatrix.store import throughput
 from torchmatrix.execute import BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
 from torchmatrix.plan import Cell
+from torchmatrix.store import throughput
 
 
 class Narrator:

@@ -103,9 +103,7 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
     def chosen(cell: Cell) -> bool:
         return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
 
-    return Plan(
-        cells=tuple(c for c in plan.cells if chosen(c)), skips=tuple(s for s in plan.skips if chosen(s.cell))
-    )
+    return Plan(cells=tuple(c for c in plan.cells if chosen(c)), skips=tuple(s for s in plan.skips if chosen(s.cell)))
 
 
 _FIELDS: dict[str, Callable[[Cell], object]] = {
@@ -271,7 +269,9 @@ def _why_not_index(stack: Stack, means: Means) -> Why | None:
         return None
     if all(index.url in means.unreachable for index in stack.indexes):
         reason = f"can't be built: no answer from {', '.join(index.url for index in stack.indexes)}"
-        return Why(reason=reason, fix="mend the network or the proxy settings, or name a mirror: index = \"URL\" in the [[stack]]")
+        return Why(
+            reason=reason, fix='mend the network or the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
+        )
     return None
 
 

@@ -15,7 +15,7 @@ from torchmatrix.store import Launch, Results, RunFolder
 
 MOST_CHARTS = 24
 """Charts of one kind; further workloads stand in the tables, and the page says so."""
-BARS_PER_CHART = 120
+BARS_PER_CHART = 48
 
 
 def write(results: Results, output: Path, run: str | None = None) -> Path:
@@ -28,7 +28,8 @@ def write(results: Results, output: Path, run: str | None = None) -> Path:
         part.replace(output)
     except OSError as error:
         raise EngineUnusable(
-            f"can't write {output}: {error.strerror}", hint="the facts are safe; write elsewhere: torchmatrix report --output FILE"
+            f"can't write {output}: {error.strerror}",
+            hint="the facts are safe; write elsewhere: torchmatrix report --output FILE",
         ) from None
     return output
 
@@ -149,7 +150,8 @@ def _fastest(others: pd.DataFrame) -> list[str]:
         return [f"Between the stacks no difference is beyond its 95 % interval ({len(others)} comparisons)."]
     top = clear.loc[(clear["ratio"].map(math.log)).abs().idxmax()]
     limits = f"95 % interval {top['low']:.3f} to {top['high']:.3f}"
-    return [f"{top['stack']} runs {top['workload']} at × {top['ratio']:.3f} of {top['baseline']} ({limits}, on {top['devices']}; the largest of {len(others)} comparisons)."]
+    where = f"on {top['devices']}; the largest of {len(others)} comparisons"
+    return [f"{top['stack']} runs {top['workload']} at × {top['ratio']:.3f} of {top['baseline']} ({limits}, {where})."]
 
 
 def _span(low: float, high: float) -> str:

@@ -107,7 +107,7 @@ def _is_valid(value: Any, name: str, key: Key, place: Place, problems: Problems)
     if key.choices and value not in key.choices:
         problems.add(place, name, f'unknown value "{value}"; {nearest(str(value), key.choices)}')
         return False
-    if key.minimum is not None and value < key.minimum:
+    if key.minimum is not None and isinstance(value, (int, float)) and value < key.minimum:
         problems.add(place, name, f"must be at least {key.minimum:g}, not {value}")
         return False
     return True

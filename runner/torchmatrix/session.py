@@ -78,7 +78,9 @@ def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str
     """The engines by name and a sentence saying which and why. Raises EngineUnusable where Docker was asked for by name."""
     if asked not in ENGINES:
         raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(ENGINES)}")
-    cache = Path(os.environ.get("TORCHMATRIX_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix")
+    cache = Path(
+        os.environ.get("TORCHMATRIX_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
+    )
     engines: dict[str, Engine] = {"local": LocalEngine(cache, results.owner)}
     if asked == "local":
         return engines, f"local (as asked); virtualenvs under {cache}"

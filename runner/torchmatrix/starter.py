@@ -19,7 +19,8 @@ def starter_matrix(host: Host, containers: bool, python: str | None = None) -> s
     text = "".join(block for block in blocks if _is_for(block, host, containers, python))
     if python:
         text = re.sub(r"(?m)^stacks = .*\n", "", text)
-        text = text.replace("[[workload]]", f'[[stack]]\nname = "mine"\npython = "{python}"\n\n[[workload]]', 1)
+        stack = f'[[stack]]\nname = "mine"\npython = "{python}"\n\n'
+        text = re.sub(r"(?m)^(?=\[\[workload\]\])", lambda match: stack, text, count=1)
     text = re.sub(r"(?m)^# --- .*\n+(?=#|\Z)", "", text)
     counts = ", ".join(str(n) for n in (1, 2, 4, 8) if n <= max(1, len(host.gpus)))
     return re.sub(r"(\[gpus\]\ncounts = )\[[^]]*\]", rf"\1[{counts}]", text)

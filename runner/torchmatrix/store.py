@@ -1,9 +1,9 @@
 """The facts on disk: append-only JSON Lines, one file per launch, one per run; written here and read here.
 
-    results/.lock                                   who is running now
-    results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end
-    results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, exit; beside it all other output
-    results/HOST/RUN/builds/STACK.log               build logs
+results/.lock                                   who is running now
+results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end
+results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, exit; beside it all other output
+results/HOST/RUN/builds/STACK.log               build logs
 """
 
 import fcntl
@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -66,10 +67,14 @@ class Launch:
             return None
         if self.exit is None:
             return "the tool ended before the launch did"
-        mismatch = next(filter(None, map(version_problem, self.of("hello"))), None)
-        messages = [failure["message"].splitlines()[0] for failure in self.of("failure") if failure.get("message")]
-        said = mismatch or self.exit.get("message") or next(iter(messages), None) or _last_error(self.exit.get("tail", []))
-        return str(said) if said else f"exit code {self.exit.get('returncode')} and no message"
+        said = (
+            next(filter(None, map(version_problem, self.of("hello"))), None)
+            or self.exit.get("message")
+            or next((f["message"].splitlines()[0] for f in self.of("failure") if f.get("message")), None)
+            or _last_error(self.exit.get("tail", []))
+            or _in_words(self.exit.get("returncode"))
+        )
+        return str(said)
 
 
 def measured(launch: Launch) -> list[Event]:
@@ -300,9 +305,14 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 
 def _last_error(tail: list[str]) -> str | None:
-    """The last line that looks like an error, else the last line."""
-    said = [line.strip() for line in tail if line.strip()]
-    errors = [line for line in said if "error" in line.lower() or "exception" in line.lower()]
-    return (errors or said or [None])[-1]
+    """The last line that looks like an error."""
+    said = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
+    return said[-1] if said else None
 
 
+def _in_words(returncode: int | None) -> str:
+    """What an exit code says by itself: a signal's name, where it is one (as a process or a container reports it)."""
+    number = -returncode if returncode and returncode < 0 else (returncode or 0) - 128
+    if number in signal.valid_signals():
+        return f"ended by {signal.Signals(number).name}"
+    return f"exit code {returncode} and no message"

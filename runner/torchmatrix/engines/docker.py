@@ -5,7 +5,7 @@ import os
 import shlex
 import tarfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -13,10 +13,11 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount, Ulimit
+from requests.exceptions import RequestException
 
 from torchmatrix import __version__, assets
 from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
-from torchmatrix.errors import BuildFailed, EngineUnusable
+from torchmatrix.errors import BuildFailed, EngineUnusable, LaunchFailed
 from torchmatrix.plan import GpuSet
 
 LABEL = "torchmatrix"
@@ -32,7 +33,7 @@ def connect() -> docker.DockerClient:
     try:
         client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"))
         client.ping()
-    except (DockerException, OSError, ValueError) as error:
+    except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
             f"Docker does not answer at {where}: {_words(error)}",
             hint="start Docker, set DOCKER_HOST, or run without containers: --engine local",
@@ -103,13 +104,17 @@ class DockerEngine:
                 fileobj=_context(recipe), custom_context=True, dockerfile=recipe.dockerfile, tag=tag, rm=True,
                 forcerm=True, buildargs=dict(recipe.arguments), labels=labels, decode=True,
             )  # fmt: skip
+            step = ""
             for chunk in stream:
                 for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
                     if line.strip():
                         log(line)
+                    if line.startswith("Step "):
+                        step = line.partition(" : ")[2]
                 if "error" in chunk:
-                    raise BuildFailed(str(chunk["error"]).strip())
-        except (APIError, DockerException, OSError) as error:
+                    place = f"base image {recipe.arguments['BASE']}" if step.startswith("FROM") else step.partition(" ")[0]
+                    raise BuildFailed(f"{place}: {str(chunk['error']).strip()}")
+        except (DockerException, RequestException, OSError) as error:
             raise BuildFailed(_words(error)) from None
 
 
@@ -216,23 +221,28 @@ class DockerExecution:
 
     def __enter__(self) -> "DockerExecution":
         try:
+            with _launch_errors():
+                self._start_with_limits()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def _start_with_limits(self) -> None:
+        """A daemon that may not raise limits runs the launch without them; NCCL then says what it lacks."""
+        try:
             self._start(self._options)
         except APIError as error:
-            if "ulimits" in self._options and "rlimit" in str(error):
-                self._start({k: v for k, v in self._options.items() if k != "ulimits"})
-            else:
+            if "ulimits" not in self._options or "rlimit" not in str(error):
                 raise
-        return self
+            self._remove()
+            self._start({k: v for k, v in self._options.items() if k != "ulimits"})
 
     def _start(self, options: dict[str, Any]) -> None:
         """Create, attach, start: in this order nothing of the output is missed."""
         self._container = self._client.containers.create(**options)
-        try:
-            self._stream = self._container.attach(stdout=True, stderr=True, stream=True, demux=True)
-            self._container.start()
-        except BaseException:
-            self._remove()
-            raise
+        self._stream = self._container.attach(stdout=True, stderr=True, stream=True, demux=True)
+        self._container.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._remove()
@@ -240,11 +250,15 @@ class DockerExecution:
     def lines(self) -> Iterator[tuple[str, str]]:
         """Lines of both streams until the container ends."""
         rest = {"out": b"", "err": b""}
-        for pair in self._stream:
+        while (pair := self._next_output()) is not None:
             for name, data in zip(("out", "err"), pair, strict=True):
                 *complete, rest[name] = (rest[name] + (data or b"")).split(b"\n")
                 yield from ((name, line.decode(errors="replace")) for line in complete)
         yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
+
+    def _next_output(self) -> tuple[bytes | None, bytes | None] | None:
+        with _launch_errors():
+            return next(self._stream, None)
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL, by the daemon."""
@@ -255,14 +269,35 @@ class DockerExecution:
     def wait(self) -> Exit:
         """The exit code and the daemon's own word on memory; exit code 137 alone is any SIGKILL."""
         assert self._container is not None
-        code = int(self._container.wait()["StatusCode"])
-        self._container.reload()
+        with _launch_errors():
+            code = int(self._container.wait()["StatusCode"])
+            self._container.reload()
         return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
 
     def _remove(self) -> None:
+        """Remove the container; if the daemon is gone, the next start finds it by its label."""
         if self._container is not None:
-            with suppress(NotFound):
+            with suppress(DockerException, RequestException, OSError):
                 self._container.remove(force=True, v=True)
+
+
+@contextmanager
+def _launch_errors() -> Iterator[None]:
+    """Turn what the daemon or the way to it says into the failure of this one launch, with the way out where it is known."""
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        words = _words(error)
+        hint = next((hint for sign, hint in _HINTS.items() if sign in words), "")
+        raise LaunchFailed(f"{words}{'; ' if hint else ''}{hint}") from None
+
+
+_HINTS = {
+    "could not select device driver": "install the NVIDIA Container Toolkit and restart Docker",
+    "Unknown runtime specified": "install the NVIDIA Container Toolkit and restart Docker",
+    "no such file or directory": "a device that was asked for is missing on the engine's machine",
+    "no space left on device": "free space on the engine's disk: docker system df",
+}
 
 
 def _words(error: Exception) -> str:

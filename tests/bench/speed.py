@@ -1,0 +1,187 @@
+"""Prints how fast the tool itself is, beside its targets. Run: .venv/bin/python tests/bench/speed.py [--docker]
+
+Medians of several runs where a run is short; no assertion, since machines differ.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from records import launch_lines, write_run
+from torchmatrix import assets, images, matrix
+from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe
+from torchmatrix.execute import Job, LaunchFinished, execute
+from torchmatrix.host import detect
+from torchmatrix.plan import Means, interleave, make_plan
+from torchmatrix.store import Results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--docker", action="store_true", help="also rebuild a real image after editing the workload")
+    options = parser.parse_args()
+    rows = [
+        ("torchmatrix --help", "0.25 s", f"{help_seconds():.2f} s"),
+        ("plan of 100 000 cells, in the process", "2 s", f"{plan_seconds():.2f} s"),
+        ("torchmatrix plan of 100 000 cells, whole command", "2 s", f"{plan_command_seconds():.2f} s"),
+        ("host cost per cell, no-op engine, 10 000 cells", "5 ms", host_cost()),
+        ("report of 10 000 launches", "10 s, 5 MB", report_cost()),
+    ]
+    if options.docker:
+        rows.append(("rebuild of an image after editing the workload", "2 s", f"{rebuild_seconds():.2f} s"))
+    for what, target, found in rows:
+        print(f"{what:<52} target {target:<12} measured {found}")
+
+
+def median_seconds(action: Callable[[], object], runs: int) -> float:
+    def once() -> float:
+        begin = time.perf_counter()
+        action()
+        return time.perf_counter() - begin
+
+    return statistics.median(once() for _ in range(runs))
+
+
+def help_seconds() -> float:
+    command = [str(Path(sys.executable).parent / "torchmatrix"), "--help"]
+    return median_seconds(lambda: subprocess.run(command, capture_output=True, check=True), 7)
+
+
+def large_matrix() -> str:
+    """100 stacks x 500 workloads x 2 device sets; the stacks share one interpreter, so that all of them are planned."""
+    stacks = "".join(f'[[stack]]\nname = "s{i}"\npython = "{sys.executable}"\naccelerator = "cpu"\n' for i in range(100))
+    batches = ", ".join(str(i + 1) for i in range(125))
+    axes = f'batch = [{batches}]\nprecision = ["fp32", "amp-bf16"]\nmode = ["train", "infer"]\n'
+    return f'[cpus]\ncounts = [1, 2]\nwhen = "always"\n{stacks}[[workload]]\ndevice = "cpu"\nmodel = "resnet50"\n{axes}'
+
+
+def plan_seconds() -> float:
+    text, host = large_matrix(), detect()
+
+    def plan() -> None:
+        made = make_plan(matrix.parse(text), host, Means(containers=True))
+        assert len(made.cells) + len(made.skips) == 100_000
+
+    return median_seconds(plan, 3)
+
+
+def plan_command_seconds() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "matrix.toml"
+        path.write_text(large_matrix())
+        command = [str(Path(sys.executable).parent / "torchmatrix"), "plan", "--engine", "local", "--matrix", str(path)]
+        return median_seconds(lambda: subprocess.run(command, capture_output=True, check=True, cwd=folder), 3)
+
+
+class NoOp:
+    """An engine whose launches print a recorded stream and end at once."""
+
+    name = "no-op"
+
+    def __init__(self) -> None:
+        lines = launch_lines()[1:-1]
+        self._stream = [("out", "@matrix " + json.dumps(line)) for line in lines]
+        self.command = "no-op"
+
+    def is_ready(self, recipe: Recipe) -> bool:
+        return True
+
+    def build(self, recipe: Recipe, log: Log) -> Image:
+        return Image(reference="x", environment="x")
+
+    def start(self, image: Image, spec: LaunchSpec) -> "NoOp":
+        return self
+
+    def __enter__(self) -> "NoOp":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        return iter(self._stream)
+
+    def stop(self) -> None:
+        return
+
+    def wait(self) -> Exit:
+        return Exit(returncode=0, oom_killed=False)
+
+
+def host_cost() -> str:
+    """Milliseconds per cell, and resident memory after 1 000 and after 10 000 cells."""
+    text = large_matrix().replace(sys.executable, "/x/python")
+    host = detect()
+    cells = make_plan(matrix.parse(text), host, Means(containers=True)).cells[:10_000]
+    engine = NoOp()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(
+            folder=Results(Path(folder)).new_run("h"), host=host, owner="o", timeout_seconds=60, seed=0,
+            engine_for=lambda stack: engine, recipe_for=lambda stack: images.recipes(stack)[0],
+        )  # fmt: skip
+        memory, done, begin = [], 0, time.perf_counter()
+        for news in execute(job, list(interleave(cells, 1, 0))):
+            done += isinstance(news, LaunchFinished)
+            if isinstance(news, LaunchFinished) and done in (1000, len(cells)):
+                memory.append(resident_megabytes())
+        seconds = time.perf_counter() - begin
+    return f"{1000 * seconds / done:.2f} ms; resident {memory[0]:.0f} MB after 1 000, {memory[1]:.0f} MB after {done}"
+
+
+def resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def report_cost() -> str:
+    """Seconds of the whole command and size of the page: 3 334 cells of 3 launches over stacks, workloads and N."""
+    launches = [
+        {"stack": f"stack-{s}", "workload": f"resnet50-train-fp32-b{w}", "devices": tuple(range(n)), "rate": 100.0 * n + s + r}
+        for s in range(8) for w in range(105) for n in (1, 2, 4, 8) for r in range(3)
+    ][:10_000]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        write_run(Path(folder) / "results", launches)
+        command = [str(Path(sys.executable).parent / "torchmatrix"), "report"]
+        seconds = median_seconds(lambda: subprocess.run(command, cwd=folder, check=True, capture_output=True), 3)
+        size = (Path(folder) / "reports/index.html").stat().st_size
+    return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
+
+
+def rebuild_seconds() -> float:
+    """A workload file gets another comment each time; the layers below are cached."""
+    from torchmatrix.engines.docker import DockerEngine, connect
+
+    (stack,) = matrix.parse('[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n').stacks
+    client = connect()
+    engine = DockerEngine(client)
+    usual = images.choose_recipe(stack, engine, images.unreachable_indexes(images.indexes_to_probe([stack])))
+    engine.build(usual, lambda line: None)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "images"
+        subprocess.run(["cp", "-r", str(assets.IMAGES), str(copy)], check=True)
+        assets.IMAGES, assets.WORKLOAD = copy, copy / "workload"
+
+        def once() -> float:
+            bench = assets.WORKLOAD / "bench.py"
+            bench.write_text(bench.read_text() + f"# {time.time()}\n")
+            images.workload_hash.cache_clear()
+            recipe = next(r for r in images.recipes(stack) if r.index == usual.index)
+            begin = time.perf_counter()
+            image = engine.build(recipe, lambda line: None)
+            seconds = time.perf_counter() - begin
+            client.images.remove(image.reference)
+            return seconds
+
+        return statistics.median(once() for _ in range(3))
+
+
+if __name__ == "__main__":
+    main()

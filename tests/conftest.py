@@ -1,0 +1,82 @@
+"""Fixtures that more than one room of the tests uses."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support import FAKE_PYTHON, Command
+from torchmatrix.host import Gpu, Host
+
+
+@pytest.fixture
+def cpu_host() -> Host:
+    """A machine with four cores and no GPU."""
+    return Host(
+        name="testhost", vendor=None, gpus=(), driver=None, cuda_driver=None, cpu="Test CPU", cores=(0, 1, 2, 3), numa_nodes=1,
+        governor=None, memory_bytes=8 << 30, kernel="6.1", os="Test OS", architecture="x86_64", python="3.11.7",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def nvidia_host(cpu_host: Host) -> Host:
+    """A machine with four NVIDIA GPUs, a driver for CUDA 12 and sixteen cores."""
+    gpus = tuple(
+        Gpu(index=i, uuid=f"GPU-{i}{i}{i}", name="NVIDIA H100", vendor="nvidia", memory_bytes=80 << 30, capability="9.0")
+        for i in range(4)
+    )
+    return replace(cpu_host, vendor="nvidia", gpus=gpus, driver="570.133.7", cuda_driver="12.8", cores=tuple(range(16)))
+
+
+@pytest.fixture
+def amd_host(cpu_host: Host) -> Host:
+    """A machine with two AMD GPUs."""
+    gpus = tuple(
+        Gpu(
+            index=i, uuid=f"GPU-a{i}", name="AMD Instinct MI100", vendor="amd", capability="gfx908",
+            render_node=f"/dev/dri/renderD{128 + i}", groups=(44, 109),
+        )
+        for i in range(2)
+    )  # fmt: skip
+    return replace(cpu_host, vendor="amd", gpus=gpus, driver="6.8.5")
+
+
+@pytest.fixture
+def fake_matrix(tmp_path: Path) -> Path:
+    """A matrix of one stack (the fake interpreter), one workload and one and two devices, in a folder of its own."""
+    path = tmp_path / "matrix.toml"
+    path.write_text(
+        f"""
+[run]
+launches = 2
+[cpus]
+counts = [1, 2]
+[[stack]]
+name = "fake"
+python = "{FAKE_PYTHON}"
+accelerator = "cpu"
+[[workload]]
+device = "cpu"
+model = "resnet50"
+batch = 4
+steps = 5
+"""
+    )
+    return path
+
+
+@pytest.fixture
+def torchmatrix(tmp_path: Path) -> Command:
+    """Runs the real command in a folder of its own, with the local engine unless `engine` says otherwise."""
+
+    def call(*words: str, engine: str | None = "local", **variables: str) -> "subprocess.CompletedProcess[str]":
+        engine_words = ["--engine", engine] if engine and words[0] in ("plan", "build", "run", "doctor") else []
+        return subprocess.run(
+            [sys.executable, "-m", "torchmatrix", *words, *engine_words],
+            cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True, timeout=900,
+        )  # fmt: skip
+
+    return call

@@ -1,0 +1,37 @@
+"""A real stack: torch 2.5.1 with torchvision and transformers, built once per machine by the tool's own local engine."""
+
+from pathlib import Path
+
+import pytest
+
+REAL_MATRIX = """
+[run]
+launches = 1
+timeout_minutes = 10
+[cpus]
+counts = [1, 2]
+[[stack]]
+torch = "2.5.1"
+cpu = true
+"""
+
+
+@pytest.fixture(scope="session")
+def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of the stack's virtualenv, as the launches of a build say."""
+    from torchmatrix import images, matrix, session
+    from torchmatrix.store import Results
+
+    text = REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
+    (stack,) = matrix.parse(text).stacks
+    engines, _ = session.choose_engines("local", Results(tmp_path_factory.mktemp("results")))
+    lost = images.unreachable_indexes(images.indexes_to_probe([stack]))
+    return engines["local"].build(images.choose_recipe(stack, engines["local"], lost), lambda line: None).reference
+
+
+@pytest.fixture
+def real_matrix(tmp_path: Path, real_python: str) -> Path:
+    """A matrix of that stack; a test appends its workloads."""
+    path = tmp_path / "matrix.toml"
+    path.write_text(REAL_MATRIX)
+    return path

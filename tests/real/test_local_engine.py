@@ -1,0 +1,94 @@
+"""The local engine with a real virtualenv: the whole command, DDP included; and processes that misbehave."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support import Command
+from torchmatrix.engines.local import LocalExecution, _environment_of
+from torchmatrix.store import Results
+
+
+def test_the_whole_command_measures_real_training_on_one_and_two_processes(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    workload = '[[workload]]\ndevice = "cpu"\nmodel = ["resnet18", "bert-tiny"]\nprecision = ["fp32", "amp-bf16"]\nbatch = 2\n'
+    workload += "image_size = 32\nsequence_length = 16\nsteps = 3\nwarmup_steps = 2\nwarmup_cap = 4\n"
+    real_matrix.write_text(real_matrix.read_text() + workload)
+    done = torchmatrix("run")
+    assert done.returncode == 0, done.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    found = list(run.launches())
+    assert len(found) == 8 and {launch.outcome for launch in found} == {"ok"}
+    assert {launch.header["gpus"]["label"] for launch in found} == {"cpu0", "cpu0+1"}
+    setup = next(launch for launch in found if launch.header["gpus"]["label"] == "cpu0+1").of("setup")[0]
+    assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
+    page = (tmp_path / "reports/index.html").read_text()
+    assert "images/s" in page and "sequences/s" in page and "2 devices give" in page
+
+
+def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\n'
+    real_matrix.write_text(real_matrix.read_text() + workload)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "*cpu0+1", "--engine", "local"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end = time.monotonic() + 120
+    while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob("round*.jsonl")):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.2)
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    mine = [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in _environment_of(int(p.name))]
+    ranks = [pid for pid in mine if b"LOCAL_RANK=1" in _environment_of(pid)]
+    os.kill(ranks[0], signal.SIGKILL)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1, stderr
+    (run,) = Results(tmp_path / "results").runs()
+    (launch,) = run.launches()
+    assert launch.outcome == "crashed" and launch.error
+    assert not [pid for pid in mine if owner in _environment_of(pid)]
+
+
+def test_leaving_the_block_ends_grandchildren_in_sessions_of_their_own() -> None:
+    child = "[sys.executable, '-c', 'import time; time.sleep(99)']"
+    code = f"import subprocess, sys, time; subprocess.Popen({child}, start_new_session=True)"
+    code += "; print('ready', flush=True); time.sleep(99)"
+    with LocalExecution([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}, owner="test-grandchildren") as execution:
+        assert next(iter(execution.lines())) == ("out", "ready")
+    mark = b"TORCHMATRIX_OWNER=test-grandchildren"
+    end = time.monotonic() + 5
+    while any(mark in _environment_of(int(p.name)) for p in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_package_that_does_not_exist_is_a_failed_build_in_uvs_words(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    text = real_matrix.read_text().replace(
+        "cpu = true", 'cpu = true\nname = "bad"\npackages = ["torchmatrix-no-such-package==9"]'
+    )
+    real_matrix.write_text(text + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n')
+    done = torchmatrix("run", "*cpu0")
+    assert done.returncode == 1
+    (run,) = Results(tmp_path / "results").runs()
+    (launch,) = run.launches()
+    assert launch.outcome == "build-failed" and "torchmatrix-no-such-package" in str(launch.error)
+    assert "torchmatrix-no-such-package" in (run.path / "builds" / "bad.log").read_text()
+
+
+@pytest.mark.parametrize("missing", ["/nowhere/python3"])
+def test_an_interpreter_that_is_not_there_is_a_failed_build(torchmatrix: Command, tmp_path: Path, missing: str) -> None:
+    (tmp_path / "matrix.toml").write_text(
+        f'[[stack]]\npython = "{missing}"\naccelerator = "cpu"\n[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
+    )
+    done = torchmatrix("run", "*cpu0", "--launches", "1")
+    assert done.returncode == 1 and "can't be run" in done.stderr and "Traceback" not in done.stderr

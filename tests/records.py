@@ -1,0 +1,78 @@
+"""Launch files as the tool writes them, made in memory for tests of reading, analysis and report."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.store import RunFolder
+
+
+def write_run(
+    root: Path, launches: list[dict[str, Any]], skips: Sequence[tuple[str, str]] = (), complete: bool = True, **header: Any
+) -> RunFolder:
+    """A run folder under `root`/testhost holding `launches` (keyword arguments of `launch_lines`)."""
+    folder = RunFolder(root / "testhost" / "20260101T000000Z")
+    folder.path.mkdir(parents=True)
+    host = {"name": "testhost", "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
+    folder.append(
+        "run", **{"key": "k", "host": host, "matrix": "", "launches": 3, "seed": 0, "command": "torchmatrix run", **header}
+    )
+    cells: dict[str, int] = {}
+    written = []
+    for launch in launches:
+        lines = launch_lines(**launch)
+        cell = lines[0]["cell"]
+        cells[cell] = cells.get(cell, 0) + 1
+        written.append((folder.path / cell / f"round{cells[cell]}-try1.jsonl", lines))
+    for cell in cells:
+        folder.append("planned", cell=cell)
+    for cell, reason in skips:
+        folder.append("skip", cell=cell, reason=reason, fix="")
+    for path, lines in written:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if complete:
+        folder.append("run-exit", complete=True)
+    return folder
+
+
+def launch_lines(
+    rate: float = 100.0, stack: str = "stack-a", workload: str = "resnet50-train-fp32-b4", devices: tuple[int, ...] = (0,),
+    outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
+    **more: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together)."""
+    prefix = "cpu" if vendor == "cpu" else "gpu"
+    label = prefix + "+".join(map(str, devices))
+    n, steps, batch = len(devices), 10, 4
+    seconds = batch * steps * n / rate
+    header = {
+        "event": "launch", "unix_seconds": 1000.0, "protocol": 1, "run": "r", "cell": f"{stack}/{workload}/{label}", "round": 1,
+        "stack": {"name": stack, "torch": "2.5.1"}, "command": "python bench.py --model resnet50", "image": {"reference": "img"},
+        "workload": {
+            "id": workload, "model": model, "mode": "train", "unit": "images", "precision": "fp32", "compile": False,
+            "channels_last": False, "attention": None, "batch": batch,
+        },
+        "gpus": {"indices": list(devices), "label": label, "vendor": vendor},
+        "engine": {"engine": "docker", "ServerVersion": "20.10"},
+        **more,
+    }  # fmt: skip
+    if outcome == "build-failed":
+        return [header, {"event": "exit", "unix_seconds": 1001.0, "reason": outcome, "message": error}]
+    body: list[dict[str, Any]] = [
+        {"event": "hello", "protocol": 1, "compile_cache": "cold"},
+        {"event": "environment", "torch": "2.5.1+cu124", "python": "3.11.7", "packages": ["torchvision==0.20.1"],
+         "torch_config": "cfg", "os": "Debian"},
+        {"event": "sample", "phase": "warm-up", "window": 0, "steps": steps, "items": 999, "seconds": [seconds] * n,
+         "enqueue_seconds": [seconds / 4] * n, "step_seconds": [[seconds / steps] * steps] * n, "loss": [1.0] * n},
+    ]  # fmt: skip
+    if outcome == "ok":
+        sample = {**body[-1], "phase": "measure", "items": batch * steps * n}
+        sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]
+        body += [sample, {"event": "memory", "phase": "warm", "peak_bytes": [2**30] * n}, {"event": "done"}]
+        end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 0, "oom_killed": False, "tail": []}
+    else:
+        body += [{"event": "failure", "kind": outcome, "rank": 0, "message": error}]
+        end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "oom_killed": False, "tail": ["noise"]}
+    return [header, *body, end]

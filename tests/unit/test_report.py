@@ -1,0 +1,91 @@
+"""The page: self-contained, escaped, honest about what is unknown."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from records import write_run
+from torchmatrix import report
+
+
+def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
+    return report.render(write_run(tmp_path, list(launches), **more))
+
+
+def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {}, {"devices": (0, 1), "rate": 180.0}, {"stack": "stack-b", "rate": 120.0})
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", page) and "<script" not in page and "@import" not in page
+    assert page.count("<svg") == 2
+
+
+def test_hostile_strings_are_inert(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    page = page_of(
+        tmp_path,
+        {"stack": evil},
+        {"stack": "b" + evil, "rate": 120.0},
+        {"stack": "c", "workload": evil, "outcome": "crashed", "error": evil + "\nmore", "command": evil},
+        {"devices": (0, 1), "stack": evil, "rate": 150.0},
+        skips=[(evil + "/w/gpu0", evil)],
+        matrix=evil,
+        command=evil,
+    )
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_every_failure_is_explained_with_its_first_error_line_and_the_commands_to_repeat_it(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {"outcome": "oom", "error": "CUDA out of memory. Tried\nsecond line"})
+    assert '<p class="error">CUDA out of memory. Tried</p>' in page and "second line" not in page
+    assert "torchmatrix run &#39;stack-a/resnet50-train-fp32-b4/gpu0&#39;" in page
+    assert "python bench.py --model resnet50" in page
+
+
+def test_skips_are_shown_with_their_reason(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {}, skips=[("rocm/w/gpu0", "needs an AMD GPU"), ("rocm/v/gpu0", "needs an AMD GPU")])
+    assert "needs an AMD GPU" in page and re.search(r"<dt>cells skipped</dt><dd>2</dd>", page)
+
+
+def test_unknown_is_n_a_and_one_launch_has_no_interval(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {})
+    row = page[page.index("<tbody>") : page.index("</tbody>")]
+    assert (
+        "100.0</b> images/s" in row
+        and row.count("n/a") == 3
+        and "nan" not in page.lower().split("<main>")[1].split("</main>")[0]
+    )
+
+
+def test_an_empty_run_and_an_all_failed_run_still_render(tmp_path: Path) -> None:
+    assert "Nothing has been launched." in page_of(tmp_path / "a", complete=False)
+    page = page_of(tmp_path / "b", {"outcome": "crashed"}, {"outcome": "build-failed", "stack": "x"})
+    assert "No cell has been measured" in page and "images/s" not in page
+
+
+def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
+    assert "has not come to its end" in page_of(tmp_path / "a", {}, complete=False)
+    assert "has not come to its end" not in page_of(tmp_path / "b", {})
+
+
+def test_the_html_is_balanced(tmp_path: Path) -> None:
+    class Balance(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag not in ("meta", "br", "path", "line", "rect"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag not in ("path", "line", "rect"):
+                assert self.open.pop() == tag
+
+    balance = Balance()
+    balance.feed(page_of(tmp_path, {}, {"devices": (0, 1), "rate": 180.0}, {"outcome": "oom", "stack": "b"}))
+    assert not balance.open
+
+
+def test_figures_have_four_digits_and_no_silent_zero() -> None:
+    assert [report.figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
+        "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "n/a", "n/a",
+    ]  # fmt: skip
