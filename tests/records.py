@@ -48,8 +48,9 @@ def launch_lines(
     n, steps, batch = len(devices), 10, 4
     seconds = batch * steps * n / rate
     header = {
-        "event": "launch", "unix_seconds": 1000.0, "protocol": 1, "run": "r", "cell": f"{stack}/{workload}/{label}", "round": 1,
-        "stack": {"name": stack, "torch": "2.5.1"}, "command": "python bench.py --model resnet50", "image": {"reference": "img"},
+        "event": "launch", "unix_seconds": 1000.0, "protocol": 1, "run": "r", "round": 1, "image": {"reference": "img"},
+        "cell": f"{stack}/{workload}/{label}", "command": "python bench.py --model resnet50",
+        "stack": {"name": stack, "torch": "2.5.1"},
         "workload": {
             "id": workload, "model": model, "mode": "train", "unit": "images", "precision": "fp32", "compile": False,
             "channels_last": False, "attention": None, "batch": batch,

@@ -69,6 +69,6 @@ def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
     padding = {"left": 30, "right": 10, "top": 5, "bottom": 5}  # the reader's font may be wider than the one measured here
     configured = chart.configure(background="transparent", padding=padding, font="system-ui, sans-serif", text={"fontSize": 12})
     configured = configured.configure_axis(**axis).configure_legend(**font).configure_header(**font)
-    svg = vl_convert.vegalite_to_svg(configured.configure_view(stroke=None).to_dict())
+    svg = vl_convert.vegalite_to_svg(configured.configure_view(stroke=None).to_dict(validate=False))
     svg = re.sub(r'(<svg[^>]*?) width="([\d.]+)" height="[\d.]+"', r'\1 style="width:\2px"', svg, count=1)
     return svg.replace(_INK, "currentColor")

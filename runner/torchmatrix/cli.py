@@ -156,7 +156,7 @@ def build(
     _preamble(s)
     _refuse_nothing(s)
     with session.hold(s) as job:
-        outcomes = _narrate(s, session.build(s, job), [])
+        outcomes = _narrate(session.build(s, job), [], {})
     raise typer.Exit(ExitCode.CELL_NOT_OK if outcomes.get("build-failed") else ExitCode.OK)
 
 
@@ -180,13 +180,13 @@ def run(
     _preamble(s)
     _refuse_nothing(s)
     with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
-        todo = session.todo(s, job)
+        todo, known = session.todo(s, job), session.known_seconds(s)
         done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
         _say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
-        _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo))}")
+        _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")
         _say("Ctrl-C stops; the same command continues\n")
         try:
-            _narrate(s, session.run(s, job), todo)
+            _narrate(session.run(job, todo), todo, known)
         finally:
             written = report.write(s.results, output, job.folder.id)
         counts = session.final_outcomes(job)
@@ -252,7 +252,7 @@ def _refuse_nothing(s: "Session") -> None:
     raise NothingSelected("the selection matches no cell", hint="torchmatrix plan lists the ids of all cells")
 
 
-def _narrate(s: "Session", news: Any, todo: list[Any]) -> dict[str, int]:
+def _narrate(news: Any, todo: list[Any], known: dict[str, float]) -> dict[str, int]:
     """Tell the news as they come; returns how many launches (or builds) ended how."""
     from contextlib import closing
 
@@ -261,7 +261,7 @@ def _narrate(s: "Session", news: Any, todo: list[Any]) -> dict[str, int]:
     from torchmatrix.narrate import Narrator
 
     console = Console(stderr=True, highlight=False)
-    with Narrator(console, todo, s.known_seconds) as narrator, closing(news):
+    with Narrator(console, todo, known) as narrator, closing(news):
         for item in news:
             narrator.tell(item)
     return narrator.outcomes

@@ -1,4 +1,4 @@
-"""Plan -> launches on disk: builds images, runs cells in order, continues where a run stopped. Yields news, prints nothing."""
+"""Cells -> launches on disk: builds their images, runs them in order, records what happened. Yields news, prints nothing."""
 
 import queue
 import threading
@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__, images, protocol
@@ -37,6 +38,7 @@ class BuildFinished:
     stack: str
     seconds: float
     error: str | None
+    log: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,11 +85,10 @@ class Job:
 
 
 def execute(job: Job, launches: list[tuple[Cell, int]]) -> Iterator[News]:
-    """Run `launches` in their order, after building their stacks; those done in an earlier session are left alone."""
-    todo = [(cell, number) for cell, number in launches if not job.folder.is_done(cell.id, number)]
-    stacks = list({cell.stack.name: cell.stack for cell, _ in todo}.values())
+    """Run `launches` in their order, after building their stacks."""
+    stacks = list({cell.stack.name: cell.stack for cell, _ in launches}.values())
     built = yield from build_all(job, stacks)
-    for cell, number in todo:
+    for cell, number in launches:
         image = built[cell.stack.name]
         if isinstance(image, BuildFailed):
             if number == 1:
@@ -129,7 +130,7 @@ def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, 
         elif result is not None:
             built[stack.name] = result
             error = str(result) if isinstance(result, BuildFailed) else None
-            yield BuildFinished(stack=stack.name, seconds=seconds, error=error)
+            yield BuildFinished(stack=stack.name, seconds=seconds, error=error, log=job.folder.build_log(stack.name))
     return built
 
 

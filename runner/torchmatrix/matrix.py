@@ -303,6 +303,8 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         problems.add(place, "torch", f'unknown version "{values["torch"]}"; {nearest(values["torch"], facts.releases)}')
         return None
     _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
+    if "@" in (values["index"] or ""):
+        problems.add(place, "index", "holds credentials, which would reach logs and reports; put them into ~/.netrc")
     variant = _variant(values, release, place, problems)
     python = values["python"] or release.default_python
     low, high = map(catalog.version_key, release.python)

@@ -52,7 +52,8 @@ class Narrator:
 
     def _tell_build(self, news: BuildFinished) -> None:
         if news.error:
-            self._line(f"[red]build failed[/]  {news.stack}: ", news.error)
+            self.outcomes["build-failed"] = self.outcomes.get("build-failed", 0) + 1
+            self._line("[red]build failed[/]  ", f"{news.stack}: {news.error}; log: {news.log}")
         elif news.seconds > 1:
             self._line("built         ", f"{news.stack} in {estimate.in_words(news.seconds)}")
 

@@ -13,7 +13,7 @@ from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.protocol import Event
 from torchmatrix.store import Launch, Results, RunFolder
 
-MOST_CHARTS = 24
+MOST_CHARTS = 16
 """Charts of one kind; further workloads stand in the tables, and the page says so."""
 BARS_PER_CHART = 48
 

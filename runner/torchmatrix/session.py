@@ -34,7 +34,6 @@ class Session:
     launches: list[tuple[Cell, int]]
     launch_count: int
     results: Results
-    known_seconds: dict[str, float]
     key: str
 
     def engine_for(self, stack: Stack) -> Engine:
@@ -69,7 +68,6 @@ def prepare(
         launches=list(interleave(plan.cells, count, asked.seed)),
         launch_count=count,
         results=store,
-        known_seconds=store.seconds_by_cell(host.name),
         key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],
     )
 
@@ -182,17 +180,22 @@ def todo(s: Session, job: execute.Job) -> list[tuple[Cell, int]]:
     return [(cell, number) for cell, number in s.launches if not job.folder.is_done(cell.id, number)]
 
 
-def estimate_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
+def known_seconds(s: Session) -> dict[str, float]:
+    """How long cells took on this machine before, by id."""
+    return s.results.seconds_by_cell(s.host.name)
+
+
+def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
     """For the launches and for the stacks among them that are not built."""
     stacks = {cell.stack.name: cell.stack for cell, _ in launches}.values()
     builds = [s.engine_for(stack).name for stack in stacks if not images.ready_recipe(stack, s.engine_for(stack))]
-    return estimate.total_seconds(launches, builds, s.known_seconds)
+    return estimate.total_seconds(launches, builds, known)
 
 
-def run(s: Session, job: execute.Job) -> Iterator[execute.News]:
+def run(job: execute.Job, launches: list[tuple[Cell, int]]) -> Iterator[execute.News]:
     """Execute what is left of the run and, at its end, say so in its record."""
     begin = time.monotonic()
-    yield from execute.execute(job, s.launches)
+    yield from execute.execute(job, launches)
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin)
 
 

@@ -142,9 +142,10 @@ def resident_megabytes() -> float:
 
 
 def report_cost() -> str:
-    """Seconds of the whole command and size of the page: 3 334 cells of 3 launches over stacks, workloads and N."""
+    """Seconds of the whole command and size of the page: 3 334 cells of 3 launches, in files of 10 KB as real ones are."""
     launches = [
-        {"stack": f"stack-{s}", "workload": f"resnet50-train-fp32-b{w}", "devices": tuple(range(n)), "rate": 100.0 * n + s + r}
+        {"stack": f"stack-{s}", "workload": f"resnet50-train-fp32-b{w}", "devices": tuple(range(n)),
+         "rate": 100.0 * n + s + r, "host": {"padding": "x" * 7000}}
         for s in range(8) for w in range(105) for n in (1, 2, 4, 8) for r in range(3)
     ][:10_000]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

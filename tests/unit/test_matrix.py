@@ -112,6 +112,7 @@ compile = 1
         ('[[stack]]\ntorch = "2.5.1"\ncpu = true\npython = "3.13"\n' + WORKLOAD, "has wheels for Python 3.9 to 3.12, not 3.13"),
         ('[[stack]]\nimage = "example.org/own:1"\n' + WORKLOAD, "say what this image is for"),
         ('[[stack]]\nname = "a/b"\ntorch = "2.5.1"\ncpu = true\n' + WORKLOAD, "use letters, digits"),
+        (STACK + 'index = "https://me:secret@example.org/simple"\n' + WORKLOAD, "holds credentials"),
         (STACK + WORKLOAD + 'stacks = ["torch9*"]\n', '"torch9*" matches no stack'),
         (STACK + WORKLOAD + "[gpus]\nlists = [[0, 0]]\n", "different GPU indices"),
         (STACK + WORKLOAD + "[gpu]\n", 'unknown table "gpu"; did you mean "gpus"?'),

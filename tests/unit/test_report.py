@@ -36,7 +36,7 @@ def test_hostile_strings_are_inert(tmp_path: Path) -> None:
 def test_every_failure_is_explained_with_its_first_error_line_and_the_commands_to_repeat_it(tmp_path: Path) -> None:
     page = page_of(tmp_path, {"outcome": "oom", "error": "CUDA out of memory. Tried\nsecond line"})
     assert '<p class="error">CUDA out of memory. Tried</p>' in page and "second line" not in page
-    assert "torchmatrix run &#39;stack-a/resnet50-train-fp32-b4/gpu0&#39;" in page
+    assert "torchmatrix run 'stack-a/resnet50-train-fp32-b4/gpu0'" in page
     assert "python bench.py --model resnet50" in page
 
 

@@ -124,52 +124,6 @@ class LocalEngine:
             raise
         self._mark(recipe).write_text(json.dumps({"arguments": dict(recipe.arguments), "freeze": freeze}, indent=1))
 
-    def _uv(self, arguments: list[str], log: Log) -> list[str]:
-        """Run uv, log its lines and return them. Raises BuildFailed with uv's own words."""
-        command = [sys.executable, "-m", "uv", *arguments]
-        log("$ " + shlex.join(command))
-        variables = _clean_environment() | {OWNER_VARIABLE: self._owner}
-        if "UV_DEFAULT_INDEX" not in variables and "PIP_INDEX_URL" in variables:
-            variables["UV_DEFAULT_INDEX"] = variables["PIP_INDEX_URL"]
-        process = subprocess.Popen(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace",
-        )  # fmt: skip
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            log(lines[-1])
-        if process.wait():
-            raise BuildFailed(_first_error(lines))
-        return lines
-
-    def _create(self, venv: Path, recipe: Recipe, log: Log) -> None:
-        """The stack's own Python version first; unless the user insists on it, any that will do."""
-        requests = [r for r in (recipe.python, recipe.python_range) if r]
-        for request in requests:
-            try:
-                self._uv(["venv", "--no-project", "--python", request, str(venv)], log)
-                return
-            except BuildFailed:
-                if request == requests[-1]:
-                    raise
-
-    def _venv(self, recipe: Recipe) -> Path:
-        return self._cache / "stacks" / f"{recipe.stack}-{recipe.environment}"
-
-    def _mark(self, recipe: Recipe) -> Path:
-        return self._venv(recipe) / "torchmatrix-complete.json"
-
-    def _make_virtualenv(self, recipe: Recipe, log: Log) -> None:
-        venv = self._venv(recipe)
-        shutil.rmtree(venv, ignore_errors=True)
-        self._create(venv, recipe, log)
-        for install in _installs(recipe):
-            self._uv(["pip", "install", "--python", str(venv / "bin" / "python"), *install], log)
-        freeze = self._uv(["pip", "freeze", "--python", str(venv / "bin" / "python")], log)
-        self._mark(recipe).write_text(json.dumps({"arguments": dict(recipe.arguments), "freeze": freeze}, indent=1))
-
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:
     """The variable that leaves a process only the chosen GPUs, in the chosen order."""
