@@ -100,7 +100,7 @@ def docker_answers() -> bool:
     from torchmatrix.engines.docker import connect
 
     try:
-        connect()
+        connect().close()
     except EngineUnusable:
         return False
     return True

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,10 +184,11 @@ def test_a_gpu_without_the_vendors_runtime_is_explained(client: docker.DockerCli
     if "nvidia" in client.info().get("Runtimes", {}):
         pytest.skip("this daemon has NVIDIA's runtime")
     gpus = GpuSet(indices=(0,), vendor="nvidia", gpus=nvidia_host.gpus[:1])  # type: ignore[attr-defined]
-    spec = LaunchSpec(arguments=(), processes=1, gpus=gpus, cache="w", owner="test-gpu")
+    owner = f"test-{uuid.uuid4().hex}"
+    spec = LaunchSpec(arguments=(), processes=1, gpus=gpus, cache="w", owner=owner)
     with pytest.raises(LaunchFailed, match="NVIDIA Container Toolkit"), DockerEngine(client).start(built, spec):
         pass
-    assert not client.containers.list(all=True, filters={"label": "torchmatrix.owner=test-gpu"})
+    assert not client.containers.list(all=True, filters={"label": f"torchmatrix.owner={owner}"})
 
 
 def start(tmp_path: Path) -> "subprocess.Popen[str]":
@@ -246,3 +248,4 @@ def test_a_container_that_outgrows_its_memory_is_out_of_memory(client: docker.Do
         list(execution.lines())
         end = execution.wait()
     assert end.oom_killed and end.returncode != 0
+    assert not client.containers.list(all=True, filters={"label": "torchmatrix.owner=test-memory"})

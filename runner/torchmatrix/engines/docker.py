@@ -13,6 +13,7 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount, Ulimit
+from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__, assets
@@ -216,7 +217,8 @@ class DockerExecution:
         self._client = client
         self._options = options
         self._container: Container | None = None
-        self._stream: Any = None
+        self._socket: Any = None
+        self._frames: Iterator[tuple[int, bytes]] = iter(())
         self.command = run_command(options)
 
     def __enter__(self) -> "DockerExecution":
@@ -241,7 +243,8 @@ class DockerExecution:
     def _start(self, options: dict[str, Any]) -> None:
         """Create, attach, start: in this order nothing of the output is missed."""
         self._container = self._client.containers.create(**options)
-        self._stream = self._container.attach(stdout=True, stderr=True, stream=True, demux=True)
+        self._socket = self._client.api.attach_socket(str(self._container.id), params={"stdout": 1, "stderr": 1, "stream": 1})
+        self._frames = frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]
         self._container.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -250,15 +253,15 @@ class DockerExecution:
     def lines(self) -> Iterator[tuple[str, str]]:
         """Lines of both streams until the container ends."""
         rest = {"out": b"", "err": b""}
-        while (pair := self._next_output()) is not None:
-            for name, data in zip(("out", "err"), pair, strict=True):
-                *complete, rest[name] = (rest[name] + (data or b"")).split(b"\n")
-                yield from ((name, line.decode(errors="replace")) for line in complete)
+        while (frame := self._next_frame()) is not None:
+            name = "out" if frame[0] == STDOUT else "err"
+            *complete, rest[name] = (rest[name] + frame[1]).split(b"\n")
+            yield from ((name, line.decode(errors="replace")) for line in complete)
         yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
 
-    def _next_output(self) -> tuple[bytes | None, bytes | None] | None:
+    def _next_frame(self) -> tuple[int, bytes] | None:
         with _launch_errors():
-            return next(self._stream, None)
+            return next(self._frames, None)
 
     def stop(self) -> None:
         """SIGTERM, then SIGKILL, by the daemon."""
@@ -275,10 +278,21 @@ class DockerExecution:
         return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
 
     def _remove(self) -> None:
-        """Remove the container; if the daemon is gone, the next start finds it by its label."""
+        """Close the stream and remove the container; if the daemon is gone, the next start finds it by its label."""
+        if self._socket is not None:
+            _close_stream(self._socket)
+            self._socket = None
         if self._container is not None:
             with suppress(DockerException, RequestException, OSError):
                 self._container.remove(force=True, v=True)
+
+
+def _close_stream(stream: Any) -> None:
+    """Close what attach_socket gave: the SDK hangs the HTTP response on it and, on a Unix socket, wraps the real socket."""
+    for part in (getattr(stream, "_response", None), stream, getattr(stream, "_sock", None)):
+        with suppress(OSError, ValueError):
+            if part is not None:
+                part.close()
 
 
 @contextmanager
