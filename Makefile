@@ -16,7 +16,7 @@ matrix: $(TM)    ## measure every cell that this machine can run; continues afte
 	@$(TM) run $(ARGS)
 
 demo: $(TM)      ## a small part of it: ResNet-50 on the newest stack, a few minutes
-	@$(TM) run 'torch2.7.1-*' 'torch2.5.1-rocm*' --where model=resnet50 --where compile=false $(ARGS)
+	@$(TM) run 'torch2.7.1-*' 'torch2.5.1-rocm*' --where model=resnet50 --where compile=false --launches 2 $(ARGS)
 
 plan: $(TM)      ## what would run, what is skipped and why
 	@$(TM) plan $(ARGS)

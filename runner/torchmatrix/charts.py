@@ -21,7 +21,8 @@ def scaling_chart(rows: pd.DataFrame) -> str:
     counts = sorted({int(n) for n in data["count"]})
     ideal = pd.DataFrame({"count": counts, "S": [float(n) for n in counts]})
     top = max([*counts, *data["S"], *data["S_high"].dropna()]) * 1.05
-    x = alt.X("count:O", title="devices (N)", axis=alt.Axis(labelAngle=0))
+    axis = alt.Axis(values=counts, format="d", grid=False)
+    x = alt.X("count:Q", title="devices (N)", axis=axis, scale=alt.Scale(domain=[0, counts[-1] * 1.05]))
     y = alt.Y("S:Q", title="speed-up S over one device", scale=alt.Scale(domain=[0, top]), axis=alt.Axis(tickCount=5))
     color = alt.Color(
         "stack:N", title=None, scale=_colors(data["stack"]), legend=alt.Legend(orient="top", labelLimit=400, columnPadding=30)

@@ -182,6 +182,8 @@ def run(
     with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
         todo, known = session.todo(s, job), session.known_seconds(s)
         done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
+        stacks = list(dict.fromkeys(cell.stack.name for cell in s.plan.cells))
+        _say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
         _say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
         _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")
         _say("Ctrl-C stops; the same command continues\n")

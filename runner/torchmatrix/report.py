@@ -189,13 +189,12 @@ def _speedup_charts(speedups: pd.DataFrame) -> dict[str, Any]:
 
 def _skips(events: list[Event]) -> list[dict[str, Any]]:
     """Skips grouped by stack and reason, since a stack that can't run takes all its cells along."""
-    grouped: dict[tuple[str, str], list[str]] = {}
+    grouped: dict[tuple[str, str, str], list[str]] = {}
     for event in events:
         if event["event"] == "skip":
-            cells = grouped.setdefault((event["cell"].split("/")[0], event["reason"]), [])
-            if event["cell"] not in cells:
-                cells.append(event["cell"])
-    return [{"stack": stack, "reason": reason, "cells": cells} for (stack, reason), cells in grouped.items()]
+            key = (event["cell"].split("/")[0], event["reason"], event.get("fix") or "n/a")
+            grouped.setdefault(key, []).append(event["cell"])
+    return [{"stack": stack, "reason": reason, "fix": fix, "cells": cells} for (stack, reason, fix), cells in grouped.items()]
 
 
 def _failures(launches: list[Launch]) -> list[dict[str, Any]]:
@@ -207,11 +206,19 @@ def _failures(launches: list[Launch]) -> list[dict[str, Any]]:
             "outcome": launch.outcome,
             "error": launch.error,
             "command": launch.header.get("command", "n/a"),
-            "log": "/".join(launch.path.with_suffix(".log").parts[-5:]),
+            "log": _log_of(launch),
         }
         for launch in launches
         if launch.outcome != "ok"
     ]
+
+
+def _log_of(launch: Launch) -> str:
+    """Where to read on, below the results folder: the stack's build log, or the launch's own."""
+    host, run, *cell, name = launch.path.parts[-6:]
+    if launch.outcome == "build-failed":
+        return f"{host}/{run}/builds/{launch.header['stack']['name']}.log"
+    return "/".join([host, run, *cell, name.replace(".jsonl", ".log")])
 
 
 def _stacks(launches: list[Launch]) -> list[dict[str, Any]]:
