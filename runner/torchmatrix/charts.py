@@ -25,7 +25,10 @@ def scaling_chart(rows: pd.DataFrame) -> str:
     x = alt.X("count:Q", title="devices (N)", axis=axis, scale=alt.Scale(domain=[0, counts[-1] * 1.05]))
     y = alt.Y("S:Q", title="speed-up S over one device", scale=alt.Scale(domain=[0, top]), axis=alt.Axis(tickCount=5))
     color = alt.Color(
-        "stack:N", title=None, scale=_colors(data["stack"]), legend=alt.Legend(orient="top", labelLimit=400, columnPadding=30)
+        "stack:N",
+        title=None,
+        scale=_colors(data["stack"]),
+        legend=alt.Legend(orient="top", labelLimit=400, columnPadding=30, columns=3),
     )
     lines = (
         alt.Chart(data)
