@@ -5,11 +5,15 @@ FROM ${BASE}
 USER root
 
 ARG PACKAGES
-# What is installed already becomes a constraint, so that pip can add transformers but not change torch or numpy. The
-# image's own constraints (NGC sets PIP_CONSTRAINT) stay in force unless they forbid the addition itself.
-RUN set -e; if [ -n "${PACKAGES}" ] || ! python3 -c 'import transformers' 2>/dev/null; then \
-      python3 -m pip list --format=freeze --disable-pip-version-check | grep -E '^(torch|torchvision|triton|numpy|nvidia-|pytorch-triton)' > /tmp/keep.txt || true; \
-      python3 -m pip install --no-cache-dir --disable-pip-version-check --constraint /tmp/keep.txt ${PACKAGES:-transformers}; \
+ARG USUAL_PACKAGES
+# Without PACKAGES the image's own transformers stays; only where there is none, the usual ones come. What is installed
+# already becomes a constraint, so that pip can't change the vendor's torch or numpy.
+RUN set -e; export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1; \
+    wanted="${PACKAGES}"; \
+    if [ -z "${wanted}" ] && ! python3 -c 'import transformers' 2>/dev/null; then wanted="${USUAL_PACKAGES}"; fi; \
+    if [ -n "${wanted}" ]; then \
+      python3 -m pip list --format=freeze | grep -E '^(torch|torchvision|triton|numpy|nvidia-|pytorch-triton)' > /tmp/keep.txt || true; \
+      python3 -m pip install --constraint /tmp/keep.txt ${wanted}; \
       rm -f /tmp/keep.txt; \
     fi
 

@@ -20,10 +20,8 @@ def run(channel, args):
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
-    try:
-        _measure(channel, args, world)
-    finally:
-        world.close()
+    _measure(channel, args, world)
+    world.close()  # only after success: with a failed rank among them the others could wait here for ever
 
 
 def _measure(channel, args, world):

@@ -36,6 +36,7 @@ class Catalog:
     drivers: dict[str, str]
     pytorch_index: str
     wheels_base: str
+    vendor_packages: tuple[str, ...]
     vendor_images: dict[str, str]
 
 
@@ -57,6 +58,7 @@ def load() -> Catalog:
         drivers=data["driver"],
         pytorch_index=data["index"]["pytorch"],
         wheels_base=data["base"]["wheels"],
+        vendor_packages=tuple(data["vendor"]["usual_packages"]),
         vendor_images=data["vendor_images"],
     )
 

@@ -43,7 +43,8 @@ def main() -> NoReturn:
 
     The command is invoked without its own `main`, which would end an interruption without a word.
     """
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         command = typer.main.get_command(app)
         with command.make_context("torchmatrix", sys.argv[1:]) as context:

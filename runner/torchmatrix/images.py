@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from torchmatrix import assets
+from torchmatrix import assets, catalog
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.matrix import Index, Stack
 from torchmatrix.plan import Plan
@@ -20,7 +20,9 @@ def recipes(stack: Stack) -> list[Recipe]:
     if stack.source == "wheels":
         return [_wheels_recipe(stack, index) for index in stack.indexes]
     if stack.source == "image":
-        return [_recipe(stack, "vendor.Dockerfile", {"BASE": stack.image or "", "PACKAGES": " ".join(stack.packages)})]
+        usual = " ".join(catalog.load().vendor_packages)
+        arguments = {"BASE": stack.image or "", "PACKAGES": " ".join(stack.packages), "USUAL_PACKAGES": usual}
+        return [_recipe(stack, "vendor.Dockerfile", arguments)]
     return [_recipe(stack, None, {"PYTHON": stack.python or ""})]
 
 

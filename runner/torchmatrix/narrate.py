@@ -5,6 +5,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from torchmatrix import estimate
 from torchmatrix.execute import BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
@@ -53,9 +54,9 @@ class Narrator:
     def _tell_build(self, news: BuildFinished) -> None:
         if news.error:
             self.outcomes["build-failed"] = self.outcomes.get("build-failed", 0) + 1
-            self._line("[red]build failed[/]  ", f"{news.stack}: {news.error}; log: {news.log}")
+            self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
         elif news.seconds > 1:
-            self._line("built         ", f"{news.stack} in {estimate.in_words(news.seconds)}")
+            self._line("built", "green", f"{news.stack} in {estimate.in_words(news.seconds)}")
 
     def _tell_launch(self, news: LaunchFinished) -> None:
         expected = self._left.pop((news.cell.id, news.number), 0.0)
@@ -67,13 +68,12 @@ class Narrator:
         color = "green" if outcome == "ok" else "red"
         said = f"{throughput(news.launch):.4g} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"
         eta = "" if self._console.is_terminal else f"  ({self._eta()})"
-        head = f"\\[{self._done}/{self._total}] [{color}]{outcome:<8}[/] "
-        self._line(head, f"{news.cell.id} round {news.number}: {said}{eta}")
+        said = f"{news.cell.id} round {news.number}: {said}{eta}"
+        self._line(outcome, color, said, before=f"[{self._done}/{self._total}] ")
 
-    def _line(self, markup: str, text: str) -> None:
-        """`markup` is ours; `text` comes from outside and is shown as it is."""
-        self._console.print(markup, end="", highlight=False, soft_wrap=True)
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def _line(self, mark: str, color: str, text: str, before: str = "") -> None:
+        """One line that stays; never markup, since `text` comes from outside."""
+        self._console.print(Text.assemble(before, (f"{mark:<8}", color), " ", text), highlight=False, soft_wrap=True)
 
     def _eta(self) -> str:
         """What is left by the estimates, corrected by how the finished launches compared with theirs."""
