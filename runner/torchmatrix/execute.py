@@ -12,7 +12,7 @@ from typing import Any
 
 from torchmatrix import __version__, images, protocol
 from torchmatrix.engines import Engine, Image, LaunchSpec, Recipe
-from torchmatrix.errors import BuildFailed, LaunchFailed
+from torchmatrix.errors import BuildFailed, LaunchFailed, with_way_out
 from torchmatrix.host import Host
 from torchmatrix.matrix import Stack
 from torchmatrix.plan import Cell
@@ -145,7 +145,7 @@ def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | Build
 
             return job.engine_for(stack).build(job.recipe_for(stack), keep)
     except BuildFailed as failure:
-        return failure
+        return BuildFailed(with_way_out(str(failure)))
     except Exception as error:  # a thread has nobody to raise to
         return BuildFailed(f"{type(error).__name__}: {error}")
 

@@ -18,7 +18,7 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__, assets
 from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
-from torchmatrix.errors import BuildFailed, EngineUnusable, LaunchFailed
+from torchmatrix.errors import BuildFailed, EngineUnusable, LaunchFailed, with_way_out
 from torchmatrix.plan import GpuSet
 
 LABEL = "torchmatrix"
@@ -301,17 +301,7 @@ def _launch_errors() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        words = _words(error)
-        hint = next((hint for sign, hint in _HINTS.items() if sign in words), "")
-        raise LaunchFailed(f"{words}{'; ' if hint else ''}{hint}") from None
-
-
-_HINTS = {
-    "could not select device driver": "install the NVIDIA Container Toolkit and restart Docker",
-    "Unknown runtime specified": "install the NVIDIA Container Toolkit and restart Docker",
-    "no such file or directory": "a device that was asked for is missing on the engine's machine",
-    "no space left on device": "free space on the engine's disk: docker system df",
-}
+        raise LaunchFailed(with_way_out(_words(error))) from None
 
 
 def _words(error: Exception) -> str:

@@ -148,10 +148,11 @@ def _installs(recipe: Recipe) -> Iterator[list[str]]:
 
 
 def _first_error(lines: list[str]) -> str:
-    """What uv says is wrong, with the cause that it gives on the lines after."""
+    """What uv says is wrong: its error line and, of the causes on the lines after, the last, which is the root."""
     said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
     start = next((i for i, line in enumerate(said) if "error" in line.lower() or "no solution" in line.lower()), 0)
-    return " ".join(said[start : start + 3])[:400] or "uv failed and said nothing"
+    story = [line[:300] for line in said[start:]]
+    return " ".join(dict.fromkeys((story[0], story[-1]))) if story else "uv failed and said nothing"
 
 
 def _look_at(python: str) -> dict[str, Any]:
