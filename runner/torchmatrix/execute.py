@@ -14,8 +14,8 @@ from torchmatrix import __version__, images, protocol
 from torchmatrix.engines import Engine, Image, LaunchSpec, Recipe
 from torchmatrix.errors import BuildFailed, LaunchFailed, with_way_out
 from torchmatrix.host import Host
-from torchmatrix.matrix import Stack
 from torchmatrix.plan import Cell
+from torchmatrix.stacks import Stack
 from torchmatrix.store import Launch, RunFolder, read_launch
 
 PARALLEL_BUILDS = 2

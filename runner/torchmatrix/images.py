@@ -11,8 +11,8 @@ from pathlib import Path
 
 from torchmatrix import assets, catalog
 from torchmatrix.engines import Engine, Recipe
-from torchmatrix.matrix import Index, Stack
 from torchmatrix.plan import Plan
+from torchmatrix.stacks import Index, Stack
 
 
 def recipes(stack: Stack) -> list[Recipe]:

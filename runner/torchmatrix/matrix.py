@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 from torchmatrix import catalog
 from torchmatrix.errors import BadInput
 from torchmatrix.schema import Key, Place, Problems, Table, check, nearest
+from torchmatrix.stacks import Stack, make_stack
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,39 +20,6 @@ else:
     import tomli as tomllib
 
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
-PYPI = "https://pypi.org/simple"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Index:
-    """A package index and the exact torch requirements that it serves for one stack."""
-
-    url: str
-    requirements: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stack:
-    """One software combination.
-
-    `source`: "wheels" (torch from a package index), "image" (a vendor's image that holds torch) or "interpreter" (a
-    Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "cpu", or "any" for an interpreter, which
-    uses what the machine has. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what will
-    do as well on this machine if the user named no version.
-    """
-
-    name: str
-    source: str
-    accelerator: str
-    torch: str | None = None
-    variant: str | None = None
-    python: str | None = None
-    python_range: str | None = None
-    image: str | None = None
-    base: str | None = None
-    indexes: tuple[Index, ...] = ()
-    packages: tuple[str, ...] = ()
-    compile_python: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,21 +92,6 @@ _SECTIONS: dict[str, dict[str, Key]] = {
         "when": Key(kind=str, default="no-gpu", choices=("no-gpu", "always")),
     },
 }
-_STACK: dict[str, Key] = {
-    "name": Key(kind=str),
-    "torch": Key(kind=str),
-    "cuda": Key(kind=str),
-    "rocm": Key(kind=str),
-    "cpu": Key(kind=bool, default=False),
-    "image": Key(kind=str),
-    "python": Key(kind=str),
-    "accelerator": Key(kind=str, choices=("cuda", "rocm", "cpu")),
-    "torchvision": Key(kind=str),
-    "transformers": Key(kind=str),
-    "packages": Key(kind=str, default=(), plural=True),
-    "base": Key(kind=str),
-    "index": Key(kind=str),
-}
 _WORKLOAD: dict[str, Key] = {
     "name": Key(kind=str),
     "model": Key(kind=str, axis=True),
@@ -202,7 +154,7 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     sections = {
         name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in _SECTIONS.items()
     }
-    stacks = _each(data, "stack", problems, _stack)
+    stacks = _each(data, "stack", problems, make_stack)
     workloads = [w for found in _each(data, "workload", problems, _workloads) for w in found]
     _check_unique("stack", [s.name for s in stacks], problems)
     _check_unique("workload", [w.id for w in workloads], problems)
@@ -270,128 +222,6 @@ def _lists(lists: tuple[Any, ...], problems: Problems) -> tuple[tuple[int, ...],
         if not entry or not whole or len(set(entry)) < len(entry):
             problems.add(Place(header="[gpus]"), "lists", f"each list holds different GPU indices, not {entry!r}")
     return tuple(tuple(entry) for entry in lists)
-
-
-def _stack(table: Table, place: Place, problems: Problems) -> Stack | None:
-    before = len(problems.messages)
-    values = check(table, _STACK, place, problems)
-    if values["name"] is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", values["name"]):
-        problems.add(place, "name", "use letters, digits and . _ + - only, since it becomes part of ids and paths")
-    is_path = "/" in (values["python"] or "")
-    sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
-    if len(sources) != 1 and len(problems.messages) == before:
-        problems.add(
-            place, None, 'needs exactly one of torch (wheels), image (a vendor\'s image) or python = "/path/to/python"'
-        )
-    if len(problems.messages) > before:
-        return None
-    make = {"torch": _wheels_stack, "image": _image_stack, "python": _interpreter_stack}[sources[0]]
-    stack = make(values, place, problems)
-    return stack if len(problems.messages) == before else None
-
-
-def _refuse(values: dict[str, Any], keys: tuple[str, ...], why: str, place: Place, problems: Problems) -> None:
-    for key in keys:
-        if values[key]:
-            problems.add(place, key, why)
-
-
-def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
-    facts = catalog.load()
-    release = facts.releases.get(values["torch"])
-    if release is None:
-        problems.add(place, "torch", f'unknown version "{values["torch"]}"; {nearest(values["torch"], facts.releases)}')
-        return None
-    _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
-    if "@" in (values["index"] or ""):
-        problems.add(place, "index", "holds credentials, which would reach logs and reports; put them into ~/.netrc")
-    variant = _variant(values, release, place, problems)
-    python = values["python"] or release.default_python
-    low, high = map(catalog.version_key, release.python)
-    if not low <= catalog.version_key(python) <= high:
-        problems.add(
-            place, "python", f"torch {release.torch} has wheels for Python {' to '.join(release.python)}, not {python}"
-        )
-    if variant is None:
-        return None
-    return Stack(
-        name=values["name"] or f"torch{release.torch}-{variant}",
-        source="wheels",
-        accelerator="cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu",
-        torch=release.torch,
-        variant=variant,
-        python=python,
-        python_range=None if values["python"] else _python_range(release),
-        base=values["base"] or facts.wheels_base.format(python=python),
-        indexes=_indexes(release, variant, values, facts.pytorch_index),
-        packages=(f"transformers=={values['transformers'] or release.transformers}", *release.also, *values["packages"]),
-        compile_python=release.compile_python,
-    )
-
-
-def _python_range(release: catalog.Release) -> str:
-    """Pythons that this release has wheels for and can compile on, such as ">=3.9,<3.13"."""
-    newest = min(release.python[1], release.compile_python or release.python[1], key=catalog.version_key)
-    major, minor = newest.split(".")
-    return f">={release.python[0]},<{major}.{int(minor) + 1}"
-
-
-def _variant(values: dict[str, Any], release: catalog.Release, place: Place, problems: Problems) -> str | None:
-    named = [key for key in ("cuda", "rocm", "cpu") if values[key]]
-    if len(named) != 1:
-        problems.add(place, None, 'needs exactly one of cuda = "12.4", rocm = "6.2" or cpu = true')
-        return None
-    key = named[0]
-    variant = "cpu" if key == "cpu" else {"cuda": "cu" + str(values[key]).replace(".", "")}.get(key, f"rocm{values[key]}")
-    if variant not in release.wheels:
-        valid = ", ".join(release.wheels)
-        problems.add(place, key, f"torch {release.torch} has no {variant} wheels; it has: {valid}")
-        return None
-    return variant
-
-
-def _indexes(release: catalog.Release, variant: str, values: dict[str, Any], pytorch: str) -> tuple[Index, ...]:
-    """Where this torch can come from, in order of preference: the variant's own index, then PyPI if it serves it."""
-    vision = values["torchvision"] or release.torchvision
-    plain = (f"torch=={release.torch}", f"torchvision=={vision}")
-    if values["index"]:
-        return (Index(url=values["index"], requirements=plain),)
-    local = tuple(f"{requirement}+{variant}" for requirement in plain)
-    own = Index(url=f"{pytorch}/{variant}", requirements=local)
-    if variant in (release.pypi, "cpu"):
-        return (own, Index(url=PYPI, requirements=plain))
-    return (own,)
-
-
-def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
-    why = "comes with the image; it is only for stacks of wheels"
-    _refuse(values, ("cuda", "rocm", "cpu", "python", "torchvision", "base", "index"), why, place, problems)
-    known = catalog.load().vendor_images
-    accelerator = values["accelerator"] or next((v for k, v in known.items() if values["image"].startswith(k)), None)
-    if accelerator is None:
-        problems.add(place, "accelerator", 'say what this image is for: accelerator = "cuda", "rocm" or "cpu"')
-        return None
-    path = re.sub(r"^[^/]*[.:][^/]*/", "", values["image"])
-    packages = (f"transformers=={values['transformers']}",) if values["transformers"] else ()
-    return Stack(
-        name=values["name"] or re.sub(r"[^A-Za-z0-9._+-]+", "-", path),
-        source="image",
-        accelerator=accelerator,
-        image=values["image"],
-        packages=packages + values["packages"],
-    )
-
-
-def _interpreter_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack:
-    why = "comes with the interpreter; it is only for stacks of wheels"
-    keys = ("cuda", "rocm", "cpu", "torchvision", "transformers", "packages", "base", "index")
-    _refuse(values, keys, why, place, problems)
-    return Stack(
-        name=values["name"] or "interpreter",
-        source="interpreter",
-        accelerator=values["accelerator"] or "any",
-        python=values["python"],
-    )
 
 
 def _workloads(table: Table, place: Place, problems: Problems) -> list[Workload] | None:

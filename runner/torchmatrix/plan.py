@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from torchmatrix import catalog
 from torchmatrix.errors import BadInput
 from torchmatrix.host import Gpu, Host
-from torchmatrix.matrix import Matrix, Stack, Workload
+from torchmatrix.matrix import Matrix, Workload
 from torchmatrix.schema import nearest
+from torchmatrix.stacks import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,9 @@ from torchmatrix.engines import Engine, Recipe
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.host import Host, detect
-from torchmatrix.matrix import Matrix, Stack
+from torchmatrix.matrix import Matrix
 from torchmatrix.plan import Cell, Means, Plan, interleave, make_plan, select
+from torchmatrix.stacks import Stack
 from torchmatrix.store import Results
 
 ENGINES = ("auto", "docker", "local")

@@ -4,7 +4,8 @@ import re
 
 from torchmatrix import assets
 from torchmatrix.host import Host
-from torchmatrix.matrix import Stack, parse
+from torchmatrix.matrix import parse
+from torchmatrix.stacks import Stack
 
 _ANY_WORKLOAD = '\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
 

@@ -6,7 +6,8 @@ import pytest
 
 from torchmatrix import assets, catalog
 from torchmatrix.errors import BadInput
-from torchmatrix.matrix import PYPI, Stack, load, parse
+from torchmatrix.matrix import load, parse
+from torchmatrix.stacks import PYPI, Stack
 
 WORKLOAD = '[[workload]]\nmodel = "resnet50"\nbatch = 8\n'
 STACK = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'

@@ -8,6 +8,7 @@ from torchmatrix import matrix
 from torchmatrix.errors import BadInput
 from torchmatrix.host import Gpu, Host
 from torchmatrix.plan import Means, Plan, interleave, make_plan, select
+from torchmatrix.stacks import PYPI
 
 CONTAINERS = Means(containers=True)
 TEXT = """
@@ -100,7 +101,7 @@ def test_without_containers_vendor_images_are_skipped(nvidia_host: Host) -> None
 
 
 def test_a_stack_without_any_index_that_answers_is_left_out_unless_it_is_built(cpu_host: Host) -> None:
-    urls = {"https://download.pytorch.org/whl/cpu", matrix.PYPI}
+    urls = {"https://download.pytorch.org/whl/cpu", PYPI}
     lost = Means(containers=True, unreachable=urls)
     assert all("no answer from" in reason for reason in reasons(plan_for(cpu_host, means=lost), "-cpu/resnet50-train-fp32"))
     assert not plan_for(cpu_host, means=lost).cells

@@ -19,8 +19,8 @@ from typing import Any
 from torchmatrix import __version__, assets
 from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
 from torchmatrix.errors import BuildFailed
-from torchmatrix.matrix import PYPI
 from torchmatrix.plan import GpuSet
+from torchmatrix.stacks import PYPI
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
