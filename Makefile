@@ -39,7 +39,7 @@ clean:           ## remove the tool's own virtualenv (results stay)
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "error: $(PYTHON) is older than 3.10; hint: make PYTHON=/path/to/newer/python3" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "hint: on Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || { rm -rf $(VENV); exit 2; }
 
 $(TM): pyproject.toml | $(BIN)/python
 	@$(UV) pip install --quiet --python $(BIN)/python --editable .

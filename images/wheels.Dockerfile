@@ -13,10 +13,10 @@ RUN python3 -m venv /opt/stack && python -m pip install --no-cache-dir --disable
 ARG INDEX_URL
 ARG TORCH
 ARG PACKAGES
-# First torch with its pins from its own index, then the rest from PyPI, where a local version (+cu124) is not known.
-RUN pins=$(printf '%s\n' ${PACKAGES} | grep -v '^transformers') || true; \
-    uv pip install --no-cache --python /opt/stack/bin/python --index-url "${INDEX_URL}" ${TORCH} ${pins}
-RUN uv pip install --no-cache --python /opt/stack/bin/python $(printf '%s\n' ${TORCH} | grep -v '+') ${PACKAGES}
+# torch and torchvision are pinned to their very build (+cu124), which only the stack's own index has; the rest may come
+# from PyPI, since PyTorch's index holds few versions of other packages.
+RUN uv pip install --no-cache --python /opt/stack/bin/python --index "${INDEX_URL}" \
+    --default-index https://pypi.org/simple --index-strategy unsafe-best-match ${TORCH} ${PACKAGES}
 
 RUN mkdir -p /cache && chown 65532:65532 /cache
 COPY workload/ /opt/workload/

@@ -26,7 +26,7 @@ def library_of(name):
 def build(args, device):
     """The model on `device`, its forward-and-loss function and what was really chosen (for the record).
 
-    The function takes (model, batch) and returns (loss, logits); a batch is what `batches` yields.
+    The function takes (model, batch) and returns the loss; a batch is what `batches` yields.
     """
     if library_of(args.model) == "torchvision":
         return _build_torchvision(args, device)
@@ -55,8 +55,7 @@ def _build_torchvision(args, device):
 
 def _classification_loss(model, batch):
     images, labels = batch
-    logits = model(images)
-    return torch.nn.functional.cross_entropy(logits, labels), logits
+    return torch.nn.functional.cross_entropy(model(images), labels)
 
 
 def _image_batch(args, device, generator):
@@ -105,8 +104,7 @@ def _attention_of(model):
 
 
 def _transformers_loss(model, batch):
-    output = model(**batch)
-    return output.loss, output.logits if "logits" in output else output.start_logits
+    return model(**batch).loss
 
 
 def _token_batch(args, device, generator):

@@ -85,7 +85,7 @@ def make_step(args, world, model, loss_of):
     def step(index):
         optimizer.zero_grad(set_to_none=True)
         with precision.autocast(args.precision, world.device):
-            loss, _ = loss_of(model, batches[index % len(batches)])
+            loss = loss_of(model, batches[index % len(batches)])
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -97,7 +97,7 @@ def make_step(args, world, model, loss_of):
 def _inference_step(args, world, model, loss_of, batches):
     def step(index):
         with torch.no_grad(), precision.autocast(args.precision, world.device):
-            return loss_of(model, batches[index % len(batches)])[0]
+            return loss_of(model, batches[index % len(batches)])
 
     return step
 

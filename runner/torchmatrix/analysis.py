@@ -128,7 +128,7 @@ def verdict(cv: float, n: int) -> str:
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "devices", "first_device", "count", "model", "mode",
     "unit", "precision", "compile", "channels_last", "attention", "batch", "torch", "torch_build", "device_name",
-    "throughput", "per_device", "step_median", "peak_bytes", "host_bound", "first_step_seconds", "compile_cache", "flat",
+    "throughput", "per_device", "peak_bytes", "host_bound", "first_step_seconds", "compile_cache", "flat",
     "seconds", "command", "path",
 )  # fmt: skip
 _SCALING_COLUMNS = [
@@ -142,7 +142,6 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
     workload, gpus = header["workload"], header["gpus"]
     rate, count = throughput(launch), len(gpus["indices"])
     windows = measured(launch)
-    steps = [seconds for window in windows for rank in window["step_seconds"] for seconds in rank]
     environment = next(iter(launch.of("environment")), {})
     devices = next(iter(launch.of("setup")), {}).get("devices") or [{}]
     prefix = "cpu" if gpus["vendor"] == "cpu" else "gpu"
@@ -164,7 +163,6 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
         "device_name": devices[0].get("name"),
         "throughput": rate,
         "per_device": rate / count,
-        "step_median": float(np.median(steps)) if steps else math.nan,
         "peak_bytes": _peak(launch),
         "host_bound": _host_bound(windows) if gpus["vendor"] != "cpu" else math.nan,
         "first_step_seconds": _phase_seconds(launch, "first-step"),

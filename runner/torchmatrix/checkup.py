@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import session
-from torchmatrix.errors import ToolError
+from torchmatrix.errors import ExitCode, ToolError
 
 DISK_PER_STACK_BYTES = 12 * 2**30
 """A stack of CUDA wheels takes 5 to 8 GB, a vendor's image 18 to 35 GB."""
@@ -21,6 +21,7 @@ class Check:
     subject: str
     finding: str
     fix: str = ""
+    exit_code: ExitCode = ExitCode.OK
 
     def as_record(self) -> dict[str, Any]:
         """For --json."""
@@ -32,7 +33,7 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
     try:
         s = session.prepare(matrix, results, engine, [], [])
     except ToolError as error:
-        return [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint)]
+        return [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)]
     return [_engine(s), *_gpus(s), _disk(s), _writable(results), *_compiler(s), *_indexes(s), *_skips(s), _summary(s)]
 
 
@@ -64,8 +65,9 @@ def _gpus(s: session.Session) -> list[Check]:
 def _disk(s: session.Session) -> Check:
     stacks = {cell.stack.name for cell in s.plan.cells}
     needed = DISK_PER_STACK_BYTES * len(stacks)
-    free = shutil.disk_usage(Path.home()).free
-    finding = f"{free / 2**30:.0f} GiB free under {Path.home()}; {len(stacks)} stacks may take {needed / 2**30:.0f} GiB"
+    folder = next(path for path in (session.cache_folder(), *session.cache_folder().parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    finding = f"{free / 2**30:.0f} GiB free under {folder}; {len(stacks)} stacks may take {needed / 2**30:.0f} GiB"
     if free >= needed:
         return Check(mark="ok", subject="disk", finding=finding)
     fix = "free space, or set TORCHMATRIX_CACHE to a folder on a larger disk; stacks already built need nothing more"
@@ -76,7 +78,8 @@ def _writable(results: Path) -> Check:
     folder = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
     if os.access(folder, os.W_OK):
         return Check(mark="ok", subject="results", finding=f"{results} can be written")
-    return Check(mark="bad", subject="results", finding=f"{folder} can't be written", fix="write elsewhere: --results DIR")
+    finding, fix = f"{folder} can't be written", "write elsewhere: --results DIR"
+    return Check(mark="bad", subject="results", finding=finding, fix=fix, exit_code=ExitCode.ENGINE_UNUSABLE)
 
 
 def _compiler(s: session.Session) -> list[Check]:
@@ -108,4 +111,5 @@ def _summary(s: session.Session) -> Check:
     counts = f"{len(s.plan.cells)} cells would run, {len(s.plan.skips)} would be skipped"
     if s.plan.cells:
         return Check(mark="ok", subject="plan", finding=counts)
-    return Check(mark="bad", subject="plan", finding=counts, fix="torchmatrix init --force writes a matrix for this machine")
+    fix = "torchmatrix init --force writes a matrix for this machine"
+    return Check(mark="bad", subject="plan", finding=counts, fix=fix, exit_code=ExitCode.NOTHING_SELECTED)

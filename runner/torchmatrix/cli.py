@@ -43,8 +43,7 @@ def main() -> NoReturn:
 
     The command is invoked without its own `main`, which would end an interruption without a word.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    _interrupt_on_signals()
     try:
         command = typer.main.get_command(app)
         with command.make_context("torchmatrix", sys.argv[1:]) as context:
@@ -66,6 +65,17 @@ def main() -> NoReturn:
         _complain(str(error.format_message()), "see torchmatrix --help, or torchmatrix VERB --help")
         code = ExitCode.BAD_INPUT
     sys.exit(int(code or 0))
+
+
+def _interrupt_on_signals() -> None:
+    """SIGTERM, and SIGHUP unless nohup has it ignored, end a run as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)
 
 
 def _complain(message: str, hint: str) -> None:
@@ -122,6 +132,8 @@ def plan(
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     _preamble(s)
+    if not s.plan.skips:
+        _refuse_nothing(s)
     if as_json:
         print(json.dumps(_plan_as_json(s)))
         return
@@ -229,8 +241,7 @@ def doctor(
             print(f"{check.mark:<5} {check.subject}: {check.finding}")
             if check.fix:
                 print(f"      fix: {check.fix}")
-    if any(check.mark == "bad" for check in checks):
-        raise typer.Exit(ExitCode.ENGINE_UNUSABLE)
+    raise typer.Exit(max(check.exit_code for check in checks))
 
 
 def _preamble(s: "Session") -> None:

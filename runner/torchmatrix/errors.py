@@ -45,6 +45,10 @@ class EngineUnusable(ToolError):
         super().__init__(message, hint=hint, exit_code=ExitCode.ENGINE_UNUSABLE)
 
 
+class EngineLost(EngineUnusable):
+    """The engine stopped answering in the middle of a run."""
+
+
 class BuildFailed(Exception):
     """One stack could not be made into an image; its cells get the outcome `build-failed`, the others go on."""
 

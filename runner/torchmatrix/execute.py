@@ -12,7 +12,7 @@ from typing import Any
 
 from torchmatrix import __version__, images, protocol
 from torchmatrix.engines import Engine, Image, LaunchSpec, Recipe
-from torchmatrix.errors import BuildFailed, LaunchFailed, with_way_out
+from torchmatrix.errors import BuildFailed, EngineLost, LaunchFailed, with_way_out
 from torchmatrix.host import Host
 from torchmatrix.plan import Cell
 from torchmatrix.stacks import Stack
@@ -88,11 +88,13 @@ def execute(job: Job, launches: list[tuple[Cell, int]]) -> Iterator[News]:
     """Run `launches` in their order, after building their stacks."""
     stacks = list({cell.stack.name: cell.stack for cell, _ in launches}.values())
     built = yield from build_all(job, stacks)
+    recorded: set[str] = set()
     for cell, number in launches:
         image = built[cell.stack.name]
         if isinstance(image, BuildFailed):
-            if number == 1:
-                yield _record_failed_build(job, cell, image)
+            if cell.id not in recorded:  # once is enough: the other rounds could only say the same
+                yield _record_failed_build(job, cell, number, image)
+            recorded.add(cell.id)
             continue
         yield LaunchStarted(cell=cell, number=number)
         yield from _launch(job, cell, number, image)
@@ -123,14 +125,18 @@ def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, 
 
     for _ in range(PARALLEL_BUILDS):
         threading.Thread(target=work, daemon=True).start()
-    while len(built) < len(stacks):
-        stack, line, result, seconds = news.get()
-        if line is not None:
-            yield BuildLine(stack=stack.name, line=line)
-        elif result is not None:
-            built[stack.name] = result
-            error = str(result) if isinstance(result, BuildFailed) else None
-            yield BuildFinished(stack=stack.name, seconds=seconds, error=error, log=job.folder.build_log(stack.name))
+    try:
+        while len(built) < len(stacks):
+            stack, line, result, seconds = news.get()
+            if line is not None:
+                yield BuildLine(stack=stack.name, line=line)
+            elif result is not None:
+                built[stack.name] = result
+                error = str(result) if isinstance(result, BuildFailed) else None
+                log = job.folder.build_log(stack.name)
+                yield BuildFinished(stack=stack.name, seconds=seconds, error=error, log=log)
+    finally:
+        waiting.clear()  # an interruption must not let the threads begin another build
     return built
 
 
@@ -183,7 +189,7 @@ def _launch(job: Job, cell: Cell, number: int, image: Image) -> Iterator[News]:
         arguments=bench_arguments(cell, job.timeout_seconds, job.seed),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache=cell.workload.id,
+        cache=f"{cell.workload.id}-n{len(cell.gpus.indices)}-{images.workload_hash()[:8]}",
         owner=job.owner,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
@@ -213,6 +219,9 @@ def _launch(job: Job, cell: Cell, number: int, image: Image) -> Iterator[News]:
             file.close(returncode=end.returncode, oom_killed=end.oom_killed)
     except LaunchFailed as failure:
         file.close(reason="crashed", message=str(failure))
+    except EngineLost as lost:
+        file.close(reason="interrupted", message=str(lost))
+        raise
     except (KeyboardInterrupt, GeneratorExit):
         file.close(reason="interrupted", message="interrupted by the user")
         raise
@@ -228,11 +237,11 @@ def _stop(stop: Callable[[], None], timed_out: threading.Event) -> None:
         stop()
 
 
-def _record_failed_build(job: Job, cell: Cell, failure: BuildFailed) -> LaunchFinished:
-    file = job.folder.new_launch(cell.id, 1)
-    file.event("launch", **_header(job, cell, 1), image=None, command=f"torchmatrix build '{cell.stack.name}/*'")
+def _record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed) -> LaunchFinished:
+    file = job.folder.new_launch(cell.id, number)
+    file.event("launch", **_header(job, cell, number), image=None, command=f"torchmatrix build '{cell.stack.name}/*'")
     file.close(reason="build-failed", message=str(failure))
-    return LaunchFinished(cell=cell, number=1, launch=read_launch(file.path), seconds=0.0)
+    return LaunchFinished(cell=cell, number=number, launch=read_launch(file.path), seconds=0.0)
 
 
 def _header(job: Job, cell: Cell, number: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -55,11 +56,16 @@ class Host:
 
 
 def detect() -> Host:
-    """Look at this machine; what can't be read is None and, where it matters, said in `notes`."""
+    """Look at this machine; what can't be read is None and, where it matters, said in `notes`.
+
+    A mask that a scheduler set (CUDA_VISIBLE_DEVICES and the like) is kept: other GPUs belong to somebody else.
+    """
     notes: list[str] = []
     gpus, driver, cuda_driver = _nvidia(notes)
+    gpus = _masked(gpus, ("CUDA_VISIBLE_DEVICES",), os.environ, notes)
     if not gpus:
         gpus, driver = _amd(Path("/sys"), Path("/dev"))
+        gpus = _masked(gpus, ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), os.environ, notes)
     return Host(
         name=_safe_name(socket.gethostname()),
         vendor=gpus[0].vendor if gpus else None,
@@ -77,6 +83,46 @@ def detect() -> Host:
         python=platform.python_version(),
         notes=tuple(notes),
     )
+
+
+def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> Host:
+    """`host`, unless the engine runs on another machine: then what the engine tells of that one, the rest unknown.
+
+    `engine`: Name, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal of Docker's info. `over_network`: it
+    was reached by ssh or tcp, not by a socket of this machine.
+    """
+    same_kernel = engine["KernelVersion"] == host.kernel
+    if same_kernel and not (over_network and _safe_name(str(engine["Name"])) != host.name):
+        return host
+    note = f"the engine runs on {engine.get('Name')}, whose GPUs can't be seen from here: to use them, run torchmatrix there"
+    return Host(
+        name=_safe_name(str(engine.get("Name"))),
+        vendor=None,
+        gpus=(),
+        driver=None,
+        cuda_driver=None,
+        cpu=f"CPU of {engine.get('Name')} (model unknown from here)",
+        cores=tuple(range(int(engine.get("NCPU") or 1))),
+        numa_nodes=1,
+        governor=None,
+        memory_bytes=int(engine.get("MemTotal") or 0),
+        kernel=str(engine.get("KernelVersion")),
+        os=str(engine.get("OperatingSystem")),
+        architecture=str(engine.get("Architecture")),
+        python=host.python,
+        notes=(*host.notes, note),
+    )
+
+
+def _masked(gpus: tuple[Gpu, ...], names: tuple[str, ...], environment: Mapping[str, str], notes: list[str]) -> tuple[Gpu, ...]:
+    """The GPUs that the first set variable of `names` lists, by index or UUID (or its beginning), in the host's order."""
+    name = next((name for name in names if name in environment), None)
+    if name is None or not gpus:
+        return gpus
+    words = [word.strip() for word in environment[name].split(",") if word.strip()]
+    kept = tuple(gpu for gpu in gpus if any(str(gpu.index) == w or (gpu.uuid.startswith(w) and len(w) > 4) for w in words))
+    notes.append(f"{name} is set: {len(kept)} of {len(gpus)} GPUs are used; gpu0 is the first of them")
+    return kept
 
 
 def _safe_name(name: str) -> str:

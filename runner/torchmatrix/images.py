@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from pathlib import Path
 from torchmatrix import assets, catalog
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.plan import Plan
-from torchmatrix.stacks import Index, Stack
+from torchmatrix.stacks import PYPI, Index, Stack
 
 
 def recipes(stack: Stack) -> list[Recipe]:
@@ -45,8 +46,12 @@ def indexes_to_probe(stacks: Iterable[Stack]) -> set[str]:
 
 
 def unreachable_indexes(urls: Iterable[str], timeout_seconds: float = 3.0) -> set[str]:
-    """Those of `urls` that don't answer at all; asked at once, so that the wait is one time-out at most."""
-    wanted = list(urls)
+    """Those of `urls` that don't answer at all; asked at once, so that the wait is one time-out at most.
+
+    PyPI is not asked where the user set a mirror of it.
+    """
+    mirrored = any(name in os.environ for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
+    wanted = [url for url in urls if not (mirrored and url == PYPI)]
     if not wanted:
         return set()
     with ThreadPoolExecutor(max_workers=len(wanted)) as pool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmatrix import catalog
 from torchmatrix.errors import BadInput
-from torchmatrix.schema import Key, Place, Problems, Table, check, nearest
+from torchmatrix.schema import NAME, Key, Place, Problems, Table, check, nearest
 from torchmatrix.stacks import Stack, make_stack
 
 if sys.version_info >= (3, 11):
@@ -80,7 +80,7 @@ _SECTIONS: dict[str, dict[str, Key]] = {
     "run": {
         "launches": Key(kind=int, default=3, minimum=1),
         "seed": Key(kind=int, default=0, minimum=0),
-        "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01),
+        "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080),
     },
     "gpus": {
         "lists": Key(kind=list, default=(), plural=True),
@@ -93,7 +93,7 @@ _SECTIONS: dict[str, dict[str, Key]] = {
     },
 }
 _WORKLOAD: dict[str, Key] = {
-    "name": Key(kind=str),
+    "name": NAME,
     "model": Key(kind=str, axis=True),
     "device": Key(kind=str, default="gpu", choices=("gpu", "cpu")),
     "mode": Key(kind=str, default="train", choices=("train", "infer"), axis=True),

@@ -97,14 +97,21 @@ def make_plan(matrix: Matrix, host: Host, means: Means) -> Plan:
 
 
 def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
-    """The part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput."""
+    """The part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
+
+    The one-device baseline of every chosen cell is kept, since a scale factor without it can't be told.
+    """
     patterns = tuple(globs)
     tests = [_condition(text) for text in where]
 
     def chosen(cell: Cell) -> bool:
         return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
 
-    return Plan(cells=tuple(c for c in plan.cells if chosen(c)), skips=tuple(s for s in plan.skips if chosen(s.cell)))
+    named = [cell for cell in plan.cells if chosen(cell)]
+    needed = {(c.stack.name, c.workload.id, c.gpus.indices[:1]) for c in named}
+    wanted = {cell.id for cell in named}
+    cells = (c for c in plan.cells if c.id in wanted or (c.stack.name, c.workload.id, c.gpus.indices) in needed)
+    return Plan(cells=tuple(cells), skips=tuple(skip for skip in plan.skips if chosen(skip.cell)))
 
 
 _FIELDS: dict[str, Callable[[Cell], object]] = {
@@ -176,7 +183,8 @@ class _SetsOf:
     def _cpu_sets(self, counts: tuple[int, ...]) -> list[tuple[GpuSet, Why | None]]:
         """CPU slots: the cores divided evenly by the largest count in the matrix, so that a slot is always the same."""
         wanted = _with_baselines(tuple(range(n)) for n in counts or self._matrix.cpus.counts)
-        slots = max((*self._matrix.cpus.counts, *(n for w in self._matrix.workloads for n in w.counts)), default=1)
+        own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
+        slots = max((*self._matrix.cpus.counts, *own), default=1)
         cores = self._host.cores
         size = len(cores) // slots if len(cores) >= slots else 1
         return [self._cpu_set(indices, cores, size) for indices in wanted]

@@ -11,7 +11,7 @@ import pandas as pd
 from torchmatrix import __version__, analysis, assets
 from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.protocol import Event
-from torchmatrix.store import Launch, Results, RunFolder
+from torchmatrix.store import Launch, Results, RunFolder, last_tries
 
 MOST_CHARTS = 16
 """Charts of one kind; further workloads stand in the tables, and the page says so."""
@@ -38,7 +38,8 @@ def render(run: RunFolder) -> str:
     """The page of one run."""
     events = run.events()
     header = next((event for event in events if event["event"] == "run"), {})
-    launches = _in_planned_order(list(run.launches()), events)
+    every = list(run.launches())
+    launches = _in_planned_order(last_tries(every), events)
     table = analysis.launches_table(launches)
     cells, scaling, speedups = analysis.cells_table(table), analysis.scaling_table(table), analysis.speedup_table(table)
     context = {
@@ -49,6 +50,7 @@ def render(run: RunFolder) -> str:
         "complete": any(event["event"] == "run-exit" and event.get("complete") for event in events),
         "planned": sum(event["event"] == "planned" for event in events),
         "launches": len(launches),
+        "repeated": len(every) - len(launches),
         "started": _utc(header.get("unix_seconds")),
         "cells": _records(cells),
         "scaling": _records(scaling),
@@ -131,7 +133,7 @@ def _utc(seconds: float | None) -> str:
 def _headlines(cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFrame) -> list[str]:
     """The answers first: how well it scales and which stack is faster, each as a sentence."""
     lines = []
-    known = scaling.dropna(subset=["S"])
+    known = scaling[~scaling["impossible"].astype(bool)].dropna(subset=["S"])
     if len(known):
         best, worst = known.loc[known["s"].idxmax()], known.loc[known["s"].idxmin()]
         lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
@@ -145,6 +147,8 @@ def _fastest(others: pd.DataFrame) -> list[str]:
     """The largest difference between stacks that its interval confirms, or that there is none."""
     if not len(others):
         return []
+    if not others["low"].notna().any():
+        return [f"One launch each: no interval, so no word on which stack is faster ({len(others)} comparisons below)."]
     clear = others[(others["low"] > 1) | (others["high"] < 1)]
     if not len(clear):
         return [f"Between the stacks no difference is beyond its 95 % interval ({len(others)} comparisons)."]

@@ -1,6 +1,7 @@
 """Checks tables of a TOML file against the keys they may have: every problem at once, with its line and a suggestion."""
 
 import difflib
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,24 @@ class Key:
     default: Any = None
     choices: Collection[str] = ()
     minimum: float | None = None
+    maximum: float | None = None
+    pattern: str = ""
+    explanation: str = ""
     axis: bool = False
     plural: bool = False
+
+
+NAME = Key(
+    kind=str,
+    pattern=r"[A-Za-z0-9][A-Za-z0-9._+-]*",
+    explanation="use letters, digits and . _ + - only, since it becomes part of ids and paths",
+)
+"""A name that the user gives."""
+_NO_SECRET = r"(?!.*://[^/]*@)(?!.*://.*[?&]).*"
+_SECRET = "holds credentials or a query, which would reach logs and reports; put them into ~/.netrc"
+ADDRESS = Key(kind=str, pattern=_NO_SECRET, explanation=_SECRET)
+ADDRESSES = Key(kind=str, default=(), plural=True, pattern=_NO_SECRET, explanation=_SECRET)
+"""Values that are recorded and could hold a URL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +123,15 @@ def _is_valid(value: Any, name: str, key: Key, place: Place, problems: Problems)
         return False
     if key.choices and value not in key.choices:
         problems.add(place, name, f'unknown value "{value}"; {nearest(str(value), key.choices)}')
+        return False
+    if isinstance(value, float) and not math.isfinite(value):
+        problems.add(place, name, f"must be a finite number, not {value}")
+        return False
+    if key.maximum is not None and isinstance(value, (int, float)) and value > key.maximum:
+        problems.add(place, name, f"must be at most {key.maximum:g}, not {value}")
+        return False
+    if key.pattern and not re.fullmatch(key.pattern, str(value)):
+        problems.add(place, name, key.explanation)
         return False
     if key.minimum is not None and isinstance(value, (int, float)) and value < key.minimum:
         problems.add(place, name, f"must be at least {key.minimum:g}, not {value}")

@@ -4,8 +4,9 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from torchmatrix import __version__, estimate, execute, images, matrix
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.errors import BadInput, EngineUnusable
-from torchmatrix.host import Host, detect
+from torchmatrix.host import Host, detect, seen_through
 from torchmatrix.matrix import Matrix
 from torchmatrix.plan import Cell, Means, Plan, interleave, make_plan, select
 from torchmatrix.stacks import Stack
-from torchmatrix.store import Results
+from torchmatrix.store import Results, last_tries, run_event
 
 ENGINES = ("auto", "docker", "local")
 
@@ -56,9 +57,13 @@ def prepare(
     store = Results(results)
     engines, choice = choose_engines(engine, store)
     host = detect()
+    if "docker" in engines:
+        over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
+        host = seen_through(host, engines["docker"].facts(), over_network)
     count = launches or asked.launches
     plan, unreachable = _plan(asked, host, engines, globs, where)
-    key = [asked.digest, list(globs), list(where), count, images.workload_hash(), sorted(engines)]
+    ids = sorted(cell.id for cell in plan.cells)
+    key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], count, images.workload_hash(), sorted(engines)]
     return Session(
         matrix=asked,
         host=host,
@@ -77,9 +82,7 @@ def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str
     """The engines by name and a sentence saying which and why. Raises EngineUnusable where Docker was asked for by name."""
     if asked not in ENGINES:
         raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(ENGINES)}")
-    cache = Path(
-        os.environ.get("TORCHMATRIX_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
-    )
+    cache = cache_folder()
     engines: dict[str, Engine] = {"local": LocalEngine(cache, results.owner)}
     if asked == "local":
         return engines, f"local (as asked); virtualenvs under {cache}"
@@ -94,6 +97,12 @@ def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str
             raise
         return engines, f"local, since {error}; virtualenvs under {cache}"
     return engines, f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}"
+
+
+def cache_folder() -> Path:
+    """Where virtualenvs and compile caches are kept."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
+    return Path(os.environ.get("TORCHMATRIX_CACHE") or usual)
 
 
 def docker_answers() -> bool:
@@ -151,7 +160,8 @@ def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[execut
         try:
             yield job
         finally:
-            _remove_orphans(s)
+            with suppress(EngineUnusable):  # a lost engine has been reported; the next start finds what it left
+                _remove_orphans(s)
 
 
 def _remove_orphans(s: Session) -> None:
@@ -160,7 +170,7 @@ def _remove_orphans(s: Session) -> None:
 
 
 def _open_record(s: Session, job: execute.Job, command: str) -> None:
-    job.folder.append(
+    header = run_event(
         "run",
         tool=__version__,
         key=s.key,
@@ -173,7 +183,7 @@ def _open_record(s: Session, job: execute.Job, command: str) -> None:
     )
     planned = [{"event": "planned", "cell": cell.id} for cell in s.plan.cells]
     skips = [{"event": "skip", "cell": k.cell.id, "reason": k.why.reason, "fix": k.why.fix} for k in s.plan.skips]
-    job.folder.append_all([*planned, *skips])
+    job.folder.open_record([header, *planned, *skips])
 
 
 def todo(s: Session, job: execute.Job) -> list[tuple[Cell, int]]:
@@ -207,8 +217,4 @@ def build(s: Session, job: execute.Job) -> Iterator[execute.News]:
 
 def final_outcomes(job: execute.Job) -> dict[str, int]:
     """How many launches ended how, counting the last try of each."""
-    last = {(launch.header.get("cell"), launch.header.get("round")): launch.outcome for launch in job.folder.launches()}
-    counts: dict[str, int] = {}
-    for outcome in last.values():
-        counts[outcome] = counts.get(outcome, 0) + 1
-    return counts
+    return dict(Counter(launch.outcome for launch in last_tries(job.folder.launches())))

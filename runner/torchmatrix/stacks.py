@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix import catalog
-from torchmatrix.schema import Key, Place, Problems, Table, check, nearest
+from torchmatrix.schema import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, nearest
 
 PYPI = "https://pypi.org/simple"
 
@@ -43,19 +43,19 @@ class Stack:
 
 
 _KEYS: dict[str, Key] = {
-    "name": Key(kind=str),
+    "name": NAME,
     "torch": Key(kind=str),
     "cuda": Key(kind=str),
     "rocm": Key(kind=str),
     "cpu": Key(kind=bool, default=False),
-    "image": Key(kind=str),
+    "image": ADDRESS,
     "python": Key(kind=str),
     "accelerator": Key(kind=str, choices=("cuda", "rocm", "cpu")),
     "torchvision": Key(kind=str),
     "transformers": Key(kind=str),
-    "packages": Key(kind=str, default=(), plural=True),
-    "base": Key(kind=str),
-    "index": Key(kind=str),
+    "packages": ADDRESSES,
+    "base": ADDRESS,
+    "index": ADDRESS,
 }
 
 
@@ -63,8 +63,6 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     """The stack that one [[stack]] table describes, or None if there is a problem with it."""
     before = len(problems.messages)
     values = check(table, _KEYS, place, problems)
-    if values["name"] is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", values["name"]):
-        problems.add(place, "name", "use letters, digits and . _ + - only, since it becomes part of ids and paths")
     is_path = "/" in (values["python"] or "")
     sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
     if len(sources) != 1 and len(problems.messages) == before:
@@ -91,8 +89,6 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         problems.add(place, "torch", f'unknown version "{values["torch"]}"; {nearest(values["torch"], facts.releases)}')
         return None
     _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
-    if "@" in (values["index"] or ""):
-        problems.add(place, "index", "holds credentials, which would reach logs and reports; put them into ~/.netrc")
     variant = _variant(values, release, place, problems)
     python = values["python"] or release.default_python
     low, high = map(catalog.version_key, release.python)

@@ -14,8 +14,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -134,6 +134,22 @@ class LaunchFile:
             self._log.close()
 
 
+def run_event(kind: str, **fields: Any) -> Event:
+    """A line of a run's record, with its time."""
+    return {"event": kind, "unix_seconds": time.time(), **fields}
+
+
+def last_tries(launches: Iterable[Launch]) -> list[Launch]:
+    """Of each launch the last try: an interrupted or lost one that was measured again is not counted."""
+    last: dict[tuple[Path, str], Launch] = {}
+    for launch in launches:
+        number, _, attempt = launch.path.stem.removeprefix("round").partition("-try")
+        key = (launch.path.parent, number)
+        if key not in last or int(attempt) > int(last[key].path.stem.partition("-try")[2]):
+            last[key] = launch
+    return list(last.values())
+
+
 class RunFolder:
     """One run's folder: its own record and its launches."""
 
@@ -149,12 +165,14 @@ class RunFolder:
     def append(self, kind: str, **fields: Any) -> None:
         """Append one line to the run's record."""
         with _disk_errors(self.record), self.record.open("ab", buffering=0) as file:
-            _write_line(file, {"event": kind, "unix_seconds": time.time(), **fields}, self.record)
+            _write_line(file, run_event(kind, **fields), self.record)
 
-    def append_all(self, events: list[Event]) -> None:
-        """Append many lines at once."""
-        with _disk_errors(self.record), self.record.open("ab") as file:
-            file.writelines(json.dumps(event).encode() + b"\n" for event in events)
+    def open_record(self, events: list[Event]) -> None:
+        """Begin the run's record with all that was planned; it appears whole or not at all."""
+        part = self.record.with_suffix(".part")
+        with _disk_errors(self.record):
+            part.write_bytes(b"".join(json.dumps(event).encode() + b"\n" for event in events))
+            part.replace(self.record)
 
     def new_launch(self, cell: str, number: int) -> LaunchFile:
         """A fresh file for one launch of `cell` in round `number`; earlier tries stay as they are."""
@@ -228,23 +246,21 @@ class Results:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
             path = self.root / host / (stamp + suffix)
-            try:
-                with _disk_errors(path):
-                    path.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            return RunFolder(path)
+            with _disk_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), _disk_errors(path, FileExistsError):
+                path.mkdir()
+                return RunFolder(path)
         raise EngineUnusable(f"can't make a folder for a new run under {self.root}", hint="try again in a second")
 
     def unfinished(self, host: str, key: str) -> RunFolder | None:
-        """The newest run of `host`, if it was asked for the same thing (`key`) and did not come to its end."""
-        mine = [run for run in self.runs() if run.path.parent.name == host]
-        if not mine:
-            return None
-        events = mine[-1].events()
-        same = any(event["event"] == "run" and event.get("key") == key for event in events)
-        complete = any(event["event"] == "run-exit" and event.get("complete") for event in events)
-        return mine[-1] if same and not complete else None
+        """The newest run of `host` that was asked for the same thing (`key`), if it did not come to its end."""
+        for run in reversed([run for run in self.runs() if run.path.parent.name == host]):
+            events = run.events()
+            if any(event["event"] == "run" and event.get("key") == key for event in events):
+                complete = any(event["event"] == "run-exit" and event.get("complete") for event in events)
+                return None if complete else run
+        return None
 
     def seconds_by_cell(self, host: str) -> dict[str, float]:
         """How long the newest ok launch of each cell took on this host, for estimates."""
@@ -291,13 +307,13 @@ def _open_new(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def _disk_errors(path: Path, expected: type[OSError] | None = None) -> Iterator[None]:
     """Turn what the disk says into an error with a way out; what is written so far stays readable."""
     try:
         yield
-    except FileExistsError:
-        raise
     except OSError as error:
+        if expected and isinstance(error, expected):
+            raise
         raise EngineUnusable(
             f"can't write {path}: {error.strerror or error}",
             hint="free space or mend the permissions, or write elsewhere (--results DIR); the same command then continues",

@@ -155,7 +155,7 @@ def fakes_alive(tmp_path: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
     fake_matrix: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -168,6 +168,29 @@ def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
     until(lambda: not fakes_alive(tmp_path))
     assert [launch.outcome for launch in launches(tmp_path)] == ["interrupted"]
     assert "interrupted" in (tmp_path / "reports/index.html").read_text()
+
+
+def test_nohup_is_honoured(fake_matrix: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"]
+    with subprocess.Popen(["nohup", *command], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: any(tmp_path.rglob("round*.jsonl")))
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_build_that_fails_on_continuing_is_no_success(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    interpreter = tmp_path / "mine"
+    interpreter.symlink_to(FAKE_PYTHON)
+    fake_matrix.write_text(fake_matrix.read_text().replace(str(FAKE_PYTHON), str(interpreter)))
+    assert torchmatrix("run", "*cpu0").returncode == 0
+    (run,) = Results(tmp_path / "results").runs()
+    run.record.write_text(
+        "".join(line for line in run.record.read_text().splitlines(keepends=True) if '"run-exit"' not in line)
+    )
+    next(run.path.rglob("round2-*.jsonl")).unlink()
+    interpreter.unlink()
+    again = torchmatrix("run", "*cpu0")
+    assert again.returncode == 1 and "build-failed" in again.stderr
 
 
 def test_kill_9_loses_the_launch_in_flight_only_and_the_next_start_removes_the_orphan(
@@ -214,6 +237,8 @@ def test_plan_marks_and_json_say_the_same(torchmatrix: Command, fake_matrix: Pat
         (["run", "--launches", "0"], 2, "Invalid value for '--launches'"),
         (["runn"], 2, "No such command"),
         (["run", "nothing*"], 3, "the selection matches no cell"),
+        (["plan", "nothing*"], 3, "the selection matches no cell"),
+        (["run", "--results", "matrix.toml"], 4, "can't write"),
         (["report"], 2, "no runs in"),
         (["report", "--run", "x"], 2, "no run x in"),
         (["run", "--results", "/proc/results"], 4, "can't write /proc/results"),

@@ -73,6 +73,8 @@ def test_a_cpu_device_is_the_same_share_of_the_cores_whatever_n_is(cpu_host: Hos
     one, two = (cell.gpus for cell in plan_for(cpu_host).cells)
     assert (one.cpus, one.threads) == (("0,1",), 2)
     assert (two.cpus, two.threads) == (("0,1", "2,3"), 2)
+    gpu_counts = plan_for(cpu_host, TEXT.replace("batch = 8", "batch = 8\ncounts = [8]"))
+    assert [cell.gpus.cpus for cell in gpu_counts.cells] == [("0,1",), ("0,1", "2,3")]
     single = plan_for(replace(cpu_host, cores=(0,)))
     assert reasons(single, "cpu0+1") >= {"needs 2 CPU cores, one per process; this machine offers 1"}
 
@@ -127,7 +129,8 @@ def test_an_interpreter_uses_what_the_machine_has(cpu_host: Host, nvidia_host: H
 def test_selection_by_glob_and_field(nvidia_host: Host) -> None:
     plan = plan_for(nvidia_host)
     chosen = select(plan, ["torch2.5.1-cu124/*"], ["precision=fp32", "compile=false", "count=2"])
-    assert [cell.id for cell in chosen.cells] == ["torch2.5.1-cu124/resnet50-train-fp32-b8-224px/gpu0+1"]
+    ids = ["torch2.5.1-cu124/resnet50-train-fp32-b8-224px/gpu0", "torch2.5.1-cu124/resnet50-train-fp32-b8-224px/gpu0+1"]
+    assert [cell.id for cell in chosen.cells] == ids  # the baseline comes along
     with pytest.raises(BadInput) as caught:
         select(plan, [], ["precison=fp32"])
     assert 'did you mean "precision"?' in caught.value.hint

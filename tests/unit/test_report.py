@@ -89,3 +89,26 @@ def test_figures_have_four_digits_and_no_silent_zero() -> None:
     assert [report.figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
         "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "n/a", "n/a",
     ]  # fmt: skip
+
+
+def test_the_headline_claims_only_what_the_data_support(tmp_path: Path) -> None:
+    two = page_of(tmp_path / "a", {"rate": 100.0}, {"stack": "b", "rate": 300.0})
+    assert "One launch each: no interval" in two
+    impossible = page_of(tmp_path / "b", {"rate": 100.0}, {"rate": 400.0, "devices": (0, 1)})
+    assert "Scale factors: each" not in impossible and "impossible?" in impossible
+    rates = [{"rate": r} for r in (99.0, 100.0, 101.0)]
+    clear = page_of(tmp_path / "c", *rates, *({"stack": "b", **{"rate": 1.3 * r["rate"]}} for r in rates))
+    assert "b runs resnet50-train-fp32-b4 at × 1.300 of stack-a" in clear
+    same = page_of(tmp_path / "d", *rates, *({"stack": "b", **r} for r in reversed(rates)))
+    assert "no difference is beyond its 95 % interval" in same
+
+
+def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{}])
+    (launch,) = run.launches()
+    first = launch.path.read_text().splitlines(keepends=True)
+    launch.path.with_name("round1-try2.jsonl").write_text("".join(first))
+    launch.path.write_text("".join(first[:3]))
+    page = report.render(run)
+    assert "1 launches that were interrupted or lost have been measured again" in page
+    assert "<dt>launches not ok</dt><dd>0</dd>" in page

@@ -92,5 +92,8 @@ def test_only_the_newest_run_of_the_same_request_is_continued(tmp_path: Path) ->
     results = Results(tmp_path)
     assert results.unfinished("testhost", "k") is not None
     assert results.unfinished("testhost", "other") is None and results.unfinished("elsewhere", "k") is None
+    other = results.new_run("testhost")
+    other.open_record([{"event": "run", "key": "other"}, {"event": "run-exit", "complete": True}])
+    assert results.unfinished("testhost", "k") is not None, "another run in between must not hide it"
     results.runs()[0].append("run-exit", complete=True)
     assert results.unfinished("testhost", "k") is None

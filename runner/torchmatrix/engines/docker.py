@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shlex
 import tarfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount, Ulimit
 from docker.utils.socket import STDOUT, frames_iter
@@ -18,13 +19,19 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__, assets
 from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
-from torchmatrix.errors import BuildFailed, EngineUnusable, LaunchFailed, with_way_out
+from torchmatrix.errors import BuildFailed, EngineLost, EngineUnusable, LaunchFailed, with_way_out
 from torchmatrix.plan import GpuSet
 
 LABEL = "torchmatrix"
 """Prefix of our labels; nothing without them is ever touched."""
 USER = "65532:65532"
 STOP_SECONDS = 10
+INFO_KEYS = (
+    "Name", "ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "Architecture", "CgroupVersion", "DefaultRuntime",
+    "NCPU", "MemTotal",
+)  # fmt: skip
+"""What of `docker info` is recorded."""
+LOST_HINT = "see that the daemon runs (docker info); the same command then continues"
 API_SECONDS = 120
 
 
@@ -53,16 +60,24 @@ class DockerEngine:
     def facts(self) -> dict[str, Any]:
         """Version, storage and runtimes of the daemon, for the record."""
         info = self._client.info()
-        keys = ("ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "CgroupVersion", "DefaultRuntime")
-        return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in keys}}
+        return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
 
     def is_ready(self, recipe: Recipe) -> bool:
         """Is there an image under the recipe's content-hash tag?"""
-        try:
-            self._client.images.get(_tag(recipe))
-        except ImageNotFound:
-            return False
+        with self._answering():
+            try:
+                self._client.images.get(_tag(recipe))
+            except ImageNotFound:
+                return False
         return True
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What breaks between us and the daemon is the engine's failure, with a way out."""
+        try:
+            yield
+        except (DockerException, RequestException, OSError) as error:
+            raise EngineLost(f"Docker stopped answering: {_words(error)}", hint=LOST_HINT) from None
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Build the recipe's Dockerfile, or find its tag. Raises BuildFailed with Docker's last words."""
@@ -92,8 +107,10 @@ class DockerEngine:
     def remove_orphans(self, owner: str) -> list[str]:
         """Remove every container labelled with `owner`; the caller holds the owner's lock, so none is in use."""
         removed = []
-        for container in self._client.containers.list(all=True, filters={"label": f"{LABEL}.owner={owner}"}):
-            with suppress(NotFound):
+        with self._answering():
+            left = self._client.containers.list(all=True, filters={"label": f"{LABEL}.owner={owner}"})
+        for container in left:
+            with suppress(APIError):  # gone, or being removed already
                 container.remove(force=True, v=True)
             removed.append(f"container {container.short_id}")
         return removed
@@ -120,7 +137,8 @@ class DockerEngine:
 
 
 def _tag(recipe: Recipe) -> str:
-    return f"torchmatrix/{recipe.stack.lower().replace('+', '-')}:{recipe.content}"
+    name = re.sub(r"[^a-z0-9]+", "-", recipe.stack.lower().replace(".", "_dot_")).replace("-dot-", ".").strip("-.")
+    return f"torchmatrix/{name}:{recipe.content}"
 
 
 def build_command(recipe: Recipe) -> list[str]:
@@ -223,7 +241,7 @@ class DockerExecution:
 
     def __enter__(self) -> "DockerExecution":
         try:
-            with _launch_errors():
+            with _launch_errors(self._client):
                 self._start_with_limits()
         except BaseException:
             self._remove()
@@ -260,7 +278,7 @@ class DockerExecution:
         yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
 
     def _next_frame(self) -> tuple[int, bytes] | None:
-        with _launch_errors():
+        with _launch_errors(self._client):
             return next(self._frames, None)
 
     def stop(self) -> None:
@@ -272,7 +290,7 @@ class DockerExecution:
     def wait(self) -> Exit:
         """The exit code and the daemon's own word on memory; exit code 137 alone is any SIGKILL."""
         assert self._container is not None
-        with _launch_errors():
+        with _launch_errors(self._client):
             code = int(self._container.wait()["StatusCode"])
             self._container.reload()
         return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
@@ -296,11 +314,15 @@ def _close_stream(stream: Any) -> None:
 
 
 @contextmanager
-def _launch_errors() -> Iterator[None]:
-    """Turn what the daemon or the way to it says into the failure of this one launch, with the way out where it is known."""
+def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
+    """Turn what the daemon says into the failure of this one launch; if the daemon itself is gone, end the run."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
+        try:
+            client.ping()
+        except (DockerException, RequestException, OSError):
+            raise EngineLost(f"Docker stopped answering: {_words(error)}", hint=LOST_HINT) from None
         raise LaunchFailed(with_way_out(_words(error))) from None
 
 

@@ -1,5 +1,6 @@
 """The local engine: one virtualenv per stack under a cache folder, or an interpreter that already holds PyTorch."""
 
+import fcntl
 import json
 import os
 import selectors
@@ -18,7 +19,7 @@ from typing import Any
 
 from torchmatrix import __version__, assets
 from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
-from torchmatrix.errors import BuildFailed
+from torchmatrix.errors import BuildFailed, LaunchFailed
 from torchmatrix.plan import GpuSet
 from torchmatrix.stacks import PYPI
 
@@ -46,7 +47,7 @@ class LocalEngine:
         """A virtualenv is ready once its mark was written; an interpreter if it exists."""
         if recipe.source == "interpreter":
             return Path(recipe.arguments["PYTHON"]).exists()
-        return self._mark(recipe).exists()
+        return self._mark(recipe).exists() and (self._venv(recipe) / "bin" / "python").exists()
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Make the virtualenv (or look at the interpreter). Raises BuildFailed with the last lines of the log."""
@@ -56,8 +57,7 @@ class LocalEngine:
             python = recipe.arguments["PYTHON"]
         else:
             python = str(self._venv(recipe) / "bin" / "python")
-            if not self.is_ready(recipe):
-                self._make_virtualenv(recipe, log)
+            self._ensure_virtualenv(recipe, log)
         facts = {"kind": recipe.source, "index": recipe.index, "requirements": _requirements(recipe)}
         if recipe.source == "interpreter":
             facts |= _look_at(python)
@@ -78,12 +78,10 @@ class LocalEngine:
         """Run uv, log its lines and return them. Raises BuildFailed with uv's own words."""
         command = [sys.executable, "-m", "uv", *arguments]
         log("$ " + shlex.join(command))
-        variables = _clean_environment() | {OWNER_VARIABLE: self._owner}
-        if "UV_DEFAULT_INDEX" not in variables and "PIP_INDEX_URL" in variables:
-            variables["UV_DEFAULT_INDEX"] = variables["PIP_INDEX_URL"]
+        variables = _uv_environment() | {OWNER_VARIABLE: self._owner}
         process = subprocess.Popen(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace",
+            command, env=variables, start_new_session=True, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert process.stdout is not None
         lines = []
@@ -111,13 +109,28 @@ class LocalEngine:
     def _mark(self, recipe: Recipe) -> Path:
         return self._venv(recipe) / "torchmatrix-complete.json"
 
+    def _ensure_virtualenv(self, recipe: Recipe, log: Log) -> None:
+        """One tool at a time: another run with other results may share the cache."""
+        if self.is_ready(recipe):
+            return
+        venv = self._venv(recipe)
+        try:
+            venv.parent.mkdir(parents=True, exist_ok=True)
+            lock = venv.with_name(f".{venv.name}.lock").open("a")
+        except OSError as error:
+            raise BuildFailed(f"can't write {venv.parent}: {error.strerror}") from None
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.is_ready(recipe):
+                self._make_virtualenv(recipe, log)
+
     def _make_virtualenv(self, recipe: Recipe, log: Log) -> None:
         venv = self._venv(recipe)
         shutil.rmtree(venv, ignore_errors=True)
         try:
             self._create(venv, recipe, log)
-            for install in _installs(recipe):
-                self._uv(["pip", "install", "--python", str(venv / "bin" / "python"), *install], log)
+            options = _index_options(recipe.arguments["INDEX_URL"], _uv_environment())
+            self._uv(["pip", "install", "--python", str(venv / "bin" / "python"), *options, *_requirements(recipe)], log)
             freeze = self._uv(["pip", "freeze", "--python", str(venv / "bin" / "python")], log)
         except BuildFailed:
             shutil.rmtree(venv, ignore_errors=True)
@@ -138,13 +151,12 @@ def _requirements(recipe: Recipe) -> list[str]:
     return (recipe.arguments.get("TORCH", "") + " " + recipe.arguments.get("PACKAGES", "")).split()
 
 
-def _installs(recipe: Recipe) -> Iterator[list[str]]:
-    """torch from the stack's index, with the pins that concern it, then the rest from PyPI, as the Dockerfile does."""
-    torch, packages = recipe.arguments["TORCH"].split(), recipe.arguments["PACKAGES"].split()
-    pins = [p for p in packages if not p.startswith("transformers")]
-    index = recipe.arguments["INDEX_URL"]
-    yield [*([] if index == PYPI else ["--index-url", index]), *torch, *pins]
-    yield [*(requirement for requirement in torch if "+" not in requirement), *packages]
+def _index_options(index: str, variables: Mapping[str, str]) -> list[str]:
+    """uv's options for a stack's index, with PyPI (or the user's own mirror of it) for what that index doesn't hold."""
+    if index == PYPI:
+        return []
+    own = "UV_DEFAULT_INDEX" in variables or "UV_INDEX_URL" in variables
+    return ["--index", index, *([] if own else ["--default-index", PYPI]), "--index-strategy", "unsafe-best-match"]
 
 
 def _first_error(lines: list[str]) -> str:
@@ -182,14 +194,17 @@ class LocalExecution:
 
     def __enter__(self) -> "LocalExecution":
         self._oom_kills = _kernel_oom_kills()
-        self._process = subprocess.Popen(
-            self._argv,
-            env=_clean_environment() | self._variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                self._argv,
+                env=_clean_environment() | self._variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchFailed(f"{self._argv[0]} can't be started: {error.strerror}") from None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -245,8 +260,20 @@ class LocalExecution:
 
 
 def _clean_environment() -> dict[str, str]:
-    """The user's environment without Python's own variables, which would leak another installation into the stack."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+    """The user's environment without what would leak another installation, or another choice of GPUs, into the stack."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("PYTHON") and key != "VIRTUAL_ENV" and not key.endswith("_VISIBLE_DEVICES")
+    }
+
+
+def _uv_environment() -> dict[str, str]:
+    """For uv; a mirror that the user set for pip holds for uv too."""
+    variables = _clean_environment()
+    if "UV_DEFAULT_INDEX" not in variables and "PIP_INDEX_URL" in variables:
+        variables["UV_DEFAULT_INDEX"] = variables["PIP_INDEX_URL"]
+    return variables
 
 
 def _kernel_oom_kills() -> int:
