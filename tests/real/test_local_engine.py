@@ -38,23 +38,32 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
     workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\n'
     real_matrix.write_text(real_matrix.read_text() + workload)
     process = subprocess.Popen(
-        [sys.executable, "-m", "torchmatrix", "run", "*cpu0+1", "--engine", "local"],
+        [sys.executable, "-m", "torchmatrix", "run", "--engine", "local"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    end = time.monotonic() + 120
-    while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob("round*.jsonl")):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.2)
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
-    mine = [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in _environment_of(int(p.name))]
-    ranks = [pid for pid in mine if b"LOCAL_RANK=1" in _environment_of(pid)]
-    os.kill(ranks[0], signal.SIGKILL)
+
+    def kill_when_training(devices: str, variable: bytes) -> None:
+        end = time.monotonic() + 120
+        while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob(f"{devices}/round*.jsonl")):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.2)
+        marked = [pid for pid in processes_of(owner) if variable in _environment_of(pid)]
+        os.kill(marked[-1], signal.SIGKILL)
+
+    kill_when_training("cpu0", owner)
+    kill_when_training("cpu0+1", b"LOCAL_RANK=1")
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1, stderr
     (run,) = Results(tmp_path / "results").runs()
-    (launch,) = run.launches()
-    assert launch.outcome == "crashed" and launch.error
-    assert not [pid for pid in mine if owner in _environment_of(pid)]
+    found = list(run.launches())
+    assert [launch.outcome for launch in found] == ["crashed", "crashed"] and all(launch.error for launch in found)
+    assert not processes_of(owner)
+
+
+def processes_of(owner: bytes) -> list[int]:
+    """Ids of the processes that carry an owner's mark."""
+    return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in _environment_of(int(p.name))]
 
 
 def test_leaving_the_block_ends_grandchildren_in_sessions_of_their_own() -> None:

@@ -79,16 +79,16 @@ class LocalEngine:
         command = [sys.executable, "-m", "uv", *arguments]
         log("$ " + shlex.join(command))
         variables = _uv_environment() | {OWNER_VARIABLE: self._owner}
-        process = subprocess.Popen(
+        lines = []
+        with subprocess.Popen(
             command, env=variables, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            log(lines[-1])
-        if process.wait():
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                log(lines[-1])
+        if process.returncode:
             raise BuildFailed(_first_error(lines))
         return lines
 
