@@ -187,7 +187,7 @@ def run(
     new: Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")] = False,
 ) -> None:
     """Measure the selected cells and write the report; continues a run that was interrupted."""
-    from torchmatrix import estimate, report, session
+    from torchmatrix import estimate, images, report, session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [], launches)
     _preamble(s)
@@ -195,7 +195,7 @@ def run(
     with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
         todo, known = session.todo(s, job), session.known_seconds(s)
         done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
-        stacks = list(dict.fromkeys(cell.stack.name for cell in s.plan.cells))
+        stacks = [stack.name for stack in images.stacks_of(s.plan.cells)]
         _say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
         _say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
         _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")

@@ -11,7 +11,6 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     NOTHING_SELECTED = 3
     ENGINE_UNUSABLE = 4
-    REGRESSION = 5
     INTERRUPTED = 130
 
 

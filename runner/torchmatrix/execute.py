@@ -86,8 +86,7 @@ class Job:
 
 def execute(job: Job, launches: list[tuple[Cell, int]]) -> Iterator[News]:
     """Run `launches` in their order, after building their stacks."""
-    stacks = list({cell.stack.name: cell.stack for cell, _ in launches}.values())
-    built = yield from build_all(job, stacks)
+    built = yield from build_all(job, images.stacks_of(cell for cell, _ in launches))
     recorded: set[str] = set()
     for cell, number in launches:
         image = built[cell.stack.name]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchmatrix import assets, catalog
 from torchmatrix.engines import Engine, Recipe
-from torchmatrix.plan import Plan
+from torchmatrix.plan import Cell
 from torchmatrix.stacks import PYPI, Index, Stack
 
 
@@ -70,9 +70,9 @@ def _answers(url: str, timeout_seconds: float) -> bool:
     return True
 
 
-def stacks_of(plan: Plan) -> list[Stack]:
-    """The stacks that the plan runs, each once, in order."""
-    return list({cell.stack.name: cell.stack for cell in plan.cells}.values())
+def stacks_of(cells: Iterable[Cell]) -> list[Stack]:
+    """The stacks of `cells`, each once, in order."""
+    return list({cell.stack.name: cell.stack for cell in cells}.values())
 
 
 @cache

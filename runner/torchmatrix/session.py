@@ -126,7 +126,7 @@ def _plan(
     """The selected plan. Package indexes are asked only for stacks that run here and are not built yet."""
     containers = "docker" in engines
     plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
-    wheels = [stack for stack in images.stacks_of(plan) if stack.source == "wheels"]
+    wheels = [stack for stack in images.stacks_of(plan.cells) if stack.source == "wheels"]
     engine = engines["docker" if containers else "local"]
     built = frozenset(stack.name for stack in wheels if images.ready_recipe(stack, engine))
     missing = [stack for stack in wheels if stack.name not in built]
@@ -198,7 +198,7 @@ def known_seconds(s: Session) -> dict[str, float]:
 
 def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
     """For the launches and for the stacks among them that are not built."""
-    stacks = {cell.stack.name: cell.stack for cell, _ in launches}.values()
+    stacks = images.stacks_of(cell for cell, _ in launches)
     builds = [s.engine_for(stack).name for stack in stacks if not images.ready_recipe(stack, s.engine_for(stack))]
     return estimate.total_seconds(launches, builds, known)
 
@@ -212,7 +212,7 @@ def run(job: execute.Job, launches: list[tuple[Cell, int]]) -> Iterator[execute.
 
 def build(s: Session, job: execute.Job) -> Iterator[execute.News]:
     """Build the stacks of the plan and nothing else."""
-    yield from execute.build_all(job, images.stacks_of(s.plan))
+    yield from execute.build_all(job, images.stacks_of(s.plan.cells))
 
 
 def final_outcomes(job: execute.Job) -> dict[str, int]:

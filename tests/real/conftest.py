@@ -4,16 +4,7 @@ from pathlib import Path
 
 import pytest
 
-REAL_MATRIX = """
-[run]
-launches = 1
-timeout_minutes = 10
-[cpus]
-counts = [1, 2]
-[[stack]]
-torch = "2.5.1"
-cpu = true
-"""
+from support import REAL_MATRIX
 
 
 @pytest.fixture(scope="session")

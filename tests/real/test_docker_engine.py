@@ -12,7 +12,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from support import Command
+from support import REAL_MATRIX, Command
 from torchmatrix import assets, images, matrix
 from torchmatrix.engines import Image, LaunchSpec
 from torchmatrix.engines.docker import DockerEngine, connect, container_options
@@ -20,15 +20,9 @@ from torchmatrix.errors import EngineUnusable
 from torchmatrix.plan import GpuSet
 from torchmatrix.store import Results
 
-MATRIX = """
-[run]
-launches = 1
-timeout_minutes = 10
-[cpus]
-counts = [1, 2]
-[[stack]]
-torch = "2.5.1"
-cpu = true
+MATRIX = (
+    REAL_MATRIX
+    + """
 [[workload]]
 device = "cpu"
 model = "resnet50"
@@ -38,6 +32,7 @@ steps = 3
 warmup_steps = 2
 warmup_cap = 4
 """
+)
 ONE_CPU = GpuSet(indices=(0,), vendor="cpu", cpus=("0",))
 
 
