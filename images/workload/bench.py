@@ -10,11 +10,15 @@ import os
 import sys
 import time
 
+import failures
+
 import cache
 import protocol
 
-OOM_MESSAGES = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "can't allocate memory")
-"""How torch 1.12 … newest, cuBLAS, cuDNN, HIP and the CPU allocator say it when they don't raise OutOfMemoryError."""
+PRECISION_OVERRIDES = (
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+"""Variables by which an image changes what float32 means."""
 
 
 def parse(argv):
@@ -29,9 +33,12 @@ def parse(argv):
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--image-size", type=int, default=224, help="pixels per side")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
-    parser.add_argument("--steps", type=int, default=50, help="steps per timed window")
+    parser.add_argument("--parallel", choices=("ddp", "no-sync", "independent"), default="ddp", help="what N > 1 ranks share")
+    parser.add_argument("--steps", type=int, default=50, help="at least so many steps per timed window")
+    parser.add_argument("--seconds", type=float, default=0, help="a timed window lasts at least so long")
     parser.add_argument("--windows", type=int, default=1, help="timed windows")
     parser.add_argument("--warmup-steps", type=int, default=10, help="at least so many steps before the first window")
+    parser.add_argument("--warmup-seconds", type=float, default=0, help="at least so long, whatever the cap says")
     parser.add_argument("--warmup-cap", type=int, default=100, help="at most so many, if the step time isn't flat")
     parser.add_argument("--warmup-tolerance", type=float, default=0.02, help="flat: two blocks differ by less (ratio)")
     parser.add_argument("--batches", type=int, default=4, help="different random batches, used in turn")
@@ -39,6 +46,8 @@ def parse(argv):
     parser.add_argument("--threads", type=int, default=0, help="CPU threads per process; 0: one per allowed CPU")
     parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"')
     parser.add_argument("--cache", default="", help="folder for compile caches, kept from launch to launch")
+    parser.add_argument("--reference-steps", type=int, default=3, help="steps whose losses eager fp32 must confirm; 0: none")
+    parser.add_argument("--all-reduce-probe", action="store_true", help="also time all-reduces, up to the gradients' size")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deadline", type=float, default=0, help="seconds after which this process ends itself")
     parser.add_argument("--collective-timeout", type=float, default=600, help="seconds a rank waits for the others")
@@ -52,22 +61,26 @@ def main(argv):
     args = parse(argv)
     if args.deadline:
         faulthandler.dump_traceback_later(args.deadline, exit=True)
-    _set_environment(args)
+    overrides = _set_environment(args)
     state = cache.prepare(args.cache, args.rank)
-    channel.emit("hello", protocol=protocol.VERSION, arguments=vars(args), compile_cache=state)
+    channel.emit(
+        "hello", protocol=protocol.VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides
+    )
     try:
         _run(channel, args)
     except Exception as error:  # the border of the process: every failure becomes a failure line and an exit code
-        channel.emit_failure(_kind_of(error), error)
+        channel.emit_failure(failures.kind_of(error), error)
         raise
 
 
 def _set_environment(args):
-    """What must be set before torch is imported: no image may override the precision, N = 1 threads as N > 1 does."""
-    os.environ.pop("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", None)
-    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
+    """What must be set before torch is imported: no image may override the precision, N = 1 threads as N > 1 does.
+
+    Returns the overrides that were there, for the record.
+    """
     if args.threads:
         os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    return {name: os.environ.pop(name) for name in PRECISION_OVERRIDES if name in os.environ}
 
 
 def _run(channel, args):
@@ -78,18 +91,6 @@ def _run(channel, args):
     phases.run(channel, args)
     cache.seal(args.cache, args.rank)
     channel.emit("done")
-
-
-def _kind_of(error):
-    """The outcome that an exception means: unsupported, numerics, oom or crashed."""
-    if isinstance(error, protocol.Unsupported):
-        return "unsupported"
-    if isinstance(error, protocol.Numerics):
-        return "numerics"
-    text = "%s %s" % (type(error).__name__, error)
-    if isinstance(error, MemoryError) or "OutOfMemoryError" in text or any(m in text for m in OOM_MESSAGES):
-        return "oom"
-    return "crashed"
 
 
 if __name__ == "__main__":

@@ -44,6 +44,11 @@ def parameter_count(model):
     return sum(p.numel() for p in model.parameters())
 
 
+def gradient_bytes(model):
+    """What one all-reduce of all gradients moves."""
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+
+
 def _build_torchvision(args, device):
     import torchvision.models
 

@@ -1,17 +1,21 @@
-"""The phases of one launch: cold start, warm-up, measure. The same code for one process and for many."""
+"""The phases of one launch: cold start, warm-up, measure, and then the proofs. The same code for one process and for many."""
 
 import contextlib
 import math
 import resource
 import time
 
+import collectives
+import probe
+import reference
+import steps
 import torch
 
 import models
 import precision
 import record
 from protocol import Numerics, Unsupported
-from timing import is_flat, measure_window
+from timing import is_flat, measure_window, seconds_per_step
 from world import World
 
 
@@ -20,36 +24,62 @@ def run(channel, args):
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
-    _measure(channel, args, world)
+    losses = _measure(channel, args, world)
+    _prove(channel, args, world, losses)
     world.close()  # only after success: with a failed rank among them the others could wait here for ever
 
 
 def _measure(channel, args, world):
+    """Everything that is timed; returns each rank's losses, from the very first step on."""
     torch.manual_seed(args.seed)
     precision.set_knobs(args.precision, world.device)
     torch.backends.cudnn.benchmark = True
     channel.emit("environment", **record.environment())
     devices = world.gather(record.device(world))
     model, loss_of, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
+    parameters, gradient_bytes = models.parameter_count(model), models.gradient_bytes(model)
     channel.emit(
         "setup",
         world_size=world.size,
         backend=world.backend,
         devices=devices,
-        parameters=models.parameter_count(model),
+        parameters=parameters,
+        parallel=args.parallel,
         precision=precision.describe(),
         **chosen,
     )
-    step = make_step(args, world, model, loss_of)
-    _timed(channel, "first-step", lambda: _first_step(world, step))
-    channel.emit("memory", phase="cold", peak_bytes=world.gather(_peak_bytes(world)))
-    _warm_up(channel, args, world, step)
+    step = steps.make_step(args, world, model, loss_of)
+    losses = world.gather([_timed(channel, "first-step", lambda: _first_step(world, step))])
+    channel.emit("memory", phase="cold", **_peaks(world))
+    pace = _warm_up(channel, args, world, step, losses)
     _reset_peak(world)
+    count = max(args.steps, math.ceil(args.seconds / pace))
     for window in range(args.windows):
-        ranks = measure_window(world, step, args.steps, window * args.steps)
-        _emit_sample(channel, args, "measure", window, args.steps, ranks)
-    channel.emit("memory", phase="warm", peak_bytes=world.gather(_peak_bytes(world)))
+        ranks = measure_window(world, step, count, window * count)
+        _emit_sample(channel, args, "measure", window, ranks)
+    channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
+    if args.all_reduce_probe and world.size > 1:
+        channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
+    return losses
+
+
+def _prove(channel, args, world, losses):
+    """What makes the number believable: the precision really used, and the losses that eager float32 gives."""
+    found = world.gather(probe.run(args.precision, world.device))
+    problems = [problem for problem in (probe.problem(args.precision, one) for one in found) if problem]
+    channel.emit("precision", requested=args.precision, effective=found)
+    if problems:
+        raise Numerics(problems[0])
+    if not args.reference_steps:
+        return
+    checked = reference.check(args, world, losses)
+    channel.emit("reference", **checked)
+    if checked["agrees"] is False:
+        raise Numerics(
+            "the first losses differ from those of eager fp32 by %s (relative), more than the tolerances %s"
+            % (["%.1e" % x for x in checked["differences"]], checked["tolerances"])
+        )
 
 
 def _timed(channel, phase, action):
@@ -60,93 +90,71 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build, wrap in DDP, then compile: in this order, since DDP's bucket optimiser needs to see the wrapper."""
+    """Build, wrap in DDP, then compile."""
     model, loss_of, chosen = models.build(args, world.device)
-    model.train(args.mode == "train")
-    if world.size > 1 and args.mode == "train":
-        ids = [world.local_rank] if world.device.type == "cuda" else None
-        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
-    if args.compile:
-        if not hasattr(torch, "compile"):
-            raise Unsupported("torch %s has no torch.compile (it came with 2.0)" % torch.__version__)
-        model = torch.compile(model)
+    model = steps.compiled(args, steps.distribute(args, world, model.train(args.mode == "train")))
     world.synchronize()
     return model, loss_of, chosen
 
 
-def make_step(args, world, model, loss_of):
-    """A function step(index) -> loss tensor that runs one training or inference step on batch `index` modulo their number."""
-    batches = models.batches(args, world.device, args.batches)
-    if args.mode == "infer":
-        return _inference_step(args, world, model, loss_of, batches)
-    optimizer = _optimizer(args, model)
-    scaler = precision.grad_scaler(args.precision, world.device)
-
-    def step(index):
-        optimizer.zero_grad(set_to_none=True)
-        with precision.autocast(args.precision, world.device):
-            loss = loss_of(model, batches[index % len(batches)])
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        return loss.detach()
-
-    return step
-
-
-def _inference_step(args, world, model, loss_of, batches):
-    def step(index):
-        with torch.no_grad(), precision.autocast(args.precision, world.device):
-            return loss_of(model, batches[index % len(batches)])
-
-    return step
-
-
-def _optimizer(args, model):
-    if args.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=1e-5)
-    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-
-
 def _first_step(world, step):
-    step(0)
+    loss = step(0)
     world.synchronize()
+    return float(loss)
 
 
-def _warm_up(channel, args, world, step):
-    """Run blocks until two successive ones take the same time, at least `warmup_steps`, at most `warmup_cap` steps."""
+def _warm_up(channel, args, world, step, losses):
+    """Run blocks until two successive ones take the same time: at least so long and so many steps, at most the cap.
+
+    Appends the losses to each rank's list; returns the seconds per step of the last block.
+    """
     size = max(1, math.ceil(args.warmup_steps / 2))
-    previous, done, flat = None, 0, False
-    while done < args.warmup_steps or (not flat and done + size <= args.warmup_cap):
+    previous, done, seconds, flat = None, 0, 0.0, False
+    while done < args.warmup_steps or seconds < args.warmup_seconds or (not flat and done + size <= args.warmup_cap):
         ranks = measure_window(world, step, size, done)
-        _emit_sample(channel, args, "warm-up", done // size, size, ranks)
+        _emit_sample(channel, args, "warm-up", done // size, ranks)
         flat = previous is not None and is_flat(previous, ranks, args.warmup_tolerance)
-        previous, done = ranks, done + size
-    channel.emit("warm-up", steps=done, flat=flat)
+        for known, new in zip(losses, ranks):
+            known.extend(new["losses"])
+        previous, done, seconds = ranks, done + size, seconds + max(r["seconds"] for r in ranks)
+    channel.emit("warm-up", steps=done, seconds=seconds, flat=flat)
+    return seconds_per_step(previous)
 
 
-def _emit_sample(channel, args, phase, window, steps, ranks):
-    losses = [r["loss"] for r in ranks]
+def _emit_sample(channel, args, phase, window, ranks):
+    count = len(ranks[0]["step_seconds"])
+    losses = [r["losses"] for r in ranks]
     channel.emit(
         "sample",
         phase=phase,
         window=window,
-        steps=steps,
-        items=args.batch * steps * len(ranks),
+        steps=count,
+        items=args.batch * count * len(ranks),
+        start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in ranks),
+        stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in ranks),
         seconds=[r["seconds"] for r in ranks],
         enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
         step_seconds=[r["step_seconds"] for r in ranks],
-        loss=[loss if math.isfinite(loss) else None for loss in losses],
+        loss=[_finite(rank[-1]) for rank in losses],
+        losses=[[_finite(x) for x in rank] for rank in losses],
     )
-    if not all(map(math.isfinite, losses)):
-        raise Numerics("loss is not finite after %s window %d: %s" % (phase, window, losses))
+    bad = [(rank, step) for rank, row in enumerate(losses) for step, x in enumerate(row) if not math.isfinite(x)]
+    if bad:
+        raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (*bad[0], phase, window))
 
 
-def _peak_bytes(world):
-    """Peak memory of this rank: allocated on the GPU, or resident (of the whole process so far) on a CPU."""
-    if world.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(world.device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _finite(value):
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
+
+
+def _peaks(world):
+    """Peak memory of each rank: allocated and reserved on the GPU, or resident (of the whole process so far) on a CPU."""
+    if world.device.type != "cuda":
+        return {"peak_bytes": world.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}
+    own = torch.cuda.max_memory_allocated(world.device), torch.cuda.max_memory_reserved(world.device)
+    peaks = world.gather(own)
+    return {"peak_bytes": [peak for peak, _ in peaks], "peak_reserved_bytes": [peak for _, peak in peaks]}
 
 
 def _reset_peak(world):

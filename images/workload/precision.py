@@ -22,11 +22,23 @@ def set_knobs(name, device):
         raise Unsupported("precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % name)
     if name == "tf32" and (torch.version.hip or torch.cuda.get_device_capability(device)[0] < 8):
         raise Unsupported("tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
-    allow = name == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = allow
-    torch.backends.cudnn.allow_tf32 = allow
+    mode = "tf32" if name == "tf32" else "ieee"
+    torch.set_float32_matmul_precision("highest")  # also keeps oneDNN from bfloat16 in float32 products on a CPU
+    torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
+    torch.backends.cudnn.allow_tf32 = mode == "tf32"
+    if hasattr(torch.backends, "fp32_precision"):  # 2.9 and newer; must agree with the older names, which still are read
+        _set_by_operation(mode)
     _set_if_known(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", True)
     _set_if_known(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", True)
+
+
+def _set_by_operation(mode):
+    backends = torch.backends
+    backends.fp32_precision = "ieee"
+    for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
+        operation.fp32_precision = mode
+    for operation in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):
+        operation.fp32_precision = "ieee"
 
 
 def _set_if_known(module, name, value):

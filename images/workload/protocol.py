@@ -18,7 +18,7 @@ class Unsupported(Exception):
 
 
 class Numerics(Exception):
-    """A loss was not finite: the outcome is `numerics`, not a number."""
+    """A loss or the precision is not what it must be: the outcome is `numerics`, not a number."""
 
 
 class Channel:
@@ -40,7 +40,7 @@ class Channel:
         self._write("failure", {"kind": kind, "rank": self.rank, "message": message.strip()[:1500]})
 
     def _write(self, event, fields):
-        record = dict(event=event, unix_seconds=time.time(), **fields)
+        record = dict(event=event, unix_seconds=time.time(), monotonic_seconds=time.monotonic(), **fields)
         data = PREFIX + json.dumps(record, default=str).encode() + b"\n"
         while data:
             data = data[os.write(self._fd, data) :]

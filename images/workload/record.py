@@ -10,7 +10,7 @@ import torch
 _ENVIRONMENT_PREFIXES = (
     "NCCL_", "RCCL_", "GLOO_", "HSA_", "HIP_", "MIOPEN_", "ROCR_", "OMP_", "MKL_", "KMP_", "TORCHINDUCTOR_", "TRITON_",
     "CUBLAS_", "PYTORCH_", "TORCH_ALLOW_", "TORCH_NCCL_", "NVIDIA_TF32", "NVIDIA_PYTORCH_VERSION", "CUDA_DEVICE_",
-    "CUDA_VISIBLE_", "CUDA_LAUNCH_", "DNNL_", "ONEDNN_", "LD_PRELOAD",
+    "CUDA_VISIBLE_", "CUDA_LAUNCH_", "CUDA_MODULE_", "DNNL_", "ONEDNN_", "LD_PRELOAD",
 )  # fmt: skip
 """Only these names are recorded, so that no secret in the environment can reach a file."""
 
@@ -26,6 +26,7 @@ def environment():
         "hip": torch.version.hip,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
         "nccl": _nccl_version(),
+        "triton": _triton_version(),
         "packages": _packages(),
         "glibc": "-".join(platform.libc_ver()),
         "os": _os_name(),
@@ -56,6 +57,14 @@ def _nccl_version():
         return ".".join(map(str, torch.cuda.nccl.version()))
     except (AttributeError, RuntimeError, TypeError):
         return None
+
+
+def _triton_version():
+    try:
+        import triton
+    except ImportError:
+        return None
+    return getattr(triton, "__version__", None)
 
 
 def _cpu_capability():

@@ -1,0 +1,26 @@
+"""What an exception means: the outcomes that this box can tell."""
+
+import protocol
+
+OOM_MESSAGES = (
+    "out of memory", "alloc_failed", "can't allocate memory", "not enough memory", "erroroutofmemory", "error_out_of_memory",
+    "bad_alloc",
+)  # fmt: skip
+"""How torch 1.12 … newest, cuBLAS, cuDNN, MIOpen, HIP, NCCL and the CPU allocator say it without a class of its own."""
+
+
+def kind_of(error):
+    """The outcome that an exception means: unsupported, numerics, oom or crashed."""
+    if isinstance(error, protocol.Unsupported):
+        return "unsupported"
+    if isinstance(error, protocol.Numerics):
+        return "numerics"
+    text = ("%s %s" % (type(error).__name__, error)).lower()
+    if isinstance(error, MemoryError) or "outofmemoryerror" in text or any(m in text for m in OOM_MESSAGES):
+        return "oom"
+    return "crashed"
+
+
+def describe(error):
+    """One line, short."""
+    return ("%s: %s" % (type(error).__name__, error)).strip().split("\n")[0][:300]

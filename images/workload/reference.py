@@ -1,0 +1,115 @@
+"""The numerics gate and the FLOP count: the same steps again in eager float32, after everything has been measured.
+
+The model is built a second time from the same seed, in fp32, eager, contiguous; its first losses are the reference for those
+of the measured model. Run last, so that neither the cold start nor the peak memory of the measurement is touched.
+"""
+
+import argparse
+import contextlib
+import gc
+import math
+
+import failures
+import steps
+import torch
+
+import models
+import precision
+
+FIRST_STEP = {"fp32": 1e-4, "tf32": 1e-2, "amp": 1e-2, "amp-bf16": 8e-2}
+"""Largest relative difference of the very first loss, which depends on the forward pass alone: several times what rounding
+did in ResNet-50 with batches of 4 (2e-6 between memory formats, 2e-2 in bfloat16), whose batch norms amplify it most."""
+LATER_STEPS = 0.3
+"""The same after updates, and where dropout draws other masks than the reference did: training is chaotic (a difference of
+3e-7 was 4e-2 two steps later), so that only gross errors show."""
+
+
+def check(args, world, losses):
+    """Compare `losses` (one list per rank, from the very first step) with the reference; returns the record.
+
+    It holds both sequences, their differences, the tolerances, whether they agree and the FLOPs per item; what could not
+    be had is None and `error` says why. A float32 model may not fit where the measured one did: then there is no reference.
+    """
+    own = _reference_arguments(args)
+    count = args.reference_steps
+    record = {"flops_per_item": None, "flops_scope": "forward and backward" if args.mode == "train" else "forward"}
+    record["measured"] = [rank[:count] for rank in losses]
+    problem = None
+    try:
+        model, loss_of = _prepare(own, world)
+        record["flops_per_item"] = _count_flops(own, world, model, loss_of)
+    except Exception as error:  # the number has been measured; what is lacking is said, not raised
+        problem = failures.describe(error)
+    problem = next((p for p in world.gather(problem) if p), None)
+    if problem:
+        return dict(record, losses=None, differences=None, tolerances=None, agrees=None, error=problem)
+    step = steps.make_step(own, world, steps.distribute(own, world, model), loss_of)
+    reference = world.gather([float(step(index)) for index in steps.order(count)])
+    found, allowed = differences(reference, record["measured"]), tolerances(args, has_dropout(model), count)
+    agrees = all(difference <= tolerance for difference, tolerance in zip(found, allowed))
+    return dict(record, losses=reference, differences=found, tolerances=allowed, agrees=agrees, error=None)
+
+
+def differences(reference, measured):
+    """The largest relative difference over the ranks, for each step; 1e9 where a loss is not finite."""
+    found = []
+    for step in range(min(len(reference[0]), len(measured[0]))):
+        pairs = [(r[step], m[step]) for r, m in zip(reference, measured)]
+        relative = [abs(m - r) / max(abs(r), 1e-6) for r, m in pairs]
+        found.append(max(x if math.isfinite(x) else 1e9 for x in relative))
+    return found
+
+
+def tolerances(args, dropout, count):
+    """The tolerance of each step; wide from the start where dropout's masks can't be the reference's."""
+    same_masks = args.precision == "fp32" and not args.compile and args.attention == "eager"
+    first = LATER_STEPS if dropout and args.mode == "train" and not same_masks else FIRST_STEP[args.precision]
+    later = LATER_STEPS if args.mode == "train" else first
+    return [first] + [later] * (count - 1)
+
+
+def has_dropout(model):
+    return any("Dropout" in type(m).__name__ and getattr(m, "p", 0) > 0 for m in model.modules())
+
+
+def _reference_arguments(args):
+    changes = {"precision": "fp32", "compile": False, "channels_last": False, "attention": "eager"}
+    return argparse.Namespace(**dict(vars(args), **changes))
+
+
+def _prepare(own, world):
+    gc.collect()
+    if world.device.type == "cuda":
+        torch.cuda.empty_cache()
+    torch.manual_seed(own.seed)
+    precision.set_knobs("fp32", world.device)
+    model, loss_of, _ = models.build(own, world.device)
+    return model.train(own.mode == "train"), loss_of
+
+
+def _count_flops(own, world, model, loss_of):
+    """FLOPs per item of one local step without the optimizer, or None where torch has no counter (before 2.1).
+
+    Every multiplication and every addition counts; element-wise operations don't (torch.utils.flop_counter). Without a
+    counter the step runs all the same, to see whether it fits into the memory.
+    """
+    states = torch.get_rng_state(), torch.cuda.get_rng_state(world.device) if world.device.type == "cuda" else None
+    batch = models.batches(own, world.device, 1)[0]
+    counter = _flop_counter()
+    with torch.set_grad_enabled(own.mode == "train"), counter or contextlib.nullcontext():
+        loss = loss_of(model, batch)
+        if own.mode == "train":
+            loss.backward()
+    model.zero_grad(set_to_none=True)
+    torch.set_rng_state(states[0])
+    if states[1] is not None:
+        torch.cuda.set_rng_state(states[1], world.device)
+    return counter.get_total_flops() / own.batch if counter else None
+
+
+def _flop_counter():
+    try:
+        from torch.utils.flop_counter import FlopCounterMode
+    except ImportError:
+        return None
+    return FlopCounterMode(display=False)

@@ -1,0 +1,129 @@
+"""Samples -> what may be said of them: a mean's interval, a ratio's interval, verdicts, and how many launches would settle it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+CONFIDENCE = 0.95
+NOTEWORTHY = 0.01
+"""A ratio must differ from 1 by more than this to be called faster or slower."""
+SAME_WITHIN = 0.02
+"""A ratio whose whole interval lies within 1 ± this is called the same."""
+MOST_LAUNCHES = 1000
+"""Where more launches than this would be needed, no number is given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A point with its 95 % limits; NaN limits mean that there are too few launches to say."""
+
+    value: float
+    low: float
+    high: float
+
+
+UNKNOWN = Interval(value=math.nan, low=math.nan, high=math.nan)
+
+
+def mean_interval(values: Sequence[float], statistic: str = "median") -> Interval:
+    """The median (or, by name, the mean) of `values` with the t interval of their mean."""
+    n = len(values)
+    if n == 0:
+        return UNKNOWN
+    value = central(values, statistic)
+    if n == 1:
+        return Interval(value=value, low=math.nan, high=math.nan)
+    mean = float(np.mean(values))
+    half = _quantile(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return Interval(value=value, low=mean - half, high=mean + half)
+
+
+def central(values: Sequence[float], statistic: str = "median") -> float:
+    """The median or the mean."""
+    return float(np.mean(values) if statistic == "mean" else np.median(values))
+
+
+def relative_half_width(values: Sequence[float]) -> float:
+    """Half the width of the mean's interval over the mean; infinite for fewer than two values."""
+    if len(values) < 2:
+        return math.inf
+    found = mean_interval(values)
+    return (found.high - found.low) / 2 / float(np.mean(values))
+
+
+def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "median") -> Interval:
+    """Median over median, with Welch's interval on the logarithms; NaN limits unless both have two values or more."""
+    if not above or not below:
+        return UNKNOWN
+    value = central(above, statistic) / central(below, statistic)
+    if above is below:
+        return Interval(value=1.0, low=1.0, high=1.0)
+    if len(above) < 2 or len(below) < 2:
+        return Interval(value=value, low=math.nan, high=math.nan)
+    center, error, freedom = _difference_of_logarithms(above, below)
+    if error == 0.0:
+        return Interval(value=value, low=value, high=value)
+    half = _quantile(freedom) * error
+    return Interval(value=value, low=math.exp(center - half), high=math.exp(center + half))
+
+
+def noise_verdict(cv: float, n: int) -> str:
+    """stable, ok or noisy by the launch-to-launch coefficient of variation; n/a for a single launch."""
+    if n < 2:
+        return "n/a"
+    return "stable" if cv < 0.01 else "ok" if cv < 0.03 else "noisy"
+
+
+def difference_verdict(found: Interval) -> str:
+    """FASTER, SLOWER, SAME or AMBIGUOUS for a ratio of throughputs; n/a without an interval.
+
+    FASTER and SLOWER: the interval excludes 1 and the ratio differs from 1 by more than NOTEWORTHY. SAME: the whole interval
+    lies within 1 ± SAME_WITHIN.
+    """
+    if math.isnan(found.low):
+        return "n/a"
+    if found.low > 1 and found.value > 1 + NOTEWORTHY:
+        return "FASTER"
+    if found.high < 1 and found.value < 1 - NOTEWORTHY:
+        return "SLOWER"
+    if found.low >= 1 - SAME_WITHIN and found.high <= 1 + SAME_WITHIN:
+        return "SAME"
+    return "AMBIGUOUS"
+
+
+def launches_to_settle(above: Sequence[float], below: Sequence[float]) -> int | None:
+    """How many launches on each side would end an AMBIGUOUS, if the means and the scatter stay as they are.
+
+    The smallest n whose expected half-width is less than what stands between the ratio and a verdict: its distance from 1
+    where that is noteworthy, else what is left to the edge of SAME. None where that is more than MOST_LAUNCHES.
+    """
+    if len(above) < 2 or len(below) < 2:
+        return None
+    center = _difference_of_logarithms(above, below)[0]
+    room = abs(center) if abs(center) > math.log1p(NOTEWORTHY) else -math.log1p(-SAME_WITHIN) - abs(center)
+    spread = math.sqrt(sum(float(np.var(np.log(values), ddof=1)) for values in (above, below)))
+    for n in range(2, MOST_LAUNCHES + 1):
+        if _quantile(2 * n - 2) * spread / math.sqrt(n) < room:
+            return n
+    return None
+
+
+def _difference_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
+    """The difference of the means of the logarithms, its standard error and Welch-Satterthwaite's degrees of freedom.
+
+    B. L. Welch, Biometrika 34 (1947), 28-35.
+    """
+    logs = [np.log(np.asarray(values, dtype=float)) for values in (above, below)]
+    errors = [float(np.var(log, ddof=1)) / len(log) for log in logs]
+    total = sum(errors)
+    parts = sum(e**2 / (len(log) - 1) for e, log in zip(errors, logs, strict=True))
+    freedom = total**2 / parts if parts > 0 else math.inf
+    return float(logs[0].mean() - logs[1].mean()), math.sqrt(total), freedom
+
+
+def _quantile(freedom: float) -> float:
+    """Student's t, two-sided, at CONFIDENCE."""
+    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))

@@ -1,0 +1,63 @@
+"""The measuring protocol of a run: how often, in which state the device is, which steps, which statistic is the headline."""
+
+from dataclasses import dataclass, replace
+
+from torchmatrix.errors import BadInput
+
+FAST_LAUNCHES = 1
+RIGOROUS_LAUNCHES = 5
+ADAPTIVE_MINIMUM = 3
+ADAPTIVE_MAXIMUM = 30
+"""Launches per cell with --until: at least and at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """`name`: steady, cold or aime. `launches` per cell; with `until`, as many as narrow the interval to that ratio.
+
+    `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
+    window, one window, whatever the workload says. `statistic`: median or mean over launches.
+    """
+
+    name: str = "steady"
+    launches: int = 3
+    statistic: str = "median"
+    start_below_celsius: float | None = None
+    cool_down_seconds: float = 600.0
+    steps: int | None = None
+    until: float | None = None
+    budget_seconds: float | None = None
+
+
+PROTOCOLS = {
+    "steady": Method(),
+    "cold": Method(name="cold", start_below_celsius=50.0),
+    "aime": Method(name="aime", start_below_celsius=50.0, steps=50, statistic="mean"),
+}
+"""steady: warm up until the step time is flat, and say whether temperature and clock were. cold: begin each launch below a
+temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
+_DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
+
+
+def named(name: str) -> Method:
+    """The protocol of that name. Raises BadInput."""
+    if name not in PROTOCOLS:
+        raise BadInput(f'unknown protocol "{name}"', hint=f"protocols: {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+def adaptive(method: Method, until: str, budget_minutes: float | None) -> Method:
+    """`method` with as many launches as it takes; `until` such as "1%". Raises BadInput."""
+    try:
+        ratio = float(until.removesuffix("%")) / 100
+    except ValueError:
+        ratio = 0.0
+    if not until.endswith("%") or not 0 < ratio < 1:
+        raise BadInput(f"--until {until!r} is not a percentage", hint="the half-width of the interval to reach: --until 1%")
+    budget = 60 * budget_minutes if budget_minutes else None
+    return replace(method, launches=ADAPTIVE_MINIMUM, until=ratio, budget_seconds=budget)
+
+
+def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
+    """The fields in which two recorded protocols differ so that their numbers can't be compared."""
+    return [key for key in _DECIDES_THE_NUMBER if one.get(key) != other.get(key)]

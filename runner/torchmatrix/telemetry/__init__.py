@@ -1,0 +1,83 @@
+"""Watches the devices from the host while a launch runs: one thread, one persistent handle per library, about 1 Hz.
+
+`Sensor` is the seam; nvidia.py, amd.py and cpu.py are its implementations. A reading holds what could be read and nothing
+else: a key that is absent is unknown, never 0.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+Reading = dict[str, Any]
+"""One device at one moment. `device` (the GPU's UUID, or "cpu") is always there. The other keys, each absent if unknown:
+
+temperature_celsius, memory_temperature_celsius, sm_clock_mhz, memory_clock_mhz, clock_mhz (of a CPU), power_watts,
+power_limit_watts, utilization_percent, steal_percent (what a hypervisor took from a CPU), memory_used_bytes, energy_joules (a counter that only grows), ecc_uncorrected (a counter),
+reasons (a list of words: why the clock is below its maximum), throttle_count (a counter of thermal events),
+processes (a list of process ids that use the device, as the host sees them), error (why the device could not be read).
+"""
+
+SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"})
+"""The reasons that spoil a measurement. A power cap (sw_power_cap) is normal in dense training: its share is recorded."""
+
+
+class Sensor(Protocol):
+    """Reads some devices of one kind through one persistent handle."""
+
+    def read(self) -> list[Reading]:
+        """One reading per device; never raises: what went wrong is the reading's `error`."""
+        ...
+
+    def close(self) -> None:
+        """Give the handle back; never raises."""
+        ...
+
+
+class Watcher:
+    """Reads all sensors every `seconds` from a thread of its own and hands the readings to `tell`, inside a `with` block.
+
+    It reads once more on leaving, so that the last window lies between two readings. A library that hangs (a GPU that fell
+    off the bus) delays the end by `patience_seconds` at most.
+    """
+
+    def __init__(
+        self,
+        sensors: Sequence[Sensor],
+        tell: Callable[[list[Reading]], None],
+        seconds: float = 1.0,
+        patience_seconds: float = 5.0,
+    ) -> None:
+        self._sensors = tuple(sensors)
+        self._tell = tell
+        self._seconds = seconds
+        self._patience_seconds = patience_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="telemetry")
+
+    def __enter__(self) -> "Watcher":
+        if self._sensors:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._sensors:
+            self._thread.join(timeout=self._patience_seconds)
+
+    def _watch(self) -> None:
+        due = time.monotonic()
+        while True:
+            last = self._over.is_set()
+            with suppress(Exception):  # the file may just have been closed, or its disk be full: the launch says so itself
+                self._tell(read_all(self._sensors))
+            if last:
+                return
+            due = max(due + self._seconds, time.monotonic())
+            self._over.wait(due - time.monotonic())
+
+
+def read_all(sensors: Sequence[Sensor]) -> list[Reading]:
+    """The readings of all devices, now."""
+    return [reading for sensor in sensors for reading in sensor.read()]
