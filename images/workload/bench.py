@@ -10,9 +10,8 @@ import os
 import sys
 import time
 
-import failures
-
 import cache
+import failures
 import protocol
 
 PRECISION_OVERRIDES = (

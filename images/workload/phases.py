@@ -5,15 +5,15 @@ import math
 import resource
 import time
 
-import collectives
-import probe
-import reference
-import steps
 import torch
 
+import collectives
 import models
 import precision
+import probe
 import record
+import reference
+import steps
 from protocol import Numerics, Unsupported
 from timing import is_flat, measure_window, seconds_per_step
 from world import World

@@ -9,12 +9,12 @@ import contextlib
 import gc
 import math
 
-import failures
-import steps
 import torch
 
+import failures
 import models
 import precision
+import steps
 
 FIRST_STEP = {"fp32": 1e-4, "tf32": 1e-2, "amp": 1e-2, "amp-bf16": 8e-2}
 """Largest relative difference of the very first loss, which depends on the forward pass alone: several times what rounding

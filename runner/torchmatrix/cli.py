@@ -33,6 +33,15 @@ WhereOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file.")]
+ProtocolOption = Annotated[str | None, typer.Option("--protocol", help="steady, cold or aime, instead of the matrix's.")]
+LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="As many launches as narrow each interval to this half-width, such as 1%.")
+]
+BudgetOption = Annotated[
+    float | None, typer.Option("--budget", min=0, help="With --until: no further launches after so many minutes.")
+]
+NewOption = Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")
 REPORT = Path("reports/index.html")
@@ -181,15 +190,96 @@ def run(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     output: OutputOption = REPORT,
-    launches: Annotated[
-        int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")
-    ] = None,
-    new: Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")] = False,
+    protocol: ProtocolOption = None,
+    launches: LaunchesOption = None,
+    fast: Annotated[bool, typer.Option("--fast", help="One launch per cell: no intervals.")] = False,
+    rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
+    until: UntilOption = None,
+    budget: BudgetOption = None,
+    new: NewOption = False,
 ) -> None:
     """Measure the selected cells and write the report; continues a run that was interrupted."""
+    from torchmatrix import session
+    from torchmatrix.method import Request
+
+    request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request)
+    written, counts = _measure(s, output, new)
+    print(written)
+    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
+def explain(
+    globs: Annotated[list[str], typer.Argument(help="Globs on the ids of cells with several devices.")],
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    output: OutputOption = REPORT,
+    protocol: ProtocolOption = None,
+    launches: LaunchesOption = None,
+    new: NewOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where the scaling loss of cells comes from: each device alone, all at once, DDP without and with all-reduce."""
+    from torchmatrix import session, tables
+    from torchmatrix.method import Request
+
+    request = Request(protocol=protocol, launches=launches)
+    s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
+    if s.plan.cells and not any(cell.workload.parallel != "ddp" for cell in s.plan.cells):
+        raise NothingSelected(
+            "no selected cell trains on more than one device", hint="torchmatrix plan lists all ids; choose one with gpu0+1"
+        )
+    _, counts = _measure(s, output, new)
+    rows = tables.decomposition(s.results)
+    print(json.dumps(rows) if as_json else tables.decomposition_in_words(rows))
+    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
+def batch(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+) -> None:
+    """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
+    from torchmatrix import session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    _preamble(s)
+    _refuse_nothing(s)
+    with session.hold(s, new=True) as job:
+        outcomes = _narrate(session.find_batches(s, job), [], {})
+    raise typer.Exit(ExitCode.CELL_NOT_OK if outcomes else ExitCode.OK)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, last, last~1, a file or folder, a stack, or RUN:STACK.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same; ratios are A over B.")],
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two sets of launches: ratio, interval, verdict, and how their environments differ."""
+    from torchmatrix import compare as comparing
+    from torchmatrix import tables
+    from torchmatrix.store import Results
+
+    store = Results(results)
+    found = comparing.compare(comparing.choose(store, a), comparing.choose(store, b))
+    print(json.dumps(found.as_record()) if as_json else tables.comparison_in_words(found))
+    refused = all(row.refused for row in found.rows)
+    raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
+
+
+def _measure(s: "Session", output: Path, new: bool) -> tuple[Path, dict[str, int]]:
+    """Run what is planned and write the report, whatever happens; the report's path and how many launches ended how."""
     from torchmatrix import estimate, images, report, session
 
-    s = session.prepare(matrix, results, engine, globs or [], where or [], launches)
     _preamble(s)
     _refuse_nothing(s)
     with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
@@ -199,15 +289,16 @@ def run(
         _say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
         _say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
         _say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")
+        for note in job.watch_notes:
+            _say(f"note: {note}")
         _say("Ctrl-C stops; the same command continues\n")
         try:
-            _narrate(session.run(job, todo), todo, known)
+            _narrate(session.run(s, job), todo, known)
         finally:
             written = report.write(s.results, output, job.folder.id)
         counts = session.final_outcomes(job)
     _say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
-    print(written)
-    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+    return written, counts
 
 
 @app.command()

@@ -5,34 +5,20 @@ import platform
 import re
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
-    """One GPU. `index` counts in PCI order; `render_node` and `groups` (numeric ids) are AMD's way in."""
-
-    index: int
-    uuid: str
-    name: str
-    vendor: str
-    memory_bytes: int | None = None
-    capability: str | None = None
-    pci_bus: str | None = None
-    vbios: str | None = None
-    power_limit_watts: float | None = None
-    ecc: bool | None = None
-    persistence: bool | None = None
-    render_node: str | None = None
-    groups: tuple[int, ...] = ()
+from torchmatrix.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
+from torchmatrix.host_gpus import amd_gpus, masked, nvidia_gpus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use."""
+    """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use.
+
+    `links` and `p2p`: a row and a column per GPU, in the words of `topology`.
+    """
 
     name: str
     vendor: str | None
@@ -49,6 +35,11 @@ class Host:
     architecture: str
     python: str
     notes: tuple[str, ...] = field(default=())
+    links: tuple[tuple[str, ...], ...] = ()
+    p2p: tuple[tuple[str, ...], ...] = ()
+    sockets: int | None = None
+    smt: bool | None = None
+    libc: str | None = None
 
     def as_record(self) -> dict[str, Any]:
         """For the facts on disk."""
@@ -61,24 +52,28 @@ def detect() -> Host:
     A mask that a scheduler set (CUDA_VISIBLE_DEVICES and the like) is kept: other GPUs belong to somebody else.
     """
     notes: list[str] = []
-    gpus, driver, cuda_driver = _nvidia(notes)
-    gpus = _masked(gpus, ("CUDA_VISIBLE_DEVICES",), os.environ, notes)
-    if not gpus:
-        gpus, driver = _amd(Path("/sys"), Path("/dev"))
-        gpus = _masked(gpus, ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), os.environ, notes)
+    found = masked(nvidia_gpus(notes), ("CUDA_VISIBLE_DEVICES",), os.environ, notes)
+    if not found.gpus:
+        found = masked(amd_gpus(Path("/sys"), Path("/dev")), ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), os.environ, notes)
+    cpus = Path("/sys/devices/system/cpu")
     return Host(
         name=_safe_name(socket.gethostname()),
-        vendor=gpus[0].vendor if gpus else None,
-        gpus=gpus,
-        driver=driver,
-        cuda_driver=cuda_driver,
+        vendor=found.gpus[0].vendor if found.gpus else None,
+        gpus=found.gpus,
+        links=found.links,
+        p2p=found.p2p,
+        driver=found.driver,
+        cuda_driver=found.cuda_driver,
         cpu=_cpu_name(),
-        cores=_physical_cores(Path("/sys/devices/system/cpu")),
+        cores=_physical_cores(cpus),
+        sockets=_sockets(cpus),
+        smt=_smt(cpus),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
-        governor=_text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        governor=_text(cpus / "cpu0/cpufreq/scaling_governor"),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=platform.release(),
         os=_os_name(),
+        libc=" ".join(platform.libc_ver()).strip() or None,
         architecture=platform.machine(),
         python=platform.python_version(),
         notes=tuple(notes),
@@ -114,17 +109,6 @@ def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> H
     )
 
 
-def _masked(gpus: tuple[Gpu, ...], names: tuple[str, ...], environment: Mapping[str, str], notes: list[str]) -> tuple[Gpu, ...]:
-    """The GPUs that the first set variable of `names` lists, by index or UUID (or its beginning), in the host's order."""
-    name = next((name for name in names if name in environment), None)
-    if name is None or not gpus:
-        return gpus
-    words = [word.strip() for word in environment[name].split(",") if word.strip()]
-    kept = tuple(gpu for gpu in gpus if any(str(gpu.index) == w or (gpu.uuid.startswith(w) and len(w) > 4) for w in words))
-    notes.append(f"{name} is set: {len(kept)} of {len(gpus)} GPUs are used; gpu0 is the first of them")
-    return kept
-
-
 def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "host"
 
@@ -156,98 +140,13 @@ def _physical_cores(cpus: Path) -> tuple[int, ...]:
     return tuple(sorted(first_of.values()))
 
 
-def _nvidia(notes: list[str]) -> tuple[tuple[Gpu, ...], str | None, str | None]:
-    """NVIDIA's GPUs through NVML (in PCI order), the driver version and the newest CUDA it supports."""
-    try:
-        import pynvml
-    except ImportError:
-        return (), None, None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        if Path("/dev/nvidiactl").exists():
-            notes.append(f"/dev/nvidiactl exists, but NVML can't be used: {error}")
-        return (), None, None
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        gpus = tuple(_nvidia_gpu(pynvml, index, handle) for index, handle in enumerate(handles))
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        return gpus, _decode(pynvml.nvmlSystemGetDriverVersion()), f"{cuda // 1000}.{cuda % 1000 // 10}"
-    except pynvml.NVMLError as error:
-        notes.append(f"NVML failed while listing GPUs: {error}")
-        return (), None, None
-    finally:
-        pynvml.nvmlShutdown()
+def _sockets(cpus: Path) -> int | None:
+    """How many CPU packages there are; some virtual machines don't say (-1)."""
+    packages = {_text(path) for path in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None, "-1"}
+    return len(packages) or None
 
 
-def _nvidia_gpu(nvml: Any, index: int, handle: Any) -> Gpu:
-    def ask(function: str, *arguments: Any) -> Any:
-        try:
-            return getattr(nvml, function)(handle, *arguments)
-        except (nvml.NVMLError, AttributeError):
-            return None
-
-    memory, capability, pci = (
-        ask("nvmlDeviceGetMemoryInfo"),
-        ask("nvmlDeviceGetCudaComputeCapability"),
-        ask("nvmlDeviceGetPciInfo"),
-    )
-    power, ecc, persistence = (
-        ask("nvmlDeviceGetPowerManagementLimit"),
-        ask("nvmlDeviceGetEccMode"),
-        ask("nvmlDeviceGetPersistenceMode"),
-    )
-    return Gpu(
-        index=index,
-        uuid=_decode(nvml.nvmlDeviceGetUUID(handle)),
-        name=_decode(nvml.nvmlDeviceGetName(handle)),
-        vendor="nvidia",
-        memory_bytes=memory.total if memory else None,
-        capability=f"{capability[0]}.{capability[1]}" if capability else None,
-        pci_bus=_decode(pci.busId) if pci else None,
-        vbios=_decode(ask("nvmlDeviceGetVbiosVersion")),
-        power_limit_watts=power / 1000 if power else None,
-        ecc=bool(ecc[0]) if ecc else None,
-        persistence=bool(persistence) if persistence is not None else None,
-    )
-
-
-def _decode(value: Any) -> Any:
-    """Older NVML bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _amd(sys_root: Path, dev_root: Path) -> tuple[tuple[Gpu, ...], str | None]:
-    """AMD's GPUs from the kernel's KFD topology, in its order, and the amdgpu driver's version."""
-    nodes = sorted(
-        (sys_root / "class/kfd/kfd/topology/nodes").glob("[0-9]*"), key=lambda p: int(p.name) if p.name.isdigit() else 0
-    )
-    gpus: list[Gpu] = []
-    for node in nodes:
-        properties = dict(line.split(None, 1) for line in (_text(node / "properties") or "").splitlines() if " " in line)
-        if int(properties.get("simd_count", "0")) > 0:
-            gpus.append(_amd_gpu(len(gpus), node, properties, dev_root))
-    driver = _text(sys_root / "module/amdgpu/version") or (f"kernel {platform.release()}" if gpus else None)
-    return tuple(gpus), driver
-
-
-def _amd_gpu(index: int, node: Path, properties: dict[str, str], dev_root: Path) -> Gpu:
-    minor = properties.get("drm_render_minor", "").strip()
-    render = dev_root / "dri" / f"renderD{minor}"
-    groups = set()
-    for device in (render, dev_root / "kfd"):
-        with suppress(OSError):
-            groups.add(device.stat().st_gid)
-    target = int(properties.get("gfx_target_version", "0"))
-    bank = _text(node / "mem_banks/0/properties") or ""
-    size = re.search(r"size_in_bytes (\d+)", bank)
-    return Gpu(
-        index=index,
-        uuid=f"GPU-{int(properties.get('unique_id', '0')):016x}",
-        name=_text(node / "name") or "AMD GPU",
-        vendor="amd",
-        memory_bytes=int(size.group(1)) if size else None,
-        capability=f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target else None,
-        render_node=str(render),
-        groups=tuple(sorted(groups)),
-    )
+def _smt(cpus: Path) -> bool | None:
+    """Whether hyper-threads are in use."""
+    active = _text(cpus / "smt/active")
+    return None if active is None else active == "1"

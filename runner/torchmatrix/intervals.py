@@ -1,4 +1,4 @@
-"""Samples -> what may be said of them: a mean's interval, a ratio's interval, verdicts, and how many launches would settle it."""
+"""Samples -> what may be said of them: intervals of means and of ratios, verdicts, how many launches would settle it."""
 
 import math
 from collections.abc import Sequence
@@ -68,6 +68,29 @@ def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "medi
         return Interval(value=value, low=value, high=value)
     half = _quantile(freedom) * error
     return Interval(value=value, low=math.exp(center - half), high=math.exp(center + half))
+
+
+def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> Interval:
+    """`above` over the sum of the parts' central values; the relative variances of the means add (delta method)."""
+    if not above or not parts or not all(parts):
+        return UNKNOWN
+    total = sum(central(part, statistic) for part in parts)
+    value = central(above, statistic) / total
+    if any(len(values) < 2 for values in (above, *parts)):
+        return Interval(value=value, low=math.nan, high=math.nan)
+    errors = [(_squared_error(above) / float(np.mean(above)) ** 2, len(above))]
+    errors += [(_squared_error(part) / total**2, len(part)) for part in parts]
+    variance = sum(error for error, _ in errors)
+    if variance == 0.0:
+        return Interval(value=value, low=value, high=value)
+    freedom = variance**2 / sum(error**2 / (n - 1) for error, n in errors)
+    factor = math.exp(_quantile(freedom) * math.sqrt(variance))
+    center = float(np.mean(above)) / sum(float(np.mean(part)) for part in parts)
+    return Interval(value=value, low=center / factor, high=center * factor)
+
+
+def _squared_error(values: Sequence[float]) -> float:
+    return float(np.var(values, ddof=1)) / len(values)
 
 
 def noise_verdict(cv: float, n: int) -> str:

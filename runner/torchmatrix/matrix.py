@@ -1,62 +1,34 @@
 """matrix.toml -> Matrix: what the user wrote, validated and immutable. Every problem is reported at once."""
 
 import hashlib
-import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import catalog
+from torchmatrix import method
 from torchmatrix.errors import BadInput
-from torchmatrix.schema import NAME, Key, Place, Problems, Table, check, nearest
+from torchmatrix.method import Method, Request
+from torchmatrix.schema import Key, Place, Problems, Table, check, nearest
 from torchmatrix.stacks import Stack, make_stack
+from torchmatrix.workloads import Workload, make_workloads
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workload:
-    """One job: `batch` is items per device and step; sizes in pixels and tokens; steps per window.
-
-    `image_size` is None for language models; `sequence_length` and `attention` are None for vision models.
-    """
-
-    id: str
-    model: str
-    unit: str
-    mode: str
-    device: str
-    precision: str
-    compile: bool
-    channels_last: bool
-    batch: int
-    optimizer: str
-    image_size: int | None
-    sequence_length: int | None
-    attention: str | None
-    steps: int
-    windows: int
-    warmup_steps: int
-    warmup_cap: int
-    stacks: tuple[str, ...]
-    counts: tuple[int, ...]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Devices:
-    """Which device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone."""
+    """Which device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone; may they be `mixed`?"""
 
     lists: tuple[tuple[int, ...], ...]
     counts: tuple[int, ...]
     each: bool
+    mixed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,17 +40,19 @@ class Matrix:
     gpus: Devices
     cpus: Devices
     cpus_when: str
-    launches: int
+    method: Method
     seed: int
     timeout_seconds: float
     digest: str
     text: str
 
 
-_COUNTS = Key(kind=int, minimum=1, plural=True)
 _SECTIONS: dict[str, dict[str, Key]] = {
     "run": {
         "launches": Key(kind=int, default=3, minimum=1),
+        "protocol": Key(kind=str, default="steady", choices=tuple(method.PROTOCOLS)),
+        "start_below_celsius": Key(kind=float, minimum=1, maximum=150),
+        "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440),
         "seed": Key(kind=int, default=0, minimum=0),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080),
     },
@@ -86,33 +60,14 @@ _SECTIONS: dict[str, dict[str, Key]] = {
         "lists": Key(kind=list, default=(), plural=True),
         "counts": Key(kind=int, default=(1, 2, 4, 8), minimum=1, plural=True),
         "each": Key(kind=bool, default=False),
+        "mixed": Key(kind=bool, default=False),
     },
     "cpus": {
         "counts": Key(kind=int, default=(1, 2), minimum=1, plural=True),
+        "each": Key(kind=bool, default=False),
         "when": Key(kind=str, default="no-gpu", choices=("no-gpu", "always")),
     },
 }
-_WORKLOAD: dict[str, Key] = {
-    "name": NAME,
-    "model": Key(kind=str, axis=True),
-    "device": Key(kind=str, default="gpu", choices=("gpu", "cpu")),
-    "mode": Key(kind=str, default="train", choices=("train", "infer"), axis=True),
-    "precision": Key(kind=str, default="fp32", choices=PRECISIONS, axis=True),
-    "compile": Key(kind=bool, default=False, axis=True),
-    "channels_last": Key(kind=bool, default=False, axis=True),
-    "attention": Key(kind=str, default="eager", choices=("eager", "sdpa"), axis=True),
-    "batch": Key(kind=int, minimum=1, axis=True),
-    "image_size": Key(kind=int, default=224, minimum=32, axis=True),
-    "sequence_length": Key(kind=int, default=128, minimum=2, axis=True),
-    "optimizer": Key(kind=str, choices=("sgd", "adamw")),
-    "steps": Key(kind=int, default=50, minimum=1),
-    "windows": Key(kind=int, default=1, minimum=1),
-    "warmup_steps": Key(kind=int, default=10, minimum=1),
-    "warmup_cap": Key(kind=int, default=100, minimum=1),
-    "stacks": Key(kind=str, default=("*",), plural=True),
-    "counts": _COUNTS,
-}
-_AXES = ("mode", "precision", "compile", "channels_last", "attention", "batch", "image_size", "sequence_length")
 
 
 def load(path: Path) -> Matrix:
@@ -146,6 +101,20 @@ def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
     return matrix
 
 
+def under(matrix: Matrix, request: Request) -> Matrix:
+    """`matrix` under the protocol that the command line asks for; a protocol with its own steps sets them."""
+    chosen = request.applied(matrix.method)
+    workloads = matrix.workloads
+    if chosen.steps is not None:
+        workloads = tuple(replace(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
+    return replace(matrix, method=chosen, workloads=workloads)
+
+
+def explained(matrix: Matrix) -> Matrix:
+    """`matrix` with `explain` on every workload."""
+    return replace(matrix, workloads=tuple(replace(w, explain=True) for w in matrix.workloads))
+
+
 def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     known = [*_SECTIONS, "stack", "workload"]
     for key in data:
@@ -155,7 +124,7 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
         name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in _SECTIONS.items()
     }
     stacks = _each(data, "stack", problems, make_stack)
-    workloads = [w for found in _each(data, "workload", problems, _workloads) for w in found]
+    workloads = [w for found in _each(data, "workload", problems, make_workloads) for w in found]
     _check_unique("stack", [s.name for s in stacks], problems)
     _check_unique("workload", [w.id for w in workloads], problems)
     if problems.messages:
@@ -165,14 +134,22 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     return Matrix(
         stacks=tuple(stacks),
         workloads=tuple(workloads),
-        gpus=Devices(lists=_lists(gpus["lists"], problems), counts=gpus["counts"], each=gpus["each"]),
-        cpus=Devices(lists=(), counts=cpus["counts"], each=False),
+        gpus=Devices(lists=_lists(gpus["lists"], problems), counts=gpus["counts"], each=gpus["each"], mixed=gpus["mixed"]),
+        cpus=Devices(lists=(), counts=cpus["counts"], each=cpus["each"]),
         cpus_when=cpus["when"],
-        launches=run["launches"],
+        method=_method(run),
         seed=run["seed"],
         timeout_seconds=60.0 * run["timeout_minutes"],
         digest=hashlib.sha256(text.encode()).hexdigest(),
         text=text,
+    )
+
+
+def _method(run: dict[str, Any]) -> Method:
+    chosen = method.named(run["protocol"])
+    below = run["start_below_celsius"] or chosen.start_below_celsius
+    return replace(
+        chosen, launches=run["launches"], start_below_celsius=below, cool_down_seconds=60.0 * run["cool_down_minutes"]
     )
 
 
@@ -222,53 +199,3 @@ def _lists(lists: tuple[Any, ...], problems: Problems) -> tuple[tuple[int, ...],
         if not entry or not whole or len(set(entry)) < len(entry):
             problems.add(Place(header="[gpus]"), "lists", f"each list holds different GPU indices, not {entry!r}")
     return tuple(tuple(entry) for entry in lists)
-
-
-def _workloads(table: Table, place: Place, problems: Problems) -> list[Workload] | None:
-    """The product of one [[workload]] table's axes; axes that mean nothing to a model don't multiply it."""
-    before = len(problems.messages)
-    values = check(table, _WORKLOAD, place, problems)
-    for required in ("model", "batch"):
-        if required not in table:
-            problems.add(place, None, f"needs {required}")
-    models = catalog.models()
-    for model in values["model"] if "model" in table else ():
-        if model not in models:
-            problems.add(place, "model", f'unknown model "{model}"; {nearest(model, models)}')
-    if len(problems.messages) > before:
-        return None
-    found: dict[str, Workload] = {}
-    for model in values["model"]:
-        for combination in itertools.product(*(values[axis] for axis in _AXES)):
-            workload = _workload(models[model], values, dict(zip(_AXES, combination, strict=True)))
-            found[workload.id] = workload
-    return list(found.values())
-
-
-def _workload(model: catalog.Model, values: dict[str, Any], axes: dict[str, Any]) -> Workload:
-    vision = model.library == "torchvision"
-    axes = axes | ({"sequence_length": None, "attention": None} if vision else {"image_size": None})
-    usual = "sgd" if vision else "adamw"
-    optimizer = values["optimizer"] or usual
-    parts = [
-        *([values["name"]] if values["name"] else []),
-        model.name,
-        axes["mode"],
-        axes["precision"],
-        f"b{axes['batch']}",
-        f"{axes['image_size']}px" if vision else f"s{axes['sequence_length']}",
-        *([] if vision else [axes["attention"]]),
-        *(["nhwc"] if axes["channels_last"] else []),
-        *(["compile"] if axes["compile"] else []),
-        *([optimizer] if optimizer != usual else []),
-    ]
-    rest = {key: values[key] for key in ("device", "steps", "windows", "warmup_steps", "warmup_cap", "stacks")}
-    return Workload(
-        id="-".join(parts),
-        model=model.name,
-        unit=model.unit,
-        optimizer=optimizer,
-        counts=values["counts"] or (),
-        **axes,
-        **rest,
-    )

@@ -46,16 +46,44 @@ def named(name: str) -> Method:
     return PROTOCOLS[name]
 
 
-def adaptive(method: Method, until: str, budget_minutes: float | None) -> Method:
-    """`method` with as many launches as it takes; `until` such as "1%". Raises BadInput."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What the command line asks of the protocol; None leaves the matrix's word. `until`: such as "1%"."""
+
+    protocol: str | None = None
+    launches: int | None = None
+    fast: bool = False
+    rigorous: bool = False
+    until: str | None = None
+    budget_minutes: float | None = None
+
+    def applied(self, method: Method) -> Method:
+        """`method` as asked. Raises BadInput for what contradicts itself or has no meaning."""
+        asked = [n for n, on in (("--launches", self.launches), ("--fast", self.fast), ("--rigorous", self.rigorous),
+                                 ("--until", self.until)) if on]  # fmt: skip
+        if len(asked) > 1:
+            raise BadInput(f"{' and '.join(asked)} contradict each other", hint="choose one number of launches")
+        if self.budget_minutes is not None and not self.until:
+            raise BadInput("--budget limits --until, which is not given", hint="--until 1% --budget 120")
+        chosen = method
+        if self.protocol:
+            preset = named(self.protocol)
+            chosen = replace(preset, launches=method.launches, cool_down_seconds=method.cool_down_seconds)
+        if self.until:
+            budget = 60 * self.budget_minutes if self.budget_minutes else None
+            return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)
+        fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else chosen.launches)
+        return replace(chosen, launches=fixed)
+
+
+def _ratio(until: str) -> float:
     try:
         ratio = float(until.removesuffix("%")) / 100
     except ValueError:
         ratio = 0.0
     if not until.endswith("%") or not 0 < ratio < 1:
         raise BadInput(f"--until {until!r} is not a percentage", hint="the half-width of the interval to reach: --until 1%")
-    budget = 60 * budget_minutes if budget_minutes else None
-    return replace(method, launches=ADAPTIVE_MINIMUM, until=ratio, budget_seconds=budget)
+    return ratio
 
 
 def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from torchmatrix import estimate
-from torchmatrix.execute import BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
+from torchmatrix.news import BatchFound, BatchTried, BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
 from torchmatrix.plan import Cell
 from torchmatrix.store import throughput
 
@@ -46,6 +46,11 @@ class Narrator:
             self._show(f"{news.cell.id}: {news.phase}")
         elif isinstance(news, LaunchFinished):
             self._tell_launch(news)
+        elif isinstance(news, BatchTried):
+            self._show(f"{news.cell.id}: batch {news.batch}: {news.outcome}")
+        elif isinstance(news, BatchFound):
+            said = f"{news.batch} is the largest that fits" if news.batch else "not even 1 fits"
+            self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
 
     def _show(self, text: str) -> None:
         width = max(20, self._console.width - 50)
@@ -62,13 +67,14 @@ class Narrator:
         expected = self._left.pop((news.cell.id, news.number), 0.0)
         self._spent, self._expected = self._spent + news.seconds, self._expected + expected
         self._done += 1
+        self._total = max(self._total, self._done + len(self._left))
         outcome = news.launch.outcome
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self._progress.update(self._task, completed=self._done, eta=self._eta())
+        self._progress.update(self._task, completed=self._done, total=self._total, eta=self._eta())
         color = "green" if outcome == "ok" else "red"
         said = f"{throughput(news.launch):.4g} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"
         eta = "" if self._console.is_terminal else f"  ({self._eta()})"
-        said = f"{news.cell.id} round {news.number}: {said}{eta}"
+        said = f"{news.cell.id} round {news.number}: {said}{f' ({news.note})' if news.note else ''}{eta}"
         self._line(outcome, color, said, before=f"[{self._done}/{self._total}] ")
 
     def _line(self, mark: str, color: str, text: str, before: str = "") -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from torchmatrix import __version__, analysis, assets
+from torchmatrix import __version__, analysis, assets, scaling
+from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.protocol import Event
 from torchmatrix.store import Launch, Results, RunFolder, last_tries
@@ -41,7 +42,9 @@ def render(run: RunFolder) -> str:
     every = list(run.launches())
     launches = _in_planned_order(last_tries(every), events)
     table = analysis.launches_table(launches)
-    cells, scaling, speedups = analysis.cells_table(table), analysis.scaling_table(table), analysis.speedup_table(table)
+    every_cell = analysis.cells_table(table)
+    cells = every_cell[every_cell["parallel"] == "ddp"]
+    scales, speedups = scaling.scaling_table(table), scaling.speedup_table(table)
     context = {
         "version": __version__,
         "run": run.id,
@@ -51,18 +54,27 @@ def render(run: RunFolder) -> str:
         "planned": sum(event["event"] == "planned" for event in events),
         "launches": len(launches),
         "repeated": len(every) - len(launches),
+        "throttled_tries": _throttled_tries(every, launches),
         "started": _utc(header.get("unix_seconds")),
         "cells": _records(cells),
-        "scaling": _records(scaling),
-        "headlines": _headlines(cells, scaling, speedups),
-        "scaling_charts": _scaling_charts(scaling),
+        "scaling": _records(scales),
+        "decomposition": _records(scaling.decomposition_table(table)),
+        "devices": _records(scaling.devices_table(table)),
+        "headlines": _headlines(cells, scales, speedups),
+        "scaling_charts": _scaling_charts(scales),
         "speedup_charts": _speedup_charts(speedups),
         "skips": _skips(events),
         "failures": _failures(launches),
         "stacks": _stacks(launches),
-        "definitions": analysis.DEFINITIONS,
+        "definitions": DEFINITIONS,
     }
     return _environment().get_template("report.html.j2").render(context)
+
+
+def _throttled_tries(every: list[Launch], last: list[Launch]) -> int:
+    """How many launches were repeated because their devices were slowed down."""
+    kept = {launch.path for launch in last}
+    return sum(launch.outcome == "ok" for launch in every if launch.path not in kept)
 
 
 def _choose(results: Results, run: str | None) -> RunFolder:
@@ -90,7 +102,15 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "ratio": _ratio, "percent": _percent, "bytes": _bytes, "seconds": _seconds}
+    environment.filters |= {
+        "figure": figure,
+        "ratio": _ratio,
+        "percent": _percent,
+        "share": _share,
+        "bytes": _bytes,
+        "seconds": _seconds,
+        "joules": _joules,
+    }
     return environment
 
 
@@ -118,6 +138,14 @@ def _seconds(value: Any) -> str:
     return f"{value:.1f} s" if _known(value) else "n/a"
 
 
+def _joules(value: Any) -> str:
+    return f"{figure(value)} J" if _known(value) else "n/a"
+
+
+def _share(value: Any) -> str:
+    return f"{100 * value:.1f} %" if _known(value) else "n/a"
+
+
 def _known(value: Any) -> bool:
     return isinstance(value, (int, float)) and not math.isnan(value)
 
@@ -130,10 +158,10 @@ def _utc(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else "n/a"
 
 
-def _headlines(cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFrame) -> list[str]:
+def _headlines(cells: pd.DataFrame, scales: pd.DataFrame, speedups: pd.DataFrame) -> list[str]:
     """The answers first: how well it scales and which stack is faster, each as a sentence."""
     lines = []
-    known = scaling[~scaling["impossible"].astype(bool)].dropna(subset=["S"])
+    known = scales[~scales["impossible"].astype(bool)].dropna(subset=["S"])
     if len(known):
         best, worst = known.loc[known["s"].idxmax()], known.loc[known["s"].idxmin()]
         lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
@@ -162,12 +190,12 @@ def _span(low: float, high: float) -> str:
     return f"{low:.2f}" if round(low, 2) == round(high, 2) else f"{low:.2f} to {high:.2f}"
 
 
-def _scaling_charts(scaling: pd.DataFrame) -> dict[str, Any]:
+def _scaling_charts(scales: pd.DataFrame) -> dict[str, Any]:
     """One chart per workload, with a sentence; at most MOST_CHARTS."""
     from torchmatrix import charts
 
     found = []
-    groups = list(scaling.dropna(subset=["S"]).groupby("workload", sort=False))
+    groups = list(scales.dropna(subset=["S"]).groupby("workload", sort=False))
     for workload, rows in groups[:MOST_CHARTS]:
         top = rows.loc[rows["count"].idxmax()]
         title = f"{workload}: {int(top['count'])} devices give × {top['S']:.2f} of one on {top['stack']} (s = {top['s']:.2f})"

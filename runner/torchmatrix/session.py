@@ -7,25 +7,36 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torchmatrix import __version__, estimate, execute, images, matrix
+from torchmatrix import __version__, estimate, execute, images, matrix, schedule
+from torchmatrix.building import build_all
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.errors import BadInput, EngineUnusable
+from torchmatrix.fit import Means
 from torchmatrix.host import Host, detect, seen_through
+from torchmatrix.launching import Job
 from torchmatrix.matrix import Matrix
-from torchmatrix.plan import Cell, Means, Plan, interleave, make_plan, select
+from torchmatrix.method import Request
+from torchmatrix.news import News
+from torchmatrix.plan import Cell, Plan, make_plan, select
 from torchmatrix.stacks import Stack
-from torchmatrix.store import Results, last_tries, run_event
+from torchmatrix.store import Results, last_tries, run_event, throughput
+from torchmatrix.telemetry import Sensor
+from torchmatrix.workloads import AUTO, changed
 
 ENGINES = ("auto", "docker", "local")
+AS_THE_MATRIX_SAYS = Request()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One command's view of the world. `launches`: all of them in order; `key` says what was asked for."""
+    """One command's view of the world. `launches`: those known beforehand, in order; `key` says what was asked for.
+
+    `is_here`: the engine runs on this machine, so that its devices can be watched.
+    """
 
     matrix: Matrix
     host: Host
@@ -34,9 +45,9 @@ class Session:
     plan: Plan
     unreachable: frozenset[str]
     launches: list[tuple[Cell, int]]
-    launch_count: int
     results: Results
     key: str
+    is_here: bool
 
     def engine_for(self, stack: Stack) -> Engine:
         """An interpreter of this machine runs locally whatever the engine; all else on the chosen one."""
@@ -50,20 +61,30 @@ class Session:
 
 
 def prepare(
-    path: Path, results: Path, engine: str, globs: Sequence[str], where: Sequence[str], launches: int | None = None
+    path: Path,
+    results: Path,
+    engine: str,
+    globs: Sequence[str],
+    where: Sequence[str],
+    request: Request = AS_THE_MATRIX_SAYS,
+    explain: bool = False,
 ) -> Session:
-    """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError."""
-    asked = matrix.load(path)
+    """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
+
+    `explain`: with the cells that tell where the scaling loss comes from, for every selected one.
+    """
+    asked = matrix.under(matrix.load(path), request)
+    if explain:
+        asked = matrix.explained(asked)
     store = Results(results)
     engines, choice = choose_engines(engine, store)
-    host = detect()
+    here = host = detect()
     if "docker" in engines:
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         host = seen_through(host, engines["docker"].facts(), over_network)
-    count = launches or asked.launches
     plan, unreachable = _plan(asked, host, engines, globs, where)
     ids = sorted(cell.id for cell in plan.cells)
-    key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], count, images.workload_hash(), sorted(engines)]
+    key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), images.workload_hash(), sorted(engines)]
     return Session(
         matrix=asked,
         host=host,
@@ -71,8 +92,8 @@ def prepare(
         engine_choice=choice,
         plan=plan,
         unreachable=unreachable,
-        launches=list(interleave(plan.cells, count, asked.seed)),
-        launch_count=count,
+        launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
+        is_here=host is here,
         results=store,
         key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],
     )
@@ -138,21 +159,24 @@ def _plan(
 
 
 @contextmanager
-def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[execute.Job]:
+def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
     """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
-    with s.results.lock():
+    with s.results.lock(), _watching(s) as (sensors, notes):
         _remove_orphans(s)
         folder = None if new else s.results.unfinished(s.host.name, s.key)
         if folder is None:
             folder = s.results.new_run(s.host.name)
-        job = execute.Job(
+        job = Job(
             folder=folder,
             host=s.host,
             owner=s.results.owner,
             timeout_seconds=s.matrix.timeout_seconds,
             seed=s.matrix.seed,
+            method=s.matrix.method,
             engine_for=s.engine_for,
             recipe_for=s.recipe_for,
+            sensors=sensors,
+            watch_notes=notes,
             engine_facts={name: engine.facts() for name, engine in s.engines.items()},
         )
         if command and not folder.record.exists():
@@ -164,12 +188,24 @@ def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[execut
                 _remove_orphans(s)
 
 
+@contextmanager
+def _watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
+    """The machine's sensors; none where the engine runs elsewhere."""
+    if not s.is_here:
+        yield (), ("the engine runs on another machine: no temperature, clocks, power, energy",)
+        return
+    from torchmatrix.telemetry.sensors import opened
+
+    with opened(s.host) as found:
+        yield found
+
+
 def _remove_orphans(s: Session) -> None:
     for engine in s.engines.values():
         engine.remove_orphans(s.results.owner)
 
 
-def _open_record(s: Session, job: execute.Job, command: str) -> None:
+def _open_record(s: Session, job: Job, command: str) -> None:
     header = run_event(
         "run",
         tool=__version__,
@@ -177,7 +213,9 @@ def _open_record(s: Session, job: execute.Job, command: str) -> None:
         command=command,
         host=s.host.as_record(),
         matrix=s.matrix.text,
-        launches=s.launch_count,
+        launches=s.matrix.method.launches,
+        method=asdict(s.matrix.method),
+        watch_notes=list(job.watch_notes),
         seed=s.matrix.seed,
         workload_hash=images.workload_hash(),
     )
@@ -186,9 +224,27 @@ def _open_record(s: Session, job: execute.Job, command: str) -> None:
     job.folder.open_record([header, *planned, *skips])
 
 
-def todo(s: Session, job: execute.Job) -> list[tuple[Cell, int]]:
-    """The launches that an earlier session of this run hasn't done."""
+def todo(s: Session, job: Job) -> list[tuple[Cell, int]]:
+    """The launches known beforehand that an earlier session of this run hasn't done."""
     return [(cell, number) for cell, number in s.launches if not job.folder.is_done(cell.id, number)]
+
+
+def scheduled(s: Session, job: Job) -> Iterator[tuple[Cell, int]]:
+    """All launches that are left, in their order; with an adaptive protocol it depends on what was measured meanwhile."""
+    method, begin = s.matrix.method, time.monotonic()
+    if method.until is None:
+        yield from todo(s, job)
+        return
+
+    def is_over() -> bool:
+        return method.budget_seconds is not None and time.monotonic() - begin > method.budget_seconds
+
+    def rates(cell: Cell) -> list[float]:
+        return [throughput(launch) for launch in last_tries(job.folder.of_cell(cell.id)) if launch.outcome == "ok"]
+
+    for cell, number in schedule.adaptive(s.plan.cells, method, s.matrix.seed, rates, is_over):
+        if not job.folder.is_done(cell.id, number):
+            yield cell, number
 
 
 def known_seconds(s: Session) -> dict[str, float]:
@@ -203,18 +259,28 @@ def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[s
     return estimate.total_seconds(launches, builds, known)
 
 
-def run(job: execute.Job, launches: list[tuple[Cell, int]]) -> Iterator[execute.News]:
+def run(s: Session, job: Job) -> Iterator[News]:
     """Execute what is left of the run and, at its end, say so in its record."""
     begin = time.monotonic()
-    yield from execute.execute(job, launches)
+    yield from execute.execute(job, images.stacks_of(s.plan.cells), list(s.plan.cells), scheduled(s, job))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin)
 
 
-def build(s: Session, job: execute.Job) -> Iterator[execute.News]:
+def build(s: Session, job: Job) -> Iterator[News]:
     """Build the stacks of the plan and nothing else."""
-    yield from execute.build_all(job, images.stacks_of(s.plan.cells))
+    yield from build_all(job, images.stacks_of(s.plan.cells))
 
 
-def final_outcomes(job: execute.Job) -> dict[str, int]:
+def find_batches(s: Session, job: Job) -> Iterator[News]:
+    """The largest batch of every stack and workload, each on the largest of its device sets."""
+    largest: dict[tuple[str, str], Cell] = {}
+    for cell in s.plan.cells:
+        key = (cell.stack.name, changed(cell.workload, batch=AUTO).id)
+        if key not in largest or len(cell.gpus.indices) > len(largest[key].gpus.indices):
+            largest[key] = cell
+    yield from execute.find_batches(job, images.stacks_of(s.plan.cells), list(largest.values()))
+
+
+def final_outcomes(job: Job) -> dict[str, int]:
     """How many launches ended how, counting the last try of each."""
     return dict(Counter(launch.outcome for launch in last_tries(job.folder.launches())))

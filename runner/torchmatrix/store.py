@@ -2,7 +2,8 @@
 
 results/.lock                                   who is running now
 results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end
-results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, exit; beside it all other output
+results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; beside it other output
+results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
 results/HOST/RUN/builds/STACK.log               build logs
 """
 
@@ -13,6 +14,7 @@ import math
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -58,7 +60,18 @@ class Launch:
         if failures:
             return str(failures[0]["kind"])
         complete = self.of("done") and measured(self) and not any(map(version_problem, self.of("hello")))
-        return "ok" if complete and self.exit["returncode"] == 0 else "crashed"
+        return "ok" if complete and self.exit["returncode"] == 0 and not self.has_empty_window else "crashed"
+
+    @property
+    def has_empty_window(self) -> bool:
+        """Did a timed window take no time on some rank? Then its clock is broken and there is no number."""
+        return any(min(window["seconds"]) <= 0 for window in measured(self))
+
+    @property
+    def seconds(self) -> float:
+        """From header to exit on the monotonic clock; NaN if it was cut off."""
+        begin, end = (event.get("monotonic_seconds", math.nan) for event in (self.header, self.exit or {}))
+        return float(end - begin)
 
     @property
     def error(self) -> str | None:
@@ -71,6 +84,7 @@ class Launch:
             next(filter(None, map(version_problem, self.of("hello"))), None)
             or self.exit.get("message")
             or next((f["message"].splitlines()[0] for f in self.of("failure") if f.get("message")), None)
+            or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
             or _last_error(self.exit.get("tail", []))
             or _in_words(self.exit.get("returncode"))
         )
@@ -100,14 +114,16 @@ class LaunchFile:
         self._log: IO[bytes] | None = None
         self._logged = 0
         self._tail: list[str] = []
+        self._lock = threading.Lock()
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append one of the host's own lines."""
         self.copy({"event": kind, "unix_seconds": time.time(), "monotonic_seconds": time.monotonic(), **fields})
 
     def copy(self, event: Event) -> None:
-        """Append a line of the box as it came."""
-        _write_line(self._events, event, self.path)
+        """Append a line of the box as it came; telemetry comes from another thread."""
+        with self._lock:
+            _write_line(self._events, event, self.path)
 
     def log(self, line: str) -> None:
         """Keep an unmarked line in the log beside the file."""
@@ -174,18 +190,27 @@ class RunFolder:
             part.write_bytes(b"".join(json.dumps(event).encode() + b"\n" for event in events))
             part.replace(self.record)
 
-    def new_launch(self, cell: str, number: int) -> LaunchFile:
-        """A fresh file for one launch of `cell` in round `number`; earlier tries stay as they are."""
+    def new_launch(self, cell: str, number: int, trial: int | None = None) -> LaunchFile:
+        """A fresh file for one launch of `cell` in round `number`, or for the `trial` of a batch; earlier tries stay."""
         folder = self.path / cell
         with _disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        tries = len(list(folder.glob(f"round{number}-try*.jsonl")))
-        return LaunchFile(folder / f"round{number}-try{tries + 1}.jsonl")
+        name = f"round{number}" if trial is None else f"batch{trial}"
+        tries = len(list(folder.glob(f"{name}-try*.jsonl")))
+        return LaunchFile(folder / f"{name}-try{tries + 1}.jsonl")
+
+    def tries(self, cell: str, number: int) -> int:
+        """How many launches of this cell and round came to their own end."""
+        paths = (self.path / cell).glob(f"round{number}-try*.jsonl")
+        return sum(read_launch(path).outcome not in UNFINISHED for path in paths)
+
+    def of_cell(self, cell: str) -> list[Launch]:
+        """The launches of one cell."""
+        return [read_launch(path) for path in sorted((self.path / cell).glob("round*-try*.jsonl"))]
 
     def is_done(self, cell: str, number: int) -> bool:
         """Was this launch completed, whatever its outcome, so that a continued run leaves it alone?"""
-        tries = sorted((self.path / cell).glob(f"round{number}-try*.jsonl"))
-        return any(read_launch(path).outcome not in UNFINISHED for path in tries)
+        return self.tries(cell, number) > 0
 
     def build_log(self, stack: str) -> Path:
         """Where the build log of a stack goes."""
@@ -267,8 +292,8 @@ class Results:
         known: dict[str, float] = {}
         for run in [run for run in self.runs() if run.path.parent.name == host][-3:]:
             for launch in run.launches():
-                if launch.outcome == "ok" and launch.exit:
-                    known[launch.header["cell"]] = launch.exit["unix_seconds"] - launch.header["unix_seconds"]
+                if launch.outcome == "ok" and not math.isnan(launch.seconds):
+                    known[launch.header["cell"]] = launch.seconds
         return known
 
 

@@ -8,12 +8,12 @@ import pytest
 from scipy.stats import ttest_ind
 
 from records import write_run
-from torchmatrix import analysis
+from torchmatrix import analysis, intervals, scaling
 
 
 def tables(tmp_path: Path, launches: list[dict]) -> tuple:
     table = analysis.launches_table(write_run(tmp_path, launches).launches())
-    return table, analysis.cells_table(table), analysis.scaling_table(table), analysis.speedup_table(table)
+    return table, analysis.cells_table(table), scaling.scaling_table(table), scaling.speedup_table(table)
 
 
 def test_throughput_is_all_items_over_the_slowest_rank_without_warm_up(tmp_path: Path) -> None:
@@ -38,18 +38,18 @@ def test_one_launch_has_no_interval_and_no_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("outcome", ["oom", "crashed", "numerics", "unsupported", "build-failed"])
 def test_a_number_never_comes_from_a_failed_launch(tmp_path: Path, outcome: str) -> None:
-    table, cells, scaling, _ = tables(tmp_path, [{}, {"devices": (0, 1), "outcome": outcome}])
+    table, cells, scales, _ = tables(tmp_path, [{}, {"devices": (0, 1), "outcome": outcome}])
     failed = table[table["devices"] == "gpu0+1"]
     assert failed["throughput"].isna().all() and failed["outcome"].tolist() == [outcome]
     assert cells["failed"].tolist() == [0, 1] and cells["n"].tolist() == [1, 0]
-    assert scaling["S"].isna().all()
+    assert scales["S"].isna().all()
 
 
 def test_scale_factors_are_defined_as_in_the_report(tmp_path: Path) -> None:
     launches = [{"rate": r} for r in (99.0, 100.0, 101.0)]
     launches += [{"rate": 3.25 * r, "devices": (0, 1, 2, 3)} for r in (99.0, 100.0, 101.0)]
-    *_, scaling, _ = tables(tmp_path, launches)
-    row = scaling.iloc[0]
+    *_, scales, _ = tables(tmp_path, launches)
+    row = scales.iloc[0]
     assert (row["S"], row["E"], row["s"]) == pytest.approx((3.25, 0.8125, 0.75))
     assert row["baseline"].endswith("/gpu0") and not row["impossible"]
     assert row["S_low"] < 3.25 < row["S_high"]
@@ -58,25 +58,25 @@ def test_scale_factors_are_defined_as_in_the_report(tmp_path: Path) -> None:
 
 def test_a_ratios_interval_is_welchs_on_the_logarithms() -> None:
     above, below = [110.0, 112.0, 111.0], [100.0, 101.0, 99.0]
-    found = analysis.ratio(above, below)
+    found = intervals.ratio(above, below)
     limits = ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)
     assert (found.value, found.low, found.high) == pytest.approx((1.11, math.exp(limits.low), math.exp(limits.high)))
 
 
 def test_the_baseline_is_the_first_of_the_very_gpus_used(tmp_path: Path) -> None:
     launches = [{"rate": 100.0}, {"rate": 80.0, "devices": (2,)}, {"rate": 160.0, "devices": (2, 3)}]
-    *_, scaling, _ = tables(tmp_path, launches)
-    assert scaling.iloc[0]["S"] == pytest.approx(2.0) and scaling.iloc[0]["baseline"].endswith("/gpu2")
+    *_, scales, _ = tables(tmp_path, launches)
+    assert scales.iloc[0]["S"] == pytest.approx(2.0) and scales.iloc[0]["baseline"].endswith("/gpu2")
 
 
 def test_efficiency_above_the_possible_is_flagged_not_celebrated(tmp_path: Path) -> None:
-    *_, scaling, _ = tables(tmp_path, [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
-    assert scaling["impossible"].tolist() == [True]
+    *_, scales, _ = tables(tmp_path, [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
+    assert scales["impossible"].tolist() == [True]
 
 
 def test_a_missing_baseline_gives_no_factor(tmp_path: Path) -> None:
-    *_, scaling, _ = tables(tmp_path, [{"rate": 200.0, "devices": (0, 1)}])
-    assert scaling["S"].isna().all()
+    *_, scales, _ = tables(tmp_path, [{"rate": 200.0, "devices": (0, 1)}])
+    assert scales["S"].isna().all()
 
 
 def test_speed_ups_are_over_the_first_stack_that_has_a_number(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from torchmatrix import assets, gpus
-from torchmatrix.matrix import PRECISIONS
+from torchmatrix.workloads import PRECISIONS
 
 GIB = 2**30
 MIB = 2**20

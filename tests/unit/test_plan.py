@@ -6,8 +6,10 @@ import pytest
 
 from torchmatrix import matrix
 from torchmatrix.errors import BadInput
+from torchmatrix.fit import Means
 from torchmatrix.host import Gpu, Host
-from torchmatrix.plan import Means, Plan, interleave, make_plan, select
+from torchmatrix.plan import Plan, make_plan, select
+from torchmatrix.schedule import interleave
 from torchmatrix.stacks import PYPI
 
 CONTAINERS = Means(containers=True)

@@ -1,8 +1,9 @@
 """What `init` writes: the default matrix with only the rows of the machine, and nothing that plan would refuse."""
 
+from torchmatrix.fit import Means
 from torchmatrix.host import Host
 from torchmatrix.matrix import parse
-from torchmatrix.plan import Means, make_plan
+from torchmatrix.plan import make_plan
 from torchmatrix.starter import starter_matrix
 
 

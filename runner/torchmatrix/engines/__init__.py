@@ -84,6 +84,10 @@ class Execution(Protocol):
         """How it ended; call after `lines` finished."""
         ...
 
+    def owns(self, pid: int) -> bool:
+        """Is this process of the machine part of the launch?"""
+        ...
+
 
 class Engine(Protocol):
     """Builds recipes and runs launches."""

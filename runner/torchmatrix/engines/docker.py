@@ -7,6 +7,7 @@ import shlex
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -294,6 +295,14 @@ class DockerExecution:
             code = int(self._container.wait()["StatusCode"])
             self._container.reload()
         return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
+
+    def owns(self, pid: int) -> bool:
+        """Is the process in the container's control group, as the kernel of this machine sees it?"""
+        try:
+            groups = Path(f"/proc/{pid}/cgroup").read_text()
+        except OSError:
+            return False
+        return self._container is not None and str(self._container.id) in groups
 
     def _remove(self) -> None:
         """Close the stream and remove the container; if the daemon is gone, the next start finds it by its label."""

@@ -251,6 +251,10 @@ class LocalExecution:
         code = self._process.wait()
         return Exit(returncode=code, oom_killed=code != 0 and _kernel_oom_kills() > self._oom_kills)
 
+    def owns(self, pid: int) -> bool:
+        """Does the process carry the launch's mark?"""
+        return f"{LAUNCH_VARIABLE}={self._token}".encode() in _environment_of(pid)
+
     def _signal(self, number: int) -> None:
         assert self._process is not None
         try:

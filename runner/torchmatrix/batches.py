@@ -1,0 +1,89 @@
+"""The largest batch that fits: tried in fresh processes, doubling, then half-way (METHOD: Memory)."""
+
+from collections.abc import Callable, Generator, Iterator
+
+import psutil
+
+from torchmatrix.engines import Image
+from torchmatrix.launching import Attempt, Job, launch
+from torchmatrix.news import BatchFound, BatchTried, LaunchFinished, News
+from torchmatrix.plan import Cell
+from torchmatrix.store import Launch
+
+FIRST = 8
+LARGEST = 65_536
+MEMORY_SHARE = 0.5
+"""On a CPU a batch is tried only if it is expected to take less than this share of the free memory: there nothing fails
+cleanly, the machine swaps or the kernel ends somebody else's process."""
+
+
+def search(first: int = FIRST, largest: int = LARGEST) -> Generator[int, bool, int | None]:
+    """Yields a batch, is sent whether it fits; returns the largest that does, a power of two or 1.5 times one; or None."""
+    batch, best = first, None
+    if (yield batch):
+        while batch < largest:
+            best, batch = batch, 2 * batch
+            if not (yield batch):
+                break
+        else:
+            return batch
+    else:
+        while batch > 1:
+            batch //= 2
+            if (yield batch):
+                best = batch
+                break
+        else:
+            return None
+    between = best + best // 2
+    if between > best and (yield between):
+        return between
+    return best
+
+
+def find(job: Job, cell: Cell, image: Image) -> Generator[News, None, int | None]:
+    """Search on the devices of `cell`; each trial is a launch file of its own. Returns the batch or None."""
+    trials: list[tuple[int, Launch]] = []
+    looking = search()
+    batch = next(looking)
+    try:
+        while True:
+            fits = False
+            if _is_safe(cell, batch, trials):
+                done = yield from _try(job, Attempt(cell=cell, number=1, batch=batch, trial=True), image)
+                trials.append((batch, done))
+                fits = done.outcome == "ok"
+                yield BatchTried(cell=cell, batch=batch, outcome=done.outcome)
+                if done.outcome not in ("ok", "oom"):  # it fails for another reason, which the launch itself will tell
+                    return batch
+            batch = looking.send(fits)
+    except StopIteration as over:
+        yield BatchFound(cell=cell, batch=over.value)
+        return over.value if isinstance(over.value, int) else None
+
+
+def _try(job: Job, attempt: Attempt, image: Image) -> Generator[News, None, Launch]:
+    for item in launch(job, attempt, image):
+        if isinstance(item, LaunchFinished):
+            return item.launch
+        yield item
+    raise AssertionError("a launch ends with LaunchFinished")
+
+
+def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]], free: Callable[[], int] | None = None) -> bool:
+    """On a CPU: is the straight line through the last two peaks below the limit? A GPU says so itself, without harm."""
+    if cell.gpus.vendor != "cpu":
+        return True
+    points = [(tried, sum(peaks)) for tried, peaks in _peaks(trials)]
+    if len(points) < 2:
+        return True
+    (b0, p0), (b1, p1) = points[-2:]
+    slope = max(0.0, (p1 - p0) / (b1 - b0)) if b1 != b0 else 0.0
+    available = (free or (lambda: int(psutil.virtual_memory().available)))()
+    return p1 + slope * (batch - b1) < MEMORY_SHARE * available
+
+
+def _peaks(trials: list[tuple[int, Launch]]) -> Iterator[tuple[int, list[int]]]:
+    for batch, done in trials:
+        for event in done.of("memory")[-1:]:
+            yield batch, event["peak_bytes"]

@@ -1,0 +1,70 @@
+"""Stacks -> images or virtualenvs, a few at a time. Yields news."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+
+from torchmatrix.engines import Image
+from torchmatrix.errors import BuildFailed, with_way_out
+from torchmatrix.launching import Job
+from torchmatrix.news import BuildFinished, BuildLine, News
+from torchmatrix.stacks import Stack
+
+PARALLEL_BUILDS = 2
+
+_BuildNews = queue.Queue[tuple[Stack, str | None, Image | BuildFailed | None, float]]
+
+
+def _tell_line(news: _BuildNews, stack: Stack, line: str) -> None:
+    news.put((stack, line, None, 0.0))
+
+
+def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, Image | BuildFailed]]:
+    """Build every stack, a few at a time; returns (as the generator's value) an Image or a BuildFailed by stack name."""
+    news: _BuildNews = queue.Queue()
+    waiting = list(reversed(stacks))
+    built: dict[str, Image | BuildFailed] = {}
+
+    def work() -> None:
+        while True:
+            try:
+                stack = waiting.pop()
+            except IndexError:
+                return
+            begin = time.monotonic()
+            result = _build(job, stack, partial(_tell_line, news, stack))
+            news.put((stack, None, result, time.monotonic() - begin))
+
+    for _ in range(PARALLEL_BUILDS):
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        while len(built) < len(stacks):
+            stack, line, result, seconds = news.get()
+            if line is not None:
+                yield BuildLine(stack=stack.name, line=line)
+            elif result is not None:
+                built[stack.name] = result
+                error = str(result) if isinstance(result, BuildFailed) else None
+                log = job.folder.build_log(stack.name)
+                yield BuildFinished(stack=stack.name, seconds=seconds, error=error, log=log)
+    finally:
+        waiting.clear()  # an interruption must not let the threads begin another build
+    return built
+
+
+def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | BuildFailed:
+    """One stack, its log kept; any surprise becomes a failed build, so that the other stacks go on."""
+    try:
+        with job.folder.build_log(stack.name).open("a") as log:
+
+            def keep(line: str) -> None:
+                print(line, file=log, flush=True)
+                tell(line)
+
+            return job.engine_for(stack).build(job.recipe_for(stack), keep)
+    except BuildFailed as failure:
+        return BuildFailed(with_way_out(str(failure)))
+    except Exception as error:  # a thread has nobody to raise to
+        return BuildFailed(f"{type(error).__name__}: {error}")

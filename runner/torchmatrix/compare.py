@@ -1,0 +1,198 @@
+"""Two sets of launches side by side: ratio, interval, verdict, and how their environments differ; or why they can't be."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torchmatrix import method
+from torchmatrix.errors import BadInput
+from torchmatrix.intervals import difference_verdict, launches_to_settle, ratio
+from torchmatrix.store import Launch, Results, RunFolder, last_tries, read_launch, throughput
+
+_WORKLOAD_FIELDS = (
+    "model", "mode", "precision", "compile", "channels_last", "attention", "optimizer", "image_size", "sequence_length",
+    "parallel", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap",
+)  # fmt: skip
+"""What of a workload must be equal; its name and the stacks it is for don't matter."""
+_HOST_FIELDS = ("name", "cpu", "driver", "cuda_driver", "kernel", "os", "governor", "memory_bytes", "numa_nodes")
+_GPU_FIELDS = ("name", "uuid", "vbios", "power_limit_watts", "ecc", "persistence", "memory_bytes")
+_BOX_FIELDS = ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "variables")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One workload on one device set, A over B. `refused`: why they can't be compared (the ratio is NaN then).
+
+    `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one side has fewer than two launches; `settle`: so many launches
+    on each side would end an AMBIGUOUS.
+    """
+
+    label: str
+    ratio: float
+    low: float
+    high: float
+    launches: tuple[int, int]
+    failed: tuple[int, int]
+    verdict: str
+    settle: int | None
+    refused: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """All rows that A and B share, those that only one has, and the fields in which their environments differ."""
+
+    rows: tuple[Row, ...]
+    only_one: tuple[str, ...]
+    environment: dict[str, tuple[str, str]]
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json; NaN becomes null."""
+        rows = [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(row).items()} for row in self.rows]
+        return {"rows": rows, "only_one": self.only_one, "environment": self.environment}
+
+
+def choose(results: Results, word: str) -> list[Launch]:
+    """The launches that `word` names; raises BadInput.
+
+    A launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; else a glob on the stacks of the newest run,
+    or of RUN in RUN:GLOB.
+    """
+    path = Path(word)
+    if path.is_file():
+        return [read_launch(path)]
+    if path.is_dir():
+        return last_tries(read_launch(found) for found in sorted(path.rglob("round*-try*.jsonl")))
+    run, _, glob = word.rpartition(":")
+    folder = _run(results, run or word)
+    if folder is None and run:
+        raise BadInput(f"no run {run} in {results.root}", hint=_known(results))
+    if folder is None:
+        folder, glob = _run(results, "last"), word
+    elif not run:
+        glob = "*"
+    launches = last_tries(folder.launches()) if folder else []
+    found = [launch for launch in launches if fnmatchcase(launch.header.get("stack", {}).get("name", ""), glob)]
+    if not found:
+        raise BadInput(f'"{word}" is no file, folder, run or stack with launches', hint=_known(results))
+    return found
+
+
+def _run(results: Results, word: str) -> RunFolder | None:
+    runs = results.runs()
+    if word == "last" or word.startswith("last~"):
+        back = word.removeprefix("last").removeprefix("~") or "0"
+        return runs[-1 - int(back)] if back.isdigit() and int(back) < len(runs) else None
+    return next((run for run in runs if run.id == word), None)
+
+
+def _known(results: Results) -> str:
+    runs = results.runs()
+    stacks = sorted(
+        {launch.header["stack"]["name"] for run in runs[-1:] for launch in run.launches() if "stack" in launch.header}
+    )
+    return f"runs: {', '.join(run.id for run in runs[-5:]) or 'none'}; stacks of the newest: {', '.join(stacks) or 'none'}"
+
+
+def compare(a: Sequence[Launch], b: Sequence[Launch]) -> Comparison:
+    """A over B for every workload and device set that both measured. Raises BadInput where they share none."""
+    by_stack = bool({_stack(x) for x in a} & {_stack(x) for x in b})
+    ours, theirs = _grouped(a, by_stack), _grouped(b, by_stack)
+    shared = [key for key in ours if key in theirs]
+    if not shared:
+        raise BadInput(
+            "A and B share no workload on the same devices",
+            hint=f"A has {', '.join(sorted(ours)[:3])}; B has {', '.join(sorted(theirs)[:3])}",
+        )
+    rows = tuple(_row(key, ours[key], theirs[key]) for key in shared)
+    environment = differing(_environment(a), _environment(b))
+    return Comparison(rows=rows, only_one=tuple(sorted(ours.keys() ^ theirs.keys())), environment=environment)
+
+
+def _stack(launch: Launch) -> str:
+    return str(launch.header.get("stack", {}).get("name"))
+
+
+def _grouped(launches: Iterable[Launch], by_stack: bool) -> dict[str, list[Launch]]:
+    """By workload and devices, and by stack too where both sides have the same ones."""
+    found: dict[str, list[Launch]] = {}
+    for launch in launches:
+        if "workload" in launch.header:
+            parts = [_stack(launch)] if by_stack else []
+            key = "/".join([*parts, launch.header["workload"]["id"], launch.header["gpus"]["label"]])
+            found.setdefault(key, []).append(launch)
+    return found
+
+
+def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
+    refused = why_not(a[0], b[0])
+    mixed = next((why for side in (a, b) for launch in side[1:] if (why := why_not(side[0], launch))), None)
+    if not refused and mixed:
+        refused = f"one side alone is not of one kind: {mixed}"
+    ours, theirs = ([throughput(launch) for launch in side if launch.outcome == "ok"] for side in (a, b))
+    counts = {"launches": (len(ours), len(theirs)), "failed": (len(a) - len(ours), len(b) - len(theirs))}
+    if refused:
+        return Row(
+            label=label, ratio=math.nan, low=math.nan, high=math.nan, **counts, verdict="n/a", settle=None, refused=refused
+        )
+    found = ratio(ours, theirs, (a[0].header.get("method") or {}).get("statistic", "median"))
+    verdict = difference_verdict(found)
+    settle = launches_to_settle(ours, theirs) if verdict == "AMBIGUOUS" else None
+    return Row(
+        label=label, ratio=found.value, low=found.low, high=found.high, **counts, verdict=verdict, settle=settle, refused=None
+    )
+
+
+def why_not(a: Launch, b: Launch) -> str | None:
+    """The fields in which two launches differ so that a ratio would mean nothing, or None."""
+    fields = [name for name in ("workload_hash", "protocol", "batch_used") if a.header.get(name) != b.header.get(name)]
+    ours, theirs = a.header["workload"], b.header["workload"]
+    fields += [name for name in _WORKLOAD_FIELDS if ours.get(name) != theirs.get(name)]
+    fields += [f"method.{name}" for name in method.differences(a.header.get("method") or {}, b.header.get("method") or {})]
+    if not fields:
+        return None
+    return "they differ in " + ", ".join(f"{name} ({_value(a, name)} and {_value(b, name)})" for name in fields)
+
+
+def _value(launch: Launch, name: str) -> str:
+    header = launch.header
+    short = name.removeprefix("method.")
+    value = header.get(name, header["workload"].get(name, (header.get("method") or {}).get(short)))
+    return str(value)[:12]
+
+
+def _environment(launches: Sequence[Launch]) -> dict[str, set[str]]:
+    """Every value that each field takes among the launches."""
+    found: dict[str, set[str]] = {}
+    for launch in launches:
+        for name, value in environment_of(launch).items():
+            found.setdefault(name, set()).add(value)
+    return found
+
+
+def environment_of(launch: Launch) -> dict[str, str]:
+    """The fields of a launch's machine, engine, image and box that can move a number, as text."""
+    host, image = launch.header.get("host") or {}, launch.header.get("image") or {}
+    box: dict[str, Any] = next(iter(launch.of("environment")), {})
+    fields = {f"host {name}": host.get(name) for name in _HOST_FIELDS}
+    for index, gpu in enumerate(launch.header.get("gpus", {}).get("gpus") or ()):
+        fields |= {f"GPU {index} {name}": gpu.get(name) for name in _GPU_FIELDS}
+    fields |= {"engine": (launch.header.get("engine") or {}).get("engine"), "image": image.get("id") or image.get("reference")}
+    fields |= {f"box {name}": box.get(name) for name in _BOX_FIELDS}
+    packages = dict(package.split("==", 1) for package in box.get("packages", ()) if "==" in package)
+    fields |= {f"package {name}": version for name, version in packages.items()}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+
+
+def differing(a: dict[str, set[str]], b: dict[str, set[str]]) -> dict[str, tuple[str, str]]:
+    """The fields whose values are not the same on both sides."""
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    return {name: (_words(a.get(name)), _words(b.get(name))) for name in names}
+
+
+def _words(values: set[str] | None) -> str:
+    return " | ".join(sorted(values)) if values else "n/a"

@@ -1,0 +1,36 @@
+"""What every figure means, in words; the report prints these beside the figures."""
+
+DEFINITIONS = {
+    "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process; "
+    "the median over launches (the mean under the protocol aime).",
+    "interval": "95 % confidence interval of the mean over launches (Student's t, n - 1 degrees of freedom). One launch has "
+    "no interval: n/a.",
+    "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",
+    "protocol": "steady: warm-up until the step time is flat. cold: each launch begins below a temperature. aime: from below "
+    "50 °C, 50 steps, mean of 3 launches.",
+    "effective_precision": "What matrix products and convolutions really computed in, probed against float64 in each launch. "
+    "A setting that computes in less than it says has the outcome numerics.",
+    "reference": "The first losses of each launch are compared with those of eager fp32 from the same seed; beyond the "
+    "tolerance of the precision the outcome is numerics.",
+    "temperature": "At the end of the timed windows, the hottest device; power: the mean over the timed windows, all devices "
+    "together. Read by the host about once a second.",
+    "energy": "The devices' own energy counters between the edges of the timed windows (10 s or longer), per item; n/a where "
+    "no counter can be read. Marked ≠ where the power readings disagree by more than 10 %.",
+    "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
+    "repetition counts. A power cap is normal in training and is no throttling.",
+    "MFU": "Model FLOPs utilisation: throughput per device × FLOPs per item ÷ the device's dense peak in this precision "
+    "(vendor's data sheet). FLOPs are counted on the eager model; every multiplication and addition counts. Unknown GPU: n/a.",
+    "S": "Speed-up: T_N / T_1, the throughput on N devices over that on the first of these devices alone, same stack and "
+    "workload, batch per device fixed (weak scaling).",
+    "E": "Efficiency: S / N.",
+    "s": "Marginal scale factor: (S - 1) / (N - 1). Each additional device adds s of one device.",
+    "E_star": "E*: T_N over the sum of T_1 of the very devices used, each measured alone; n/a unless all of them were.",
+    "ratio_interval": "95 % interval of a ratio of two throughputs: Welch's t on the logarithms of the launches.",
+    "impossible": "E above 1.02 is marked: no machine scales better than linearly; look for a wrong baseline.",
+    "E_hetero": "The weakest device alone over the first one: what unequal devices cost when all wait for the slowest.",
+    "E_corun": "N independent processes at once over N times the weakest alone: what sharing power, PCIe and CPU costs.",
+    "E_ddp": "DDP without all-reduce (no_sync) over independent processes: what DDP's own bookkeeping costs.",
+    "E_comm": "DDP over DDP without all-reduce: what communication costs that computation does not hide. "
+    "E = E_hetero · E_corun · E_ddp · E_comm.",
+    "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
+}

@@ -1,0 +1,49 @@
+"""In which order cells are launched, and how often: rounds, shuffled by a recorded seed, interleaved within a block.
+
+Two cells measured one after the other on a warming device differ; interleaved over rounds they don't.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from torchmatrix.intervals import relative_half_width
+from torchmatrix.method import ADAPTIVE_MAXIMUM, Method
+from torchmatrix.plan import Cell
+
+
+def interleave(cells: Iterable[Cell], launches: int, seed: int) -> Iterator[tuple[Cell, int]]:
+    """(cell, round) in the order to launch: blocks of the same devices; in each, rounds of all cells, shuffled by `seed`."""
+    shuffle = random.Random(seed).shuffle
+    for block in _blocks(cells):
+        for number in range(1, launches + 1):
+            order = list(block)
+            shuffle(order)
+            yield from ((cell, number) for cell in order)
+
+
+def adaptive(
+    cells: Iterable[Cell], method: Method, seed: int, rates: Callable[[Cell], Sequence[float]], is_over: Callable[[], bool]
+) -> Iterator[tuple[Cell, int]]:
+    """As `interleave` at first; then more rounds of those cells whose interval is still wider than `method.until`.
+
+    `rates`: the throughputs of a cell's launches so far, asked anew in each round. `is_over`: is the budget spent?
+    """
+    assert method.until is not None
+    every = list(cells)
+    yield from interleave(every, method.launches, seed)
+    shuffle = random.Random(seed + 1).shuffle
+    for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
+        for block in _blocks(every):
+            order = [cell for cell in block if rates(cell) and relative_half_width(rates(cell)) > method.until]
+            shuffle(order)
+            for cell in order:
+                if is_over():
+                    return
+                yield cell, number
+
+
+def _blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
+    blocks: dict[str, list[Cell]] = {}
+    for cell in cells:
+        blocks.setdefault(cell.gpus.label, []).append(cell)
+    return list(blocks.values())

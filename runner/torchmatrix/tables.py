@@ -1,0 +1,68 @@
+"""Tables -> lines for the terminal, aligned; what `compare` and `explain` print."""
+
+import math
+from typing import Any
+
+from torchmatrix.analysis import launches_table
+from torchmatrix.compare import Comparison
+from torchmatrix.scaling import FACTORS, decomposition_table
+from torchmatrix.store import Results, last_tries
+
+LONGEST = 60
+
+
+def decomposition(results: Results) -> list[dict[str, Any]]:
+    """The rows of the newest run's decomposition; unknown figures are None."""
+    launches = last_tries(results.runs()[-1].launches())
+    rows = decomposition_table(launches_table(launches)).to_dict("records")
+    return [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows]
+
+
+def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
+    """E as a product, with 95 % intervals, and the communication that computation does not hide."""
+    lines = []
+    for row in rows:
+        lines.append(str(row["cell"]))
+        parts = [f"{name} {_number(row[name])}{_span(row, name)}" for name in ("E", *FACTORS)]
+        lines += [f"  {parts[0]}  ="] + [f"    {part}" for part in parts[1:]]
+        exposed, step = row["exposed_seconds"], row["step_seconds"]
+        if exposed is not None:
+            share = f" of a step of {1e3 * step:.2f} ms" if step else ""
+            lines.append(f"  exposed communication: {1e3 * exposed:.2f} ms{share}")
+        if row["bus_bytes_per_second"] is not None:
+            lines.append(f"  all-reduce of the gradients: {row['bus_bytes_per_second'] / 1e9:.2f} GB/s bus bandwidth")
+    return "\n".join(lines) or "nothing could be explained: some of the launches it needs are not ok"
+
+
+def comparison_in_words(found: Comparison) -> str:
+    """One line per row, then the environments' differences."""
+    width = max(len(row.label) for row in found.rows)
+    lines = [f"{'A / B':<{width}}   ratio   95 % interval    launches  verdict"]
+    for row in found.rows:
+        if row.refused:
+            lines.append(f"{row.label:<{width}}  not comparable: {row.refused}")
+            continue
+        interval = "n/a" if math.isnan(row.low) else f"{row.low:.4f} - {row.high:.4f}"
+        launches = "{} and {}".format(*row.launches)
+        settle = f" (about {row.settle} launches each would settle it)" if row.settle else ""
+        failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
+        ratio = "n/a" if math.isnan(row.ratio) else f"{row.ratio:.4f}"
+        lines.append(f"{row.label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}")
+    lines += [f"only on one side: {label}" for label in found.only_one]
+    lines += ["", "environments: A, then B" if found.environment else "environments: no difference was recorded"]
+    for name, (a, b) in found.environment.items():
+        lines.append(f"  {name}: {_short(a)}  |  {_short(b)}")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4f}"
+
+
+def _span(row: dict[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "" if low is None else f"  ({low:.4f} - {high:.4f})"

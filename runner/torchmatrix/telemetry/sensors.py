@@ -1,0 +1,26 @@
+"""The sensors of this machine: its GPUs' and its CPU's, opened once per run."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torchmatrix.host import Host
+from torchmatrix.telemetry import Sensor
+from torchmatrix.telemetry.amd import open_amd
+from torchmatrix.telemetry.cpu import open_cpu
+from torchmatrix.telemetry.nvidia import open_nvidia
+
+
+@contextmanager
+def opened(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
+    """The sensors for `host` and, in words, what can't be watched; closed on leaving."""
+    found: list[tuple[Sensor | None, str | None]] = [open_cpu()]
+    if host.vendor == "nvidia":
+        found.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
+    if host.vendor == "amd":
+        found.append(open_amd(host.gpus))
+    sensors: Sequence[Sensor] = [sensor for sensor, _ in found if sensor]
+    try:
+        yield tuple(sensors), tuple(note for _, note in found if note)
+    finally:
+        for sensor in sensors:
+            sensor.close()

@@ -1,0 +1,197 @@
+"""How this machine's GPUs are linked, to each other and to the host, as NVML and the kernel tell it.
+
+A matrix has a row and a column per GPU, in the order of the handles (NVIDIA) or of KFD's nodes (AMD): "X" on the diagonal,
+"n/a" where it can't be told.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Matrix = list[list[str]]
+_Address = tuple[int, int, int]  # PCI domain, bus, device
+
+# nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`; 0: two GPUs on one board. Constants of NVML's ABI are written
+# out here, because pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake: https://docs.nvidia.com/deploy/nvml-api/.
+_ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+_READ, _NVLINK = 0, 2  # nvmlGpuP2PCapsIndex_t
+_P2P = {0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled", 5: "unsupported"}  # nvmlGpuP2PStatus_t
+_GPU, _NPU, _SWITCH = 0, 1, 2  # nvmlIntNvLinkDeviceType_t
+_MAX_LINKS = 18  # of NVLink 4; newer bindings know more
+
+_IO_LINKS = {11: "XGMI", 2: "PCIE"}  # CRAT_IOLINK_TYPE_*, in drivers/gpu/drm/amd/amdkfd/kfd_crat.h of Linux; the best first
+_NO_PEER_DMA = 1 << 4  # CRAT_IOLINK_FLAGS_NO_PEER_TO_PEER_DMA
+
+_GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # of PCIe, by GT/s
+
+
+def nvidia_links(nvml: Any, handles: Sequence[Any]) -> Matrix:
+    """The words of `nvidia-smi topo -m`: NV<n> (n active NVLinks, through a switch too), PIX, PXB, PHB, NODE or SYS."""
+    gpus = [_address(_answer(nvml, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
+    ends = [_ends(nvml, handle, gpus) for handle in handles]
+
+    def word(one: int, other: int) -> str:
+        here, there, address = ends[one], ends[other], gpus[other]
+        if here is None or there is None or address is None:
+            return "n/a"
+        if links := here[address] or min(here["switch"], there["switch"]):
+            return f"NV{links}"
+        level = _answer(nvml, "nvmlDeviceGetTopologyCommonAncestor", handles[one], handles[other])
+        return _ANCESTORS.get(level, "n/a")
+
+    return _matrix(len(handles), word)
+
+
+def nvidia_p2p(nvml: Any, handles: Sequence[Any]) -> Matrix:
+    """Whether a GPU (row) can read another's memory: "ok", or what is against it.
+
+    "chipset", "gpu" or "topology" don't support it, "disabled" in the driver's settings, "unsupported" for another reason.
+    """
+
+    def word(one: int, other: int) -> str:
+        for capability in (_READ, _NVLINK):  # the second for drivers that don't tell the first
+            status = _answer(nvml, "nvmlDeviceGetP2PStatus", handles[one], handles[other], capability)
+            if status in _P2P:
+                return _P2P[status]
+        return "n/a"
+
+    return _matrix(len(handles), word)
+
+
+def nvidia_pcie(nvml: Any, handle: Any) -> str | None:
+    """Such as "gen5 x16 (max gen5 x16)"; an idle GPU may show a lower generation than one at work."""
+    current, most = (
+        (
+            _answer(nvml, f"nvmlDeviceGet{which}PcieLinkGeneration", handle),
+            _answer(nvml, f"nvmlDeviceGet{which}PcieLinkWidth", handle),
+        )
+        for which in ("Curr", "Max")
+    )
+    return _pcie(current, most)
+
+
+def amd_nodes(sys_root: Path) -> list[tuple[Path, dict[str, str]]]:
+    """KFD's nodes that are GPUs, in its order, each with its properties. The other nodes are CPUs, or not ours to see."""
+    nodes = [node for node in (sys_root / "class/kfd/kfd/topology/nodes").glob("[0-9]*") if node.name.isdigit()]
+    found = [(node, _properties(node / "properties")) for node in sorted(nodes, key=lambda node: int(node.name))]
+    return [(node, properties) for node, properties in found if int(properties.get("simd_count", "0")) > 0]
+
+
+def amd_links(sys_root: Path) -> Matrix:
+    """ "XGMI" or "PCIE" where KFD knows a link from GPU to GPU; without one ("n/a") data goes through the host's memory."""
+
+    def word(links: list[dict[str, str]]) -> str:
+        kinds = {int(link.get("type", "0")) for link in links}
+        return next((name for kind, name in _IO_LINKS.items() if kind in kinds), "n/a")
+
+    return _amd_matrix(sys_root, word)
+
+
+def amd_p2p(sys_root: Path) -> Matrix:
+    """ "ok" where KFD knows a link from GPU to GPU, "disabled" where it forbids peer access over every one of them."""
+
+    def word(links: list[dict[str, str]]) -> str:
+        forbidden = [int(link.get("flags", "0")) & _NO_PEER_DMA for link in links]
+        return "n/a" if not links else "disabled" if all(forbidden) else "ok"
+
+    return _amd_matrix(sys_root, word)
+
+
+def pci_numa_node(device: Path) -> int | None:
+    """The NUMA node that a PCI device's folder in sysfs names; None if there is none (-1) or it can't be read."""
+    text = _text(device / "numa_node")
+    return int(text) if text.isdigit() else None
+
+
+def sysfs_pcie(device: Path) -> str | None:
+    """The same words as nvidia_pcie's from a PCI device's folder in sysfs, whose speeds read "32.0 GT/s PCIe"."""
+    current, most = (
+        (
+            _GENERATIONS.get(_text(device / f"{which}_link_speed").split(" ")[0]),
+            int(width) if (width := _text(device / f"{which}_link_width")).isdigit() else None,
+        )
+        for which in ("current", "max")
+    )
+    return _pcie(current, most)
+
+
+def sysfs_pci(sys_root: Path, bus: str) -> Path:
+    """The folder of the PCI device that NVML names such as "00000000:0A:00.0" (sysfs: "0000:0a:00.0")."""
+    domain, _, rest = bus.lower().partition(":")
+    return sys_root / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
+
+
+def _matrix(size: int, word: Callable[[int, int], str]) -> Matrix:
+    return [["X" if row == column else word(row, column) for column in range(size)] for row in range(size)]
+
+
+def _answer(nvml: Any, function: str, *arguments: Any) -> Any:
+    """None where NVML refuses or pynvml has no such function."""
+    try:
+        return getattr(nvml, function)(*arguments)
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def _address(pci: Any) -> _Address | None:
+    return None if pci is None else (pci.domain, pci.bus, pci.device)
+
+
+def _ends(nvml: Any, handle: Any, gpus: Sequence[_Address | None]) -> "Counter[_Address | str] | None":
+    """How many active NVLinks lead to each PCI address and to a "switch"; None: that can't be told of every link."""
+    ends: Counter[_Address | str] = Counter()
+    for link in range(getattr(nvml, "NVML_NVLINK_MAX_LINKS", _MAX_LINKS)):
+        active = _active(nvml, handle, link)
+        end = _end(nvml, handle, link, gpus) if active else None
+        if active is None or (active and end is None):
+            return None
+        if end is not None:
+            ends[end] += 1
+    return ends
+
+
+def _active(nvml: Any, handle: Any, link: int) -> bool | None:
+    """Whether the link is up. A GPU, a driver or a binding that doesn't know the link has none; other trouble: None."""
+    try:
+        return bool(nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED)
+    except AttributeError:
+        return False
+    except nvml.NVMLError as error:
+        absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return False if getattr(error, "value", None) in absent else None
+
+
+def _end(nvml: Any, handle: Any, link: int, gpus: Sequence[_Address | None]) -> _Address | str | None:
+    kind = _answer(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    if kind == _SWITCH:
+        return "switch"
+    address = _address(_answer(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+    # Older drivers don't tell the kind: an address that is none of the GPUs' may then be a switch or anything else.
+    return address if kind in (_GPU, _NPU) or address in gpus else None
+
+
+def _pcie(current: tuple[int | None, ...], most: tuple[int | None, ...]) -> str | None:
+    if None in current:
+        return None
+    limit = "" if None in most else f" (max gen{most[0]} x{most[1]})"
+    return f"gen{current[0]} x{current[1]}{limit}"
+
+
+def _amd_matrix(sys_root: Path, word: Callable[[list[dict[str, str]]], str]) -> Matrix:
+    """`word` of the links from node to node: io_links, and p2p_links (over PCIe, in newer kernels)."""
+    nodes = [node for node, _ in amd_nodes(sys_root)]
+    links = [[_properties(path) for path in sorted(node.glob("*_links/*/properties"))] for node in nodes]
+    return _matrix(len(nodes), lambda one, other: word([li for li in links[one] if li.get("node_to") == nodes[other].name]))
+
+
+def _properties(path: Path) -> dict[str, str]:
+    """KFD's lines of a name and a number."""
+    return {words[0]: words[1] for line in _text(path).splitlines() if len(words := line.split()) == 2}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
