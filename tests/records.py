@@ -40,27 +40,35 @@ def write_run(
 def launch_lines(
     rate: float = 100.0, stack: str = "stack-a", workload: str = "resnet50-train-fp32-b4", devices: tuple[int, ...] = (0,),
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
-    **more: Any,
+    parallel: str = "ddp", edges: tuple[float, float] = (100.0, 120.0), readings: Sequence[tuple[float, dict[str, Any]]] = (),
+    flops: float | None = None, device: str = "NVIDIA H200", **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together)."""
+    """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together).
+
+    `edges`: of the timed window on the monotonic clock. `readings`: (monotonic seconds, reading) of the telemetry.
+    """
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices))
     n, steps, batch = len(devices), 10, 4
     seconds = batch * steps * n / rate
+    gpus = [] if vendor == "cpu" else [{"uuid": f"GPU-{i}", "name": device} for i in devices]
     header = {
-        "event": "launch", "unix_seconds": 1000.0, "protocol": 1, "run": "r", "round": 1, "image": {"reference": "img"},
+        "event": "launch", "unix_seconds": 1000.0, "monotonic_seconds": 90.0, "protocol": 1, "workload_hash": "w1",
+        "method": {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None},
+        "batch_used": batch, "run": "r", "round": 1, "image": {"reference": "img"},
         "cell": f"{stack}/{workload}/{label}", "command": "python bench.py --model resnet50",
         "stack": {"name": stack, "torch": "2.5.1"},
         "workload": {
             "id": workload, "model": model, "mode": "train", "unit": "images", "precision": "fp32", "compile": False,
-            "channels_last": False, "attention": None, "batch": batch,
+            "channels_last": False, "attention": None, "batch": batch, "parallel": parallel, "image_size": 224,
         },
-        "gpus": {"indices": list(devices), "label": label, "vendor": vendor},
+        "gpus": {"indices": list(devices), "label": label, "vendor": vendor, "gpus": gpus, "threads": 1},
         "engine": {"engine": "docker", "ServerVersion": "20.10"},
         **more,
     }  # fmt: skip
     if outcome == "build-failed":
-        return [header, {"event": "exit", "unix_seconds": 1001.0, "reason": outcome, "message": error}]
+        exit_line = {"event": "exit", "unix_seconds": 1001.0, "monotonic_seconds": 91.0, "reason": outcome, "message": error}
+        return [header, exit_line]
     body: list[dict[str, Any]] = [
         {"event": "hello", "protocol": 1, "compile_cache": "cold"},
         {"event": "environment", "torch": "2.5.1+cu124", "python": "3.11.7", "packages": ["torchvision==0.20.1"],
@@ -69,10 +77,16 @@ def launch_lines(
          "enqueue_seconds": [seconds / 4] * n, "step_seconds": [[seconds / steps] * steps] * n, "loss": [1.0] * n},
     ]  # fmt: skip
     if outcome == "ok":
-        sample = {**body[-1], "phase": "measure", "items": batch * steps * n}
+        begin, end = edges
+        body.append({"event": "setup", "devices": [{"name": device, "memory_bytes": 141 * 2**30}] * n})
+        sample = {**body[-2], "phase": "measure", "items": batch * steps * n}
+        sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
         sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]
         body += [sample, {"event": "memory", "phase": "warm", "peak_bytes": [2**30] * n}, {"event": "done"}]
-        end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 0, "oom_killed": False, "tail": []}
+        body.append({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32"}] * n})
+        body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})
+        body += [{"event": "telemetry", "monotonic_seconds": t, "readings": [reading]} for t, reading in readings]
+        end = {"event": "exit", "unix_seconds": 1010.0, "monotonic_seconds": 130.0, "returncode": 0, "oom_killed": False}
     else:
         body += [{"event": "failure", "kind": outcome, "rank": 0, "message": error}]
         end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "oom_killed": False, "tail": ["noise"]}

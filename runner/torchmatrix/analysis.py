@@ -16,7 +16,10 @@ def launches_table(launches: Iterable[Launch]) -> pd.DataFrame:
     """One row per launch that has a header; the columns are those of `_launch_row`."""
     rows = [_launch_row(launch) for launch in launches if "workload" in launch.header]
     _borrow_flops(rows)
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    for column in _MAY_BE_NONE:  # pandas would make NaN of None, which is true
+        table[column] = pd.Series([row[column] for row in rows], dtype=object)
+    return table
 
 
 def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
@@ -42,6 +45,11 @@ _COLUMNS = (
     "protocol", "statistic", "too_warm", "throughput", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key",
     "flops_per_item", "peak_bytes", "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference",
     "unchecked", "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "path",
+)  # fmt: skip
+
+_MAY_BE_NONE = (
+    "error", "attention", "torch", "torch_build", "device_name", "device_memory_bytes", "energy_problem", "steady",
+    "compile_cache", "flat", "effective", "unchecked",
 )  # fmt: skip
 
 

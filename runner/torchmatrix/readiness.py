@@ -35,7 +35,11 @@ class Ready:
 
 
 def wait(
-    sensors: Sequence[Sensor], devices: Sequence[str], method: Method, patience_seconds: float = BUSY_PATIENCE_SECONDS
+    sensors: Sequence[Sensor],
+    devices: Sequence[str],
+    method: Method,
+    patience_seconds: float = BUSY_PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
 ) -> Generator[str, None, Ready]:
     """Wait until nobody uses `devices` and they are as cool as `method` says; yields what is waited for, in words.
 
@@ -56,7 +60,7 @@ def wait(
         if not busy and (not too_warm or waited >= method.cool_down_seconds):
             return Ready(waited_seconds=waited, temperature_celsius=hottest, too_warm=too_warm)
         yield f"waiting for {busy[0]}" if busy else f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C"
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll_seconds)
 
 
 def busy_with(readings: Sequence[Reading]) -> list[str]:

@@ -14,6 +14,8 @@ from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.protocol import Event
 from torchmatrix.store import Launch, Results, RunFolder, last_tries
 
+LAUNCH_BOUND = 0.9
+"""Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""
 MOST_CHARTS = 16
 """Charts of one kind; further workloads stand in the tables, and the page says so."""
 BARS_PER_CHART = 48
@@ -56,7 +58,10 @@ def render(run: RunFolder) -> str:
         "repeated": len(every) - len(launches),
         "throttled_tries": _throttled_tries(every, launches),
         "started": _utc(header.get("unix_seconds")),
-        "cells": _records(cells),
+        "protocol": header.get("method") or {"name": "n/a"},
+        "cells": [row | {"marks": _marks(row)} for row in _records(cells)],
+        "known": {name: bool(cells[column].notna().any()) for name, column in _WATCHED.items()} if len(cells) else {},
+        "unknown": _unknown(cells, header),
         "scaling": _records(scales),
         "decomposition": _records(scaling.decomposition_table(table)),
         "devices": _records(scaling.devices_table(table)),
@@ -69,6 +74,39 @@ def render(run: RunFolder) -> str:
         "definitions": DEFINITIONS,
     }
     return _environment().get_template("report.html.j2").render(context)
+
+
+_WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
+
+
+def _unknown(cells: pd.DataFrame, header: Event) -> list[str]:
+    """What no cell of the run knows, each with the reason."""
+    if not len(cells) or not (cells["n"] > 0).any():
+        return []
+    reasons = {"energy": next((w for w in cells["energy_problem"] if w), "unknown"), "MFU": "no peak is known for this device"}
+    notes = "; ".join(header.get("watch_notes") or ()) or "this machine doesn't tell"
+    return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
+
+
+def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a reader must know of a cell's launches, each as a word with its explanation."""
+    n = cell["n"]
+    if not n:
+        return []
+    found = [
+        (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
+         f"time to enqueue the steps over time to finish them: {_ratio(cell['host_bound'])}; the GPU waits for the host"),
+        (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches ended the warm-up at its cap, before the step time "
+         "was flat within 2 %"),
+        (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
+        (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
+         "during the timed windows, by more than 3 °C or 1 %"),
+        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches began above the protocol's temperature, "
+         "after the longest wait"),
+        (cell["foreign"], "disturbed", True, f"others used the devices meanwhile: {', '.join(cell['foreign'])}"),
+        (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
+    ]  # fmt: skip
+    return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
 
 
 def _throttled_tries(every: list[Launch], last: list[Launch]) -> int:
@@ -110,6 +148,10 @@ def _environment() -> jinja2.Environment:
         "bytes": _bytes,
         "seconds": _seconds,
         "joules": _joules,
+        "degrees": lambda value: f"{value:.0f} °C" if _known(value) else "n/a",
+        "watts": lambda value: f"{value:.0f} W" if _known(value) else "n/a",
+        "milliseconds": lambda value: f"{1e3 * value:.2f} ms" if _known(value) else "n/a",
+        "bandwidth": lambda value: f"{figure(value / 1e9)} GB/s" if _known(value) else "n/a",
     }
     return environment
 
@@ -123,7 +165,7 @@ def figure(value: Any) -> str:
 
 
 def _ratio(value: Any) -> str:
-    return f"{value:.3f}" if _known(value) else "n/a"
+    return f"{round(value, 3) + 0.0:.3f}" if _known(value) else "n/a"
 
 
 def _percent(value: Any) -> str:
@@ -187,7 +229,8 @@ def _fastest(others: pd.DataFrame) -> list[str]:
 
 
 def _span(low: float, high: float) -> str:
-    return f"{low:.2f}" if round(low, 2) == round(high, 2) else f"{low:.2f} to {high:.2f}"
+    least, most = round(low, 2) + 0.0, round(high, 2) + 0.0  # adding 0 makes -0 a 0
+    return f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
 
 
 def _scaling_charts(scales: pd.DataFrame) -> dict[str, Any]:

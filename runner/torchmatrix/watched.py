@@ -19,6 +19,8 @@ STEADY_CELSIUS = 3.0
 STEADY_CLOCK = 0.01
 """A launch is steady if temperature and clock change by no more than this between its first and its last third."""
 CLOCK_JUMP_SECONDS = 2.0
+BUSY_BESIDE = 0.1
+"""A launch on a CPU counts as disturbed if others used more than this share of what it has itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +91,22 @@ def summarize(launch: Launch) -> Watched:
         energy_joules=energy,
         energy_problem=problem,
         steady=_steady(series, windows),
-        foreign=tuple(sorted({str(p) for _, r in _points(series) for p in r.get("foreign", ())})),
+        foreign=(
+            *sorted({str(p) for _, r in _points(series) for p in r.get("foreign", ())}),
+            *_beside(launch, series, windows),
+        ),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
+
+
+def _beside(launch: Launch, series: Sequence["_Series"], windows: list[tuple[float, float]]) -> list[str]:
+    """On a CPU: how many CPUs' worth of work others did meanwhile, if that was much."""
+    devices = launch.header.get("gpus", {})
+    if devices.get("vendor") != "cpu":
+        return []
+    own = len(devices["indices"]) * devices.get("threads", 1)
+    busy = _mean([value for s in series for value in s.values(windows, "busy_cpus")])
+    return [f"other programs, {busy - own:.1f} CPUs' worth"] if busy - own > BUSY_BESIDE * own else []
 
 
 def edges(launch: Launch) -> list[tuple[float, float]]:

@@ -96,7 +96,7 @@ compile = 1
     assert "line 8, [[stack]] 2, cuda: torch 2.5.1 has no cu129 wheels; it has: cpu, cu118, cu121, cu124, rocm6.2" in said
     assert 'line 10, [[workload]] 1, model: unknown model "resnet5O"; did you mean "resnet50"?' in said
     assert 'line 11, [[workload]] 1, precision: unknown value "apm"; did you mean "amp"?' in said
-    assert "line 12, [[workload]] 1, batch: must be a whole number, not 'many'" in said
+    assert 'line 12, [[workload]] 1, batch: must be a whole number, "auto", or a table' in said
     assert "line 13, [[workload]] 1, compile: must be true or false, not 1" in said
     assert said.startswith("matrix.toml has 7 problems")
 

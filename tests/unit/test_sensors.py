@@ -487,6 +487,9 @@ class FakeSystem:
     times: tuple[float, float, float] = (100.0, 100.0, 100.0)
     temperatures: dict[str, Any] = field(default_factory=dict)
 
+    def cpu_count(self) -> int:
+        return 4
+
     def cpu_times(self) -> Any:
         user, idle, steal = self.times
         names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
@@ -509,7 +512,7 @@ def test_cpu_shares_are_of_the_time_since_the_last_reading(tmp_path: Path) -> No
     assert sensor.read()[0] == {"device": "cpu", "clock_mhz": 2500.0, "memory_used_bytes": 3 << 30}, "no time has passed"
     system.times = (106.0, 102.0, 102.0)
     (reading,) = sensor.read()
-    assert (reading["utilization_percent"], reading["steal_percent"]) == (80.0, 20.0)
+    assert (reading["utilization_percent"], reading["steal_percent"], reading["busy_cpus"]) == (80.0, 20.0, 3.2)
 
 
 def test_cpu_temperature_is_the_hottest_packages(tmp_path: Path) -> None:

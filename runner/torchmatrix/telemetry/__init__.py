@@ -14,10 +14,10 @@ Reading = dict[str, Any]
 """One device at one moment. `device` (the GPU's UUID, or "cpu") is always there. The other keys, each absent if unknown:
 
 temperature_celsius, memory_temperature_celsius, sm_clock_mhz, memory_clock_mhz, clock_mhz (of a CPU), power_watts,
-power_limit_watts, utilization_percent, steal_percent (what a hypervisor took from a CPU), memory_used_bytes,
-energy_joules (a counter that only grows), ecc_uncorrected (a counter), throttle_count (a counter of thermal events),
-reasons (a list of words: why the clock is below its maximum), processes (a list of process ids that use the device, as the
-host sees them), error (why the device could not be read).
+power_limit_watts, utilization_percent, busy_cpus (how many logical CPUs' worth of work), steal_percent (what a hypervisor
+took from a CPU), memory_used_bytes, energy_joules (a counter that only grows), ecc_uncorrected (a counter), throttle_count (a
+counter of thermal events), reasons (a list of words: why the clock is below its maximum), processes (a list of process ids
+that use the device, as the host sees them), error (why the device could not be read).
 """
 
 SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"})

@@ -104,7 +104,8 @@ class CpuSensor:
         if total <= 0:
             return {}
         idle = spent["idle"] + spent.get("iowait", 0.0)
-        shares = {"utilization_percent": round(100 * (total - idle) / total, 2)}
+        busy = (total - idle) / total
+        shares = {"utilization_percent": round(100 * busy, 2), "busy_cpus": round(busy * self._system.cpu_count(), 3)}
         return shares | ({"steal_percent": round(100 * spent["steal"] / total, 2)} if "steal" in spent else {})
 
     def _temperature(self) -> float | None:

@@ -1,0 +1,27 @@
+"""What the proofs need: the real stack, one CPU for all that is measured, and the bare loop beside it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+
+@pytest.fixture(scope="session")
+def real_python() -> str:
+    """The interpreter of the real stack, built once per machine."""
+    import bare_loop
+
+    return bare_loop.built_python()
+
+
+@pytest.fixture(scope="session")
+def one_cpu() -> Iterator[int]:
+    """This process and all that it starts keep to the machine's last CPU, so that a launch has one thread."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    yield max(before)
+    os.sched_setaffinity(0, before)

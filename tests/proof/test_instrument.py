@@ -1,0 +1,100 @@
+"""The instrument proved by real launches: equal things measure equal, and as a bare loop measures them. Takes a quarter hour.
+
+Needs an otherwise idle machine: beside another program the intervals are too wide to prove anything, and the tests say so.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bare_loop
+import pytest
+
+from torchmatrix.analysis import launches_table
+from torchmatrix.intervals import Interval, difference_verdict, ratio
+from torchmatrix.store import Results
+
+LAUNCHES = 16
+MATRIX = """
+[cpus]
+counts = [1]
+when = "always"
+[[stack]]
+name = "a"
+python = "{python}"
+accelerator = "cpu"
+[[stack]]
+name = "b"
+python = "{python}"
+accelerator = "cpu"
+[[workload]]
+device = "cpu"
+model = "bert-tiny"
+batch = 8
+sequence_length = 64
+steps = 80
+[[workload]]
+name = "control"
+stacks = "a"
+device = "cpu"
+model = "bert-tiny"
+channels_last = true
+batch = 8
+sequence_length = 64
+steps = 80
+"""
+"""Stacks a and b are the same; `control` is the same again in a layout that has no meaning for BERT."""
+
+
+def torchmatrix(folder: Path, *words: str) -> str:
+    """The real command in `folder`; its standard output."""
+    command = [sys.executable, "-m", "torchmatrix", *words]
+    return subprocess.run(command, cwd=folder, env=os.environ, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, real_python: str, one_cpu: int) -> Path:
+    """A folder with one run: the three cells interleaved, each launched LAUNCHES times."""
+    folder = tmp_path_factory.mktemp("proof")
+    (folder / "matrix.toml").write_text(MATRIX.format(python=real_python))
+    torchmatrix(folder, "run", "--engine", "local", "--launches", str(LAUNCHES))
+    return folder
+
+
+def samples(folder: Path, stack: str, control: bool) -> list[float]:
+    """The throughputs of one cell's launches, all of which must be ok."""
+    (run,) = Results(folder / "results").runs()
+    table = launches_table(run.launches())
+    own = table[(table["stack"] == stack) & (table["channels_last"] == control)]
+    assert list(own["outcome"]) == ["ok"] * LAUNCHES
+    return [float(rate) for rate in own["throughput"]]
+
+
+def told(what: str, found: Interval, launches: int) -> str:
+    verdict = difference_verdict(found)
+    print(f"\n{what}: {found.value:.4f} [{found.low:.4f}, {found.high:.4f}], n = {launches} + {launches}: {verdict}")
+    return verdict
+
+
+def test_two_identical_stacks_are_the_same(measured: Path) -> None:
+    (row,) = json.loads(torchmatrix(measured, "compare", "b", "a", "--json"))["rows"]
+    assert row["launches"] == [LAUNCHES, LAUNCHES]
+    found = Interval(value=row["ratio"], low=row["low"], high=row["high"])
+    assert told("A/A, two identical stacks", found, LAUNCHES) == row["verdict"] == "SAME"
+
+
+def test_channels_last_changes_nothing_for_bert(measured: Path) -> None:
+    found = ratio(samples(measured, "a", control=True), samples(measured, "a", control=False))
+    assert told("negative control, channels_last over contiguous for BERT", found, LAUNCHES) == "SAME"
+
+
+def test_the_box_measures_what_a_bare_loop_measures(real_python: str, one_cpu: int) -> None:
+    settings = bare_loop.Settings(python=real_python, cpu=one_cpu, steps=200)
+    compared = bare_loop.compare(settings, LAUNCHES)
+    print(f"\n{compared.text}")
+    found = compared.ratio
+    assert not math.isnan(found.low) and found.low <= 1.0 <= found.high, "the interval excludes 1"
+    assert 0.99 <= found.value <= 1.01, "the ratio is not within 1 %"

@@ -1,0 +1,80 @@
+"""The box's own judgement, on recorded values: effective precision, out of memory in every library's words."""
+
+import pytest
+
+import failures
+import probe
+import protocol
+
+RECORDED = {
+    "fp32": {"matmul": (2.41e-7, "float32"), "convolution": (2.19e-7, "float32")},
+    "winograd": {"matmul": (2.41e-7, "float32"), "convolution": (6.0e-6, "float32")},
+    "tf32 override": {"matmul": (2.9e-4, "float32"), "convolution": (2.9e-4, "float32")},
+    "convolutions only": {"matmul": (2.41e-7, "float32"), "convolution": (2.9e-4, "float32")},
+    "bf16 inside float32": {"matmul": (2.3e-3, "float32"), "convolution": (2.19e-7, "float32")},
+    "fp16": {"matmul": (3.4e-4, "float16"), "convolution": (3.4e-4, "float16")},
+    "bf16": {"matmul": (2.87e-3, "bfloat16"), "convolution": (2.87e-3, "bfloat16")},
+    "garbage": {"matmul": (0.7, "float32"), "convolution": (float("nan"), "float32")},
+}
+"""Relative errors against float64 and result types: measured on a CPU (fp32, bf16), else what rounding to n bits gives."""
+
+
+@pytest.mark.parametrize(
+    ("requested", "recorded", "said"),
+    [
+        ("fp32", "fp32", None),
+        ("fp32", "winograd", None),
+        ("fp32", "tf32 override", "convolution computes in tf32 and matmul computes in tf32"),
+        ("fp32", "convolutions only", "convolution computes in tf32"),
+        ("fp32", "bf16 inside float32", "matmul computes in bf16"),
+        ("fp32", "garbage", "convolution computes in wrong and matmul computes in wrong"),
+        ("tf32", "tf32 override", None),
+        ("tf32", "fp32", "matmul computes in fp32"),
+        ("amp", "fp16", None),
+        ("amp", "fp32", "matmul computes in fp32"),
+        ("amp", "bf16", "matmul computes in bf16"),
+        ("amp-bf16", "bf16", None),
+        ("amp-bf16", "fp16", "matmul computes in fp16"),
+    ],
+)
+def test_a_setting_that_computes_in_less_than_it_says_is_caught(requested: str, recorded: str, said: str | None) -> None:
+    found = {name: probe.effective(*value) for name, value in RECORDED[recorded].items()}
+    problem = probe.problem(requested, found)
+    assert (problem is None) if said is None else (said in problem and f"precision {requested} was asked for" in problem)
+
+
+def test_cudnn_may_choose_a_convolution_more_precise_than_tf32() -> None:
+    assert probe.problem("tf32", {"matmul": "tf32", "convolution": "fp32"}) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity)"),  # torch 1.12
+        RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB"),
+        type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory."),  # torch 1.13 and newer
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("HIP error: hipErrorOutOfMemory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:114] . DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1099511627776 bytes."),
+        RuntimeError("NCCL error: unhandled cuda error. Cuda failure 2 'out of memory'"),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_out_of_memory_is_recognised_in_every_librarys_words(error: Exception) -> None:
+    assert failures.kind_of(error) == "oom"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("CUDA error: device-side assert triggered"), "crashed"),
+        (RuntimeError("Expected all tensors to be on the same device"), "crashed"),
+        (protocol.Unsupported("no compile"), "unsupported"),
+        (protocol.Numerics("loss"), "numerics"),
+    ],
+)
+def test_other_failures_are_not_out_of_memory(error: Exception, kind: str) -> None:
+    assert failures.kind_of(error) == kind
