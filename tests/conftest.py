@@ -11,6 +11,8 @@ import pytest
 from support import FAKE_PYTHON, Command
 from torchmatrix.host import Gpu, Host
 
+_WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch")
+
 
 @pytest.fixture
 def cpu_host() -> Host:
@@ -73,7 +75,7 @@ def torchmatrix(tmp_path: Path) -> Command:
     """Runs the real command in a folder of its own, with the local engine unless `engine` says otherwise."""
 
     def call(*words: str, engine: str | None = "local", **variables: str) -> "subprocess.CompletedProcess[str]":
-        engine_words = ["--engine", engine] if engine and words[0] in ("plan", "build", "run", "doctor") else []
+        engine_words = ["--engine", engine] if engine and words[0] in _WITH_ENGINE else []
         return subprocess.run(
             [sys.executable, "-m", "torchmatrix", *words, *engine_words],
             cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True, timeout=900,

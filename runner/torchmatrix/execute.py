@@ -1,6 +1,7 @@
 """A schedule -> launches on disk: builds the images, finds batches, repeats what was throttled. Yields news."""
 
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 
 from torchmatrix import batches, watched
 from torchmatrix.building import build_all
@@ -47,15 +48,15 @@ def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Iterator[N
 
 def _launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     """One launch; once more if its devices were slowed down by heat or hardware, and the first try is kept beside it."""
-    for item in launch(job, attempt, image):
-        if isinstance(item, LaunchFinished) and item.launch.outcome == "ok" and watched.summarize(item.launch).throttled:
-            again = job.folder.tries(attempt.cell.id, attempt.number) == 1
-            note = "throttled" + (", once more" if again else " again: kept and marked")
-            yield LaunchFinished(cell=item.cell, number=item.number, launch=item.launch, seconds=item.seconds, note=note)
-            if again:
-                yield from launch(job, attempt, image)
-            return
-        yield item
+    again = True
+    while again:
+        again = False
+        for item in launch(job, attempt, image):
+            if isinstance(item, LaunchFinished) and item.launch.outcome == "ok" and watched.summarize(item.launch).throttled:
+                again = job.folder.tries(attempt.cell.id, attempt.number) == 1
+                yield replace(item, note="throttled, once more" if again else "throttled again: kept and marked")
+            else:
+                yield item
 
 
 def _batch(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator[News, None, int | None]:

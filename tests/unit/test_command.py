@@ -78,6 +78,8 @@ def test_another_matrix_or_selection_does_not_continue_the_run(torchmatrix: Comm
         ("numerics", "numerics", "Numerics: loss is not finite"),
         ("old-protocol", "crashed", "the image speaks protocol 2, this tool speaks 1: rebuild it (torchmatrix build)"),
         ("killed", "crashed", "ended by SIGKILL"),
+        ("precision", "numerics", "precision fp32 was asked for, but matmul computes in bf16"),
+        ("frozen-clock", "crashed", "a timed window took no time: the box's clock is broken"),
     ],
 )
 def test_a_failed_launch_has_its_outcome_its_first_error_line_and_never_a_number(
