@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import session
+from torchmatrix import readiness, session
 from torchmatrix.errors import ExitCode, ToolError
 
 DISK_PER_STACK_BYTES = 12 * 2**30
@@ -34,7 +34,17 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
         s = session.prepare(matrix, results, engine, [], [])
     except ToolError as error:
         return [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)]
-    return [_engine(s), *_gpus(s), _disk(s), _writable(results), *_compiler(s), *_indexes(s), *_skips(s), _summary(s)]
+    return [
+        _engine(s),
+        *_gpus(s),
+        *_watching(s),
+        _disk(s),
+        _writable(results),
+        *_compiler(s),
+        *_indexes(s),
+        *_skips(s),
+        _summary(s),
+    ]
 
 
 def _engine(s: session.Session) -> Check:
@@ -60,6 +70,22 @@ def _gpus(s: session.Session) -> list[Check]:
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in s.host.gpus)
     driver = f"driver {s.host.driver}" + (f", CUDA up to {s.host.cuda_driver}" if s.host.cuda_driver else "")
     return [*notes, Check(mark="ok", subject="GPU", finding=f"{names}; {driver}")]
+
+
+def _watching(s: session.Session) -> list[Check]:
+    """What can be read of the devices while a launch runs, and who uses them now."""
+    with session.watching(s) as (sensors, notes):
+        readings = [reading for sensor in sensors for reading in sensor.read()]
+        busy = readiness.busy_with(readings)
+    wanted = {"temperature_celsius": "temperature", "power_watts": "power", "energy_joules": "energy"}
+    gpus = [reading for reading in readings if reading["device"] != "cpu"] or readings
+    seen = [word for key, word in wanted.items() if gpus and all(key in reading for reading in gpus)]
+    lacking = [word for word in wanted.values() if word not in seen]
+    finding = f"{', '.join(seen) or 'nothing of temperature, power, energy'} can be read"
+    finding += f"; n/a: {', '.join(lacking)}" if seen and lacking else ""
+    checks = [Check(mark="note" if lacking else "ok", subject="watching", finding=finding, fix="; ".join(notes))]
+    fix = "wait for it or choose other GPUs; a busy GPU is refused, nobody's process is ended"
+    return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]
 
 
 def _disk(s: session.Session) -> Check:

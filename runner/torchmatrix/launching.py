@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torchmatrix import __version__, images, protocol, readiness
+from torchmatrix import __version__, images, protocol, readiness, watched
 from torchmatrix.engines import Engine, Execution, Image, LaunchSpec, Recipe
 from torchmatrix.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.host import Host
@@ -125,8 +125,9 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         raise
     finally:
         file.abandon()
-    seconds = time.monotonic() - begin
-    yield LaunchFinished(cell=cell, number=attempt.number, launch=read_launch(file.path), seconds=seconds)
+    done, seconds = read_launch(file.path), time.monotonic() - begin
+    note = "; ".join(watched.summarize(done).errors)
+    yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
 
 
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:

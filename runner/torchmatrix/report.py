@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from torchmatrix import __version__, analysis, assets, scaling
+from torchmatrix import __version__, analysis, assets, scaling, watched
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.protocol import Event
@@ -280,6 +280,7 @@ def _failures(launches: list[Launch]) -> list[dict[str, Any]]:
             "round": launch.header.get("round"),
             "outcome": launch.outcome,
             "error": launch.error,
+            "seen": watched.summarize(launch).errors,
             "command": launch.header.get("command", "n/a"),
             "log": _log_of(launch),
         }

@@ -1,6 +1,7 @@
 """In which order cells are launched, and how often: rounds, shuffled by a recorded seed, interleaved within a block.
 
-Two cells measured one after the other on a warming device differ; interleaved over rounds they don't.
+Two cells measured one after the other on a warming device differ; interleaved over rounds they don't. A block is all cells on
+the same devices, and those on sets that share a device with them.
 """
 
 import random
@@ -12,7 +13,7 @@ from torchmatrix.plan import Cell
 
 
 def interleave(cells: Iterable[Cell], launches: int, seed: int) -> Iterator[tuple[Cell, int]]:
-    """(cell, round) in the order to launch: blocks of the same devices; in each, rounds of all cells, shuffled by `seed`."""
+    """(cell, round) in the order to launch: blocks; in each, rounds of all its cells, shuffled by `seed`."""
     shuffle = random.Random(seed).shuffle
     for block in _blocks(cells):
         for number in range(1, launches + 1):
@@ -43,7 +44,14 @@ def adaptive(
 
 
 def _blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
-    blocks: dict[str, list[Cell]] = {}
+    """Cells whose device sets overlap: their ratios are what a scale factor is made of."""
+    by_label: dict[str, list[Cell]] = {}
     for cell in cells:
-        blocks.setdefault(cell.gpus.label, []).append(cell)
-    return list(blocks.values())
+        by_label.setdefault(cell.gpus.label, []).append(cell)
+    blocks: list[tuple[set[tuple[str | None, int]], list[Cell]]] = []
+    for members in by_label.values():
+        devices = {(members[0].gpus.vendor, index) for index in members[0].gpus.indices}
+        touched = [block for block in blocks if block[0] & devices]
+        merged = (devices.union(*(used for used, _ in touched)), [c for _, found in touched for c in found] + members)
+        blocks = [block for block in blocks if block not in touched] + [merged]
+    return [members for _, members in blocks]

@@ -161,7 +161,7 @@ def _plan(
 @contextmanager
 def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
     """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
-    with s.results.lock(), _watching(s) as (sensors, notes):
+    with s.results.lock(), watching(s) as (sensors, notes):
         _remove_orphans(s)
         folder = None if new else s.results.unfinished(s.host.name, s.key)
         if folder is None:
@@ -189,7 +189,7 @@ def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
 
 
 @contextmanager
-def _watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
+def watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
     """The machine's sensors; none where the engine runs elsewhere."""
     if not s.is_here:
         yield (), ("the engine runs on another machine: no temperature, clocks, power, energy",)

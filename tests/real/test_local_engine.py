@@ -29,7 +29,13 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
     setup = next(launch for launch in found if launch.header["gpus"]["label"] == "cpu0+1").of("setup")[0]
     assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
     page = (tmp_path / "reports/index.html").read_text()
-    assert "images/s" in page and "sequences/s" in page and "2 devices give" in page
+    assert "images/s" in page and "sequences/s" in page and "2 devices give" in page and "probed: bf16" in page
+    for launch in found:
+        readings = [e for e in launch.of("telemetry")]
+        assert len(readings) >= 2 and readings[0]["readings"][0]["device"] == "cpu"
+        times = [e["monotonic_seconds"] for e in readings]
+        (window,) = (e for e in launch.of("sample") if e["phase"] == "measure")
+        assert times[0] < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] <= times[-1]
 
 
 def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
@@ -58,6 +64,31 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
     (run,) = Results(tmp_path / "results").runs()
     found = list(run.launches())
     assert [launch.outcome for launch in found] == ["crashed", "crashed"] and all(launch.error for launch in found)
+    assert not processes_of(owner)
+
+
+def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves_no_process(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    text = real_matrix.read_text().replace("timeout_minutes = 10", "timeout_minutes = 0.7")
+    workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\nwarmup_cap = 10\n'
+    real_matrix.write_text(text + workload)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "--where", "count=2", "--engine", "local"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    end = time.monotonic() + 240
+    while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0+1/round*.jsonl")):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.2)
+    (victim,) = [pid for pid in processes_of(owner) if b"LOCAL_RANK=1" in _environment_of(pid)]
+    os.kill(victim, signal.SIGSTOP)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 1, stderr
+    (run,) = Results(tmp_path / "results").runs()
+    outcomes = {launch.header["gpus"]["label"]: (launch.outcome, str(launch.error)) for launch in run.launches()}
+    assert outcomes["cpu0+1"][0] == "timeout" and "time-out of 42 s" in outcomes["cpu0+1"][1]
     assert not processes_of(owner)
 
 

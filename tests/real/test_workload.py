@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,71 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, m
     assert events[-1]["event"] == "done"
 
 
+HOSTILE = {
+    "products in bfloat16": "torch.matmul = lambda a, b: (a.bfloat16() @ b.bfloat16()).float()",
+    "a compiler that is wrong": "torch.compile = lambda model: lambda images: 1.05 * model(images)",
+    "a loss that explodes": "torch.nn.functional.cross_entropy = lambda x, y: x.sum() * float('inf')",
+}
+"""What an image's sitecustomize.py may do to torch."""
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "said"),
+    [
+        ("products in bfloat16", [], "precision fp32 was asked for, but matmul computes in bf16"),
+        ("a compiler that is wrong", ["--compile"], "the first losses differ from those of eager fp32"),
+        ("a loss that explodes", [], "the loss of rank 0 is not finite in step 0 of warm-up window 0"),
+    ],
+)
+def test_an_image_that_computes_something_else_gives_no_number(
+    real_python: str, tmp_path: Path, what: str, words: list[str], said: str
+) -> None:
+    when = "any('bench.py' in word for word in sys.orig_argv)"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nif {when}:\n    import torch\n    {HOSTILE[what]}\n")
+    small = ["--model", "resnet18", "--batch", "2", "--image-size", "32", *words]
+    code, events, _ = bench(real_python, *small, PYTHONPATH=str(tmp_path))
+    failure = only(events, "failure")
+    assert code != 0 and failure["kind"] == "numerics" and said in failure["message"]
+    assert not any(e["event"] == "done" for e in events)
+
+
+def test_the_effective_precision_the_reference_and_the_flops_are_recorded(real_python: str) -> None:
+    words = ["--model", "resnet50", "--batch", "2", "--precision", "amp-bf16"]
+    code, events, stderr = bench(real_python, *words, "--image-size", "224", "--steps", "1", "--warmup-steps", "1")
+    assert code == 0, stderr
+    (effective,) = only(events, "precision")["effective"]
+    assert (effective["matmul"], effective["convolution"]) == ("bf16", "bf16")
+    reference = only(events, "reference")
+    assert reference["agrees"] and len(reference["differences"]) == 3 == len(reference["losses"][0])
+    # 4.09 billion multiply-adds in the forward pass of one 224 px image (torchvision's documentation), twice that backward
+    assert reference["flops_per_item"] == pytest.approx(3 * 2 * 4.09e9, rel=0.03)
+
+
+def test_a_window_lasts_as_long_as_asked_and_its_edges_are_on_the_hosts_clock(real_python: str) -> None:
+    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--seconds", "2", "--warmup-seconds", "1"]
+    before = time.monotonic()
+    code, events, stderr = bench(real_python, *words)
+    assert code == 0, stderr
+    (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
+    assert 1.5 < window["seconds"][0] < 20 and window["steps"] > 3 and len(window["losses"][0]) == window["steps"]
+    length = window["stop_monotonic_seconds"] - window["start_monotonic_seconds"]
+    assert length == pytest.approx(window["seconds"][0], rel=1e-3)
+    assert before < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] < time.monotonic()
+    assert only(events, "warm-up")["seconds"] >= 1
+
+
+@pytest.mark.parametrize("parallel", ["no-sync", "independent"])
+def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_python: str, parallel: str) -> None:
+    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--all-reduce-probe"]
+    alone = [e["losses"][0] for e in bench(real_python, *words)[1] if e["event"] == "sample"]
+    code, events, stderr = bench(real_python, *words, "--parallel", parallel, processes=2)
+    assert code == 0, stderr
+    assert [e["losses"][0] for e in events if e["event"] == "sample"][:2] == alone[:2]
+    probe = only(events, "all-reduce")
+    assert probe["sizes"][0]["bytes"] == 2**20 and probe["sizes"][-1]["bytes"] == probe["gradient_bytes"] == 4 * 11_689_512
+    assert all(size["bus_bytes_per_second"] > 0 for size in probe["sizes"])
+
+
 def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: str) -> None:
     """With the ranks' own data but averaged gradients, rank 0's losses differ from those of rank 0 alone."""
     words = ["--model", "resnet18", "--batch", "2", "--image-size", "32"]
@@ -98,7 +164,9 @@ def test_a_cuda_launch_without_a_gpu_is_unsupported(real_python: str) -> None:
 
 def test_an_image_cannot_switch_tf32_on(real_python: str) -> None:
     words = ["--model", "resnet18", "--batch", "1", "--image-size", "32"]
-    _, events, _ = bench(real_python, *words, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE="1", NVIDIA_TF32_OVERRIDE="1")
+    overrides = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
+    _, events, _ = bench(real_python, *words, **overrides)
+    assert only(events, "hello")["removed"] == overrides
     assert only(events, "setup")["precision"]["matmul_allow_tf32"] is False
     assert only(events, "setup")["precision"]["cudnn_allow_tf32"] is False
 

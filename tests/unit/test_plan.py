@@ -1,5 +1,6 @@
 """The plan: cells, skips with reasons, baselines, order, selection."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -138,15 +139,17 @@ def test_selection_by_glob_and_field(nvidia_host: Host) -> None:
     assert 'did you mean "precision"?' in caught.value.hint
 
 
-def test_launches_are_interleaved_in_rounds_within_a_block_of_devices_in_an_order_that_the_seed_repeats(
-    nvidia_host: Host,
-) -> None:
+def test_launches_are_interleaved_in_rounds_in_an_order_that_the_seed_repeats(nvidia_host: Host) -> None:
     cells = [cell for cell in plan_for(nvidia_host).cells if cell.gpus.label in ("gpu0", "gpu0+1")]
     order = list(interleave(cells, 3, seed=7))
     assert order == list(interleave(cells, 3, seed=7)) != list(interleave(cells, 3, seed=8))
     assert len(order) == 3 * len(cells)
-    for label in ("gpu0", "gpu0+1"):
-        rounds = [number for cell, number in order if cell.gpus.label == label]
-        assert rounds == sorted(rounds)
-    labels = [cell.gpus.label for cell, _ in order]
-    assert labels == sorted(labels)
+    rounds = [number for _, number in order]
+    assert rounds == sorted(rounds), "the sets share gpu0, so that they are one block"
+
+
+def test_devices_that_share_nothing_are_blocks_one_after_the_other(nvidia_host: Host) -> None:
+    every = plan_for(nvidia_host, TEXT + "[gpus]\ncounts = [1]\nlists = [[2], [2, 3]]\n").cells
+    labels = [cell.gpus.label for cell, _ in interleave(every, 3, seed=7)]
+    changes = sum((a == "gpu0") != (b == "gpu0") for a, b in itertools.pairwise(labels))
+    assert set(labels) == {"gpu0", "gpu2", "gpu2+3"} and changes == 1
