@@ -53,7 +53,7 @@ def _measure(channel, args, world):
     channel.emit("memory", phase="cold", **_peaks(world))
     pace = _warm_up(channel, args, world, step, losses)
     _reset_peak(world)
-    count = max(args.steps, math.ceil(args.seconds / pace))
+    count = max(args.steps, math.ceil(1.05 * args.seconds / pace))
     for window in range(args.windows):
         ranks = measure_window(world, step, count, window * count)
         _emit_sample(channel, args, "measure", window, ranks)
@@ -106,10 +106,10 @@ def _first_step(world, step):
 def _warm_up(channel, args, world, step, losses):
     """Run blocks until two successive ones take the same time: at least so long and so many steps, at most the cap.
 
-    Appends the losses to each rank's list; returns the seconds per step of the last block.
+    Appends the losses to each rank's list; returns the seconds per step of the fastest block.
     """
     size = max(1, math.ceil(args.warmup_steps / 2))
-    previous, done, seconds, flat = None, 0, 0.0, False
+    previous, done, seconds, flat, pace = None, 0, 0.0, False, math.inf
     while done < args.warmup_steps or seconds < args.warmup_seconds or (not flat and done + size <= args.warmup_cap):
         ranks = measure_window(world, step, size, done)
         _emit_sample(channel, args, "warm-up", done // size, ranks)
@@ -117,8 +117,9 @@ def _warm_up(channel, args, world, step, losses):
         for known, new in zip(losses, ranks):
             known.extend(new["losses"])
         previous, done, seconds = ranks, done + size, seconds + max(r["seconds"] for r in ranks)
+        pace = min(pace, seconds_per_step(ranks))
     channel.emit("warm-up", steps=done, seconds=seconds, flat=flat)
-    return seconds_per_step(previous)
+    return pace
 
 
 def _emit_sample(channel, args, phase, window, ranks):

@@ -8,10 +8,12 @@ from torchmatrix.engines import Image
 from torchmatrix.launching import Attempt, Job, launch
 from torchmatrix.news import BatchFound, BatchTried, LaunchFinished, News
 from torchmatrix.plan import Cell
-from torchmatrix.store import Launch
+from torchmatrix.store import Launch, measured
 
 FIRST = 8
 LARGEST = 65_536
+LONGEST_CPU_STEP_SECONDS = 2.0
+"""On a CPU no larger batch is tried once a step takes longer: it would only take longer still."""
 MEMORY_SHARE = 0.5
 """On a CPU a batch is tried only if it is expected to take less than this share of the free memory: there nothing fails
 cleanly, the machine swaps or the kernel ends somebody else's process."""
@@ -71,9 +73,16 @@ def _try(job: Job, attempt: Attempt, image: Image) -> Generator[News, None, Laun
 
 
 def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]], free: Callable[[], int] | None = None) -> bool:
-    """On a CPU: is the straight line through the last two peaks below the limit? A GPU says so itself, without harm."""
+    """On a CPU: is the straight line through the last two peaks below the limit, and was the last step short enough?
+
+    A GPU says itself that its memory is full, without harm.
+    """
     if cell.gpus.vendor != "cpu":
         return True
+    if any(
+        max(w["seconds"]) / w["steps"] > LONGEST_CPU_STEP_SECONDS for t, done in trials if t < batch for w in measured(done)
+    ):
+        return False
     points = [(tried, sum(peaks)) for tried, peaks in _peaks(trials)]
     if len(points) < 2:
         return True

@@ -12,6 +12,8 @@ NOTEWORTHY = 0.01
 """A ratio must differ from 1 by more than this to be called faster or slower."""
 SAME_WITHIN = 0.02
 """A ratio whose whole interval lies within 1 ± this is called the same."""
+CHANCE_QUANTILE = 0.8416
+"""Of the normal distribution, for a chance of 4 in 5."""
 MOST_LAUNCHES = 1000
 """Where more launches than this would be needed, no number is given."""
 
@@ -118,18 +120,19 @@ def difference_verdict(found: Interval) -> str:
 
 
 def launches_to_settle(above: Sequence[float], below: Sequence[float]) -> int | None:
-    """How many launches on each side would end an AMBIGUOUS, if the means and the scatter stay as they are.
+    """How many launches on each side would end an AMBIGUOUS with a chance of 4 in 5, if mean and scatter stay as they are.
 
-    The smallest n whose expected half-width is less than what stands between the ratio and a verdict: its distance from 1
-    where that is noteworthy, else what is left to the edge of SAME. None where that is more than MOST_LAUNCHES.
+    The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
+    error, is less than what stands between the ratio and a verdict: its distance from 1 where that is noteworthy, else what is
+    left to the edge of SAME. None where that is more than MOST_LAUNCHES.
     """
     if len(above) < 2 or len(below) < 2:
         return None
     center = _difference_of_logarithms(above, below)[0]
     room = abs(center) if abs(center) > math.log1p(NOTEWORTHY) else -math.log1p(-SAME_WITHIN) - abs(center)
     spread = math.sqrt(sum(float(np.var(np.log(values), ddof=1)) for values in (above, below)))
-    for n in range(2, MOST_LAUNCHES + 1):
-        if _quantile(2 * n - 2) * spread / math.sqrt(n) < room:
+    for n in range(max(len(above), len(below)) + 1, MOST_LAUNCHES + 1):
+        if (_quantile(2 * n - 2) + CHANCE_QUANTILE) * spread / math.sqrt(n) < room:
             return n
     return None
 

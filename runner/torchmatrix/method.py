@@ -6,9 +6,13 @@ from torchmatrix.errors import BadInput
 
 FAST_LAUNCHES = 1
 RIGOROUS_LAUNCHES = 5
-ADAPTIVE_MINIMUM = 3
+ADAPTIVE_MINIMUM = 5
 ADAPTIVE_MAXIMUM = 30
-"""Launches per cell with --until: at least and at most."""
+"""Launches per cell with --until: at least and at most.
+
+A rule that stops when it likes what it sees covers less than it says. Simulated for 1 % and a scatter of 0.3 to 3 %: 92 to
+95 % from a minimum of 5, 90 to 95 % from 3 (tests/unit/test_simulation.py).
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

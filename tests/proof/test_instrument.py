@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bare_loop
 import pytest
 
+import bare_loop
 from torchmatrix.analysis import launches_table
 from torchmatrix.intervals import Interval, difference_verdict, ratio
 from torchmatrix.store import Results

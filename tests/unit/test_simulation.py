@@ -101,15 +101,15 @@ def settled(device: Device, count: int, truth: float) -> float:
     return share(iter(found))
 
 
-@pytest.mark.parametrize("truth", [1.0, 1.02])
-def test_the_launches_said_to_settle_a_comparison_settle_most(truth: float) -> None:
-    """More than half, not nearly all: the number makes the expected half-width just fit, which is an even chance."""
-    assert settled(Device(seed=1), 5, truth) > 0.55
-
-
-@pytest.mark.xfail(strict=True, reason="a scatter known from 3 launches is often too small, and the number has no reserve")
-def test_the_launches_said_to_settle_a_noisy_comparison_settle_most() -> None:
-    assert settled(Device(seed=1, between=0.03), 3, 1.0) > 0.5
+@pytest.mark.parametrize(
+    ("between", "count", "truth", "share_settled"),
+    [(0.01, 5, 1.0, 0.8), (0.01, 5, 1.02, 0.8), (0.03, 3, 1.0, 0.5), (0.03, 5, 1.0, 0.6)],
+)
+def test_the_launches_said_to_settle_a_comparison_settle_most(
+    between: float, count: int, truth: float, share_settled: float
+) -> None:
+    """Four in five where the scatter is known from ten launches; fewer where it is known from six and may be far too small."""
+    assert settled(Device(seed=1, between=between), count, truth) > share_settled
 
 
 LAUNCH_MINUTES = 1.0
