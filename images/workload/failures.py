@@ -3,8 +3,8 @@
 import protocol
 
 OOM_MESSAGES = (
-    "out of memory", "alloc_failed", "can't allocate memory", "not enough memory", "erroroutofmemory", "error_out_of_memory",
-    "bad_alloc",
+    "out of memory", "alloc_failed", "allocation_failed", "allocfailed", "failed to allocate", "can't allocate memory",
+    "cannot allocate memory", "not enough memory", "erroroutofmemory", "error_out_of_memory", "bad_alloc",
 )  # fmt: skip
 """How torch 1.12 … newest, cuBLAS, cuDNN, MIOpen, HIP, NCCL and the CPU allocator say it without a class of its own."""
 

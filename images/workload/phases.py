@@ -18,6 +18,8 @@ from protocol import Numerics, Unsupported
 from timing import is_flat, measure_window, seconds_per_step
 from world import World
 
+ENQUEUE_REPEATS = 5
+
 
 def run(channel, args):
     """Measure what `args` say and emit everything that was seen; raises on any failure."""
@@ -53,11 +55,12 @@ def _measure(channel, args, world):
     channel.emit("memory", phase="cold", **_peaks(world))
     pace = _warm_up(channel, args, world, step, losses)
     _reset_peak(world)
-    count = max(args.steps, math.ceil(1.05 * args.seconds / pace))
+    count = max(args.steps, math.ceil(1.1 * args.seconds / pace))
     for window in range(args.windows):
         ranks = measure_window(world, step, count, window * count)
         _emit_sample(channel, args, "measure", window, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
+    channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
@@ -120,6 +123,24 @@ def _warm_up(channel, args, world, step, losses):
         pace = min(pace, seconds_per_step(ranks))
     channel.emit("warm-up", steps=done, seconds=seconds, flat=flat)
     return pace
+
+
+def _enqueue_seconds(args, world, step):
+    """Host time to hand one step to an idle device: the least of a few. None on a CPU, and where the step itself waits.
+
+    Over a whole window it would tell nothing: the device's queue holds about a thousand kernels, then the host waits for room.
+    GradScaler reads a number from the device in each step.
+    """
+    if world.device.type != "cuda" or (args.precision == "amp" and args.mode == "train"):
+        return None
+    found = []
+    for index in range(ENQUEUE_REPEATS):
+        world.synchronize()
+        begin = time.perf_counter()
+        step(index)
+        found.append(time.perf_counter() - begin)
+    world.synchronize()
+    return min(found)
 
 
 def _emit_sample(channel, args, phase, window, ranks):

@@ -37,7 +37,7 @@ def check(args, world, losses):
     problem = None
     try:
         model, loss_of = _prepare(own, world)
-        record["flops_per_item"] = _count_flops(own, world, model, loss_of)
+        record["flops_per_item"] = _rehearse(own, world, model, loss_of)
     except Exception as error:  # the number has been measured; what is lacking is said, not raised
         problem = failures.describe(error)
     problem = next((p for p in world.gather(problem) if p), None)
@@ -87,20 +87,24 @@ def _prepare(own, world):
     return model.train(own.mode == "train"), loss_of
 
 
-def _count_flops(own, world, model, loss_of):
-    """FLOPs per item of one local step without the optimizer, or None where torch has no counter (before 2.1).
+def _rehearse(own, world, model, loss_of):
+    """One step of this rank alone, with all that the steps to come need in memory, so that no rank fails among the others.
 
-    Every multiplication and every addition counts; element-wise operations don't (torch.utils.flop_counter). Without a
-    counter the step runs all the same, to see whether it fits into the memory.
+    Returns its FLOPs per item, or None where torch has no counter (before 2.1). Every multiplication and every addition
+    counts, element-wise operations don't (torch.utils.flop_counter). Weights and random states are as before afterwards.
     """
+    weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
     states = torch.get_rng_state(), torch.cuda.get_rng_state(world.device) if world.device.type == "cuda" else None
-    batch = models.batches(own, world.device, 1)[0]
+    room = torch.empty(models.gradient_bytes(model) if world.size > 1 else 0, dtype=torch.uint8, device=world.device)
+    alone = argparse.Namespace(**dict(vars(own), parallel="independent"))
+    step = steps.make_step(alone, world, model, loss_of)
     counter = _flop_counter()
-    with torch.set_grad_enabled(own.mode == "train"), counter or contextlib.nullcontext():
-        loss = loss_of(model, batch)
-        if own.mode == "train":
-            loss.backward()
+    with counter or contextlib.nullcontext():
+        step(0)
+    world.synchronize()
+    del room, step
     model.zero_grad(set_to_none=True)
+    model.load_state_dict(weights)
     torch.set_rng_state(states[0])
     if states[1] is not None:
         torch.cuda.set_rng_state(states[1], world.device)

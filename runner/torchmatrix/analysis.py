@@ -42,8 +42,8 @@ _FROM_WATCH = (
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", *_FROM_WORKLOAD, "batch", "batch_requested", "torch", "torch_build", "device_name", "device_memory_bytes",
-    "protocol", "statistic", "too_warm", "throughput", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key",
-    "flops_per_item", "peak_bytes", "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference",
+    "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device", "energy_per_item", *_FROM_WATCH,
+    "flops_key", "flops_per_item", "peak_bytes", "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference",
     "unchecked", "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "path",
 )  # fmt: skip
 
@@ -83,6 +83,7 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
         "protocol": method.get("name", "steady"),
         "statistic": method.get("statistic", "median"),
         "too_warm": bool((header.get("start") or {}).get("too_warm")),
+        "start_unknown": _is_start_unknown(header),
         "throughput": rate,
         "per_device": rate / count,
         **{key: getattr(seen, key) for key in _FROM_WATCH},
@@ -90,7 +91,7 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
         "flops_key": tuple(workload.get(key) for key in ("model", "mode", "image_size", "sequence_length")),
         "flops_per_item": _number(_first(launch, "reference").get("flops_per_item")),
         "peak_bytes": _peak(launch),
-        "host_bound": _host_bound(windows) if devices["vendor"] != "cpu" else math.nan,
+        "host_bound": _host_bound(launch, windows),
         "first_step_seconds": _phase_seconds(launch, "first-step"),
         "compile_cache": _first(launch, "hello").get("compile_cache"),
         "flat": _first(launch, "warm-up").get("flat"),
@@ -102,6 +103,12 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
         "path": str(launch.path),
     }
+
+
+def _is_start_unknown(header: dict[str, Any]) -> bool:
+    """Did the protocol set a temperature to start below, and none could be read?"""
+    limit = (header.get("method") or {}).get("start_below_celsius")
+    return limit is not None and (header.get("start") or {}).get("temperature_celsius") is None
 
 
 def _first(launch: Launch, kind: str) -> dict[str, Any]:
@@ -135,7 +142,8 @@ def _bus_bandwidth(launch: Launch) -> float:
 
 def _borrow_flops(rows: Sequence[dict[str, Any]]) -> None:
     """Where a stack's torch has no counter, take the count of the same model, mode and sizes on another stack."""
-    known = {row["flops_key"]: row["flops_per_item"] for row in rows if not math.isnan(row["flops_per_item"])}
+    told = [row for row in rows if row["outcome"] == "ok" and not math.isnan(row["flops_per_item"])]
+    known = {row["flops_key"]: row["flops_per_item"] for row in told}
     for row in rows:
         row["flops_per_item"] = known.get(row["flops_key"], math.nan)
 
@@ -145,10 +153,11 @@ def _peak(launch: Launch) -> float:
     return float(max(peaks)) if peaks else math.nan
 
 
-def _host_bound(windows: list[dict[str, Any]]) -> float:
-    """Time to enqueue the windows over time to finish them; near 1 the device waits for the host."""
-    finish = sum(max(window["seconds"]) for window in windows)
-    return sum(max(window["enqueue_seconds"]) for window in windows) / finish if finish > 0 else math.nan
+def _host_bound(launch: Launch, windows: list[dict[str, Any]]) -> float:
+    """Host time to enqueue one step on an idle device over the time of a step; near 1 the device waits for the host."""
+    enqueue = [seconds for seconds in _first(launch, "enqueue").get("step_seconds") or () if seconds is not None]
+    steps, finish = sum(w["steps"] for w in windows), sum(max(w["seconds"]) for w in windows)
+    return max(enqueue) * steps / finish if enqueue and finish > 0 else math.nan
 
 
 def _phase_seconds(launch: Launch, phase: str) -> float:
@@ -167,6 +176,7 @@ def _cell_row(launches: list[dict[str, Any]]) -> dict[str, Any]:
         **{key: shown[key] for key in _COLUMNS if key not in ("run", "round", "throughput", "path", "seconds")},
         "n": len(values),
         "failed": len(launches) - len(values),
+        "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
         "throughput": interval.value,
         "low": interval.low,
         "high": interval.high,
@@ -178,6 +188,7 @@ def _cell_row(launches: list[dict[str, Any]]) -> dict[str, Any]:
         "throttled": sum(bool(launch["throttled"]) for launch in ok),
         "not_steady": sum(launch["steady"] is False for launch in ok),
         "too_warm": sum(bool(launch["too_warm"]) for launch in ok),
+        "start_unknown": sum(bool(launch["start_unknown"]) for launch in ok),
         "foreign": tuple(sorted({phrase for launch in ok for phrase in launch["foreign"]})),
         "mfu": _mfu(shown, per_device),
         **{key: _median(launch[key] for launch in ok) for key in ("temperature_last", "power_watts", "energy_per_item")},

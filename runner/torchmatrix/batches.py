@@ -56,11 +56,12 @@ def find(job: Job, cell: Cell, image: Image) -> Generator[News, None, int | None
                 trials.append((batch, done))
                 fits = done.outcome == "ok"
                 yield BatchTried(cell=cell, batch=batch, outcome=done.outcome)
-                if done.outcome not in ("ok", "oom"):  # it fails for another reason, which the launch itself will tell
-                    return batch
+                if done.outcome not in ("ok", "oom") and not any(past.outcome == "ok" for _, past in trials):
+                    yield BatchFound(cell=cell, batch=None, outcome=done.outcome)
+                    return batch  # it isn't the memory: the launch itself will tell what it is
             batch = looking.send(fits)
     except StopIteration as over:
-        yield BatchFound(cell=cell, batch=over.value)
+        yield BatchFound(cell=cell, batch=over.value, outcome="ok" if over.value else "oom")
         return over.value if isinstance(over.value, int) else None
 
 

@@ -14,7 +14,9 @@ from torchmatrix import __version__
 from torchmatrix.errors import BadInput, ExitCode, NothingSelected, ToolError
 
 if TYPE_CHECKING:
+    from torchmatrix.narrate import Narrator
     from torchmatrix.session import Session
+    from torchmatrix.store import RunFolder
 
 app = typer.Typer(
     name="torchmatrix",
@@ -178,8 +180,8 @@ def build(
     _preamble(s)
     _refuse_nothing(s)
     with session.hold(s) as job:
-        outcomes = _narrate(session.build(s, job), [], {})
-    raise typer.Exit(ExitCode.CELL_NOT_OK if outcomes.get("build-failed") else ExitCode.OK)
+        narrator = _narrate(session.build(s, job), [], {})
+    raise typer.Exit(ExitCode.CELL_NOT_OK if narrator.outcomes.get("build-failed") else ExitCode.OK)
 
 
 @app.command()
@@ -204,7 +206,7 @@ def run(
 
     request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request)
-    written, counts = _measure(s, output, new)
+    written, _, counts = _measure(s, output, new)
     print(written)
     raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
 
@@ -232,8 +234,8 @@ def explain(
         raise NothingSelected(
             "no selected cell trains on more than one device", hint="torchmatrix plan lists all ids; choose one with gpu0+1"
         )
-    _, counts = _measure(s, output, new)
-    rows = tables.decomposition(s.results)
+    _, folder, counts = _measure(s, output, new)
+    rows = tables.decomposition(folder)
     print(json.dumps(rows) if as_json else tables.decomposition_in_words(rows))
     raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
 
@@ -253,8 +255,8 @@ def batch(
     _preamble(s)
     _refuse_nothing(s)
     with session.hold(s, new=True) as job:
-        outcomes = _narrate(session.find_batches(s, job), [], {})
-    raise typer.Exit(ExitCode.CELL_NOT_OK if outcomes else ExitCode.OK)
+        narrator = _narrate(session.find_batches(s, job), [], {})
+    raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
 
 
 @app.command()
@@ -276,8 +278,8 @@ def compare(
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 
 
-def _measure(s: "Session", output: Path, new: bool) -> tuple[Path, dict[str, int]]:
-    """Run what is planned and write the report, whatever happens; the report's path and how many launches ended how."""
+def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, dict[str, int]]":
+    """Run what is planned and write the report, whatever happens; the report, the run, and how many launches ended how."""
     from torchmatrix import estimate, images, report, session
 
     _preamble(s)
@@ -298,7 +300,7 @@ def _measure(s: "Session", output: Path, new: bool) -> tuple[Path, dict[str, int
             written = report.write(s.results, output, job.folder.id)
         counts = session.final_outcomes(job)
     _say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
-    return written, counts
+    return written, job.folder, counts
 
 
 @app.command()
@@ -357,8 +359,8 @@ def _refuse_nothing(s: "Session") -> None:
     raise NothingSelected("the selection matches no cell", hint="torchmatrix plan lists the ids of all cells")
 
 
-def _narrate(news: Any, todo: list[Any], known: dict[str, float]) -> dict[str, int]:
-    """Tell the news as they come; returns how many launches (or builds) ended how."""
+def _narrate(news: Any, todo: list[Any], known: dict[str, float]) -> "Narrator":
+    """Tell the news as they come; the narrator knows how many launches (or builds) ended how."""
     from contextlib import closing
 
     from rich.console import Console
@@ -369,4 +371,4 @@ def _narrate(news: Any, todo: list[Any], known: dict[str, float]) -> dict[str, i
     with Narrator(console, todo, known) as narrator, closing(news):
         for item in news:
             narrator.tell(item)
-    return narrator.outcomes
+    return narrator

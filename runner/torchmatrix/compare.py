@@ -63,10 +63,13 @@ def choose(results: Results, word: str) -> list[Launch]:
     or of RUN in RUN:GLOB.
     """
     path = Path(word)
-    if path.is_file():
-        return [read_launch(path)]
-    if path.is_dir():
-        return last_tries(read_launch(found) for found in sorted(path.rglob("round*-try*.jsonl")))
+    try:
+        if path.is_file():
+            return [read_launch(path)]
+        if path.is_dir():
+            return last_tries(read_launch(found) for found in sorted(path.rglob("round*-try*.jsonl")))
+    except OSError as error:
+        raise BadInput(f"can't read {word}: {error.strerror}", hint="name a launch file or a folder of results") from None
     run, _, glob = word.rpartition(":")
     folder = _run(results, run or word)
     if folder is None and run:
@@ -86,7 +89,7 @@ def _run(results: Results, word: str) -> RunFolder | None:
     runs = results.runs()
     if word == "last" or word.startswith("last~"):
         back = word.removeprefix("last").removeprefix("~") or "0"
-        return runs[-1 - int(back)] if back.isdigit() and int(back) < len(runs) else None
+        return runs[-1 - int(back)] if back.isdecimal() and int(back) < len(runs) else None
     return next((run for run in runs if run.id == word), None)
 
 
@@ -129,12 +132,10 @@ def _grouped(launches: Iterable[Launch], by_stack: bool) -> dict[str, list[Launc
 
 
 def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
-    refused = why_not(a[0], b[0])
-    mixed = next((why for side in (a, b) for launch in side[1:] if (why := why_not(side[0], launch))), None)
-    if not refused and mixed:
-        refused = f"one side alone is not of one kind: {mixed}"
-    ours, theirs = ([throughput(launch) for launch in side if launch.outcome == "ok"] for side in (a, b))
+    good = [[launch for launch in side if launch.outcome == "ok"] for side in (a, b)]
+    ours, theirs = ([throughput(launch) for launch in side] for side in good)
     counts = {"launches": (len(ours), len(theirs)), "failed": (len(a) - len(ours), len(b) - len(theirs))}
+    refused = _why_not_sides(*good)
     if refused:
         return Row(
             label=label, ratio=math.nan, low=math.nan, high=math.nan, **counts, verdict="n/a", settle=None, refused=refused
@@ -145,6 +146,22 @@ def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
     return Row(
         label=label, ratio=found.value, low=found.low, high=found.high, **counts, verdict=verdict, settle=settle, refused=None
     )
+
+
+def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
+    """Why the ok launches of two sides can't be compared, or None."""
+    for name, side in (("A", a), ("B", b)):
+        if not side:
+            return f"{name} has no launch that is ok"
+        if any(launch.header.get("trial") for launch in side):
+            return f"{name} is the trial of a batch, which measures nothing"
+        stacks = sorted({_stack(launch) for launch in side})
+        if len(stacks) > 1:
+            return f"{name} has several stacks ({', '.join(stacks)}): name one"
+        mixed = next((why for launch in side[1:] if (why := why_not(side[0], launch))), None)
+        if mixed:
+            return f"{name} alone is not of one kind: {mixed}"
+    return why_not(a[0], b[0])
 
 
 def why_not(a: Launch, b: Launch) -> str | None:

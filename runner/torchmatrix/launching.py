@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__, images, protocol, readiness, watched
@@ -159,6 +160,7 @@ def _cache_name(attempt: Attempt) -> str:
     """One compile cache per workload, batch and number of devices: compiled code depends on them."""
     workload = attempt.cell.workload
     batch = f"{attempt.batch}-" if workload.batch == AUTO else ""
+    batch += "trial-" if attempt.trial else ""
     return f"{workload.id}-{batch}n{len(attempt.cell.gpus.indices)}-{images.workload_hash()[:8]}"
 
 
@@ -167,15 +169,22 @@ class _Telling:
 
     def __init__(self, execution: Execution, file: LaunchFile, devices: Sequence[str]) -> None:
         self._execution, self._file, self._devices = execution, file, devices
+        self._own: set[int] = set()
 
     def __call__(self, readings: list[Reading]) -> None:
         own = [reading for reading in readings if reading["device"] in self._devices]
         if own:
-            self._file.event("telemetry", readings=[self._named(reading) for reading in own])
+            self._file.telemetry([self._named(reading) for reading in own])
 
     def _named(self, reading: Reading) -> Reading:
-        """Without the launch's own processes, the others by name."""
-        others = [pid for pid in reading.get("processes", ()) if not self._execution.owns(pid)]
+        """Without the launch's own processes, the others by name.
+
+        One that was ours stays ours while it ends and shows no mark any more. One that can't be seen from here (the tool
+        runs in a container) may be ours: nothing is said of it.
+        """
+        pids = reading.get("processes", ())
+        self._own |= {pid for pid in pids if self._execution.owns(pid)}
+        others = [pid for pid in pids if pid not in self._own and Path(f"/proc/{pid}").exists()]
         rest = {key: value for key, value in reading.items() if key != "processes"}
         return rest | ({"foreign": [readiness.describe(pid) for pid in others]} if others else {})
 
@@ -214,6 +223,7 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None) -> dict[str, Any]:
         "run": job.folder.id,
         "cell": cell.id,
         "round": attempt.number,
+        "trial": attempt.trial,
         "method": asdict(job.method),
         "start": ready.as_record() if ready else None,
         "stack": asdict(cell.stack),

@@ -74,7 +74,7 @@ class Request:
             preset = named(self.protocol)
             chosen = replace(preset, launches=method.launches, cool_down_seconds=method.cool_down_seconds)
         if self.until:
-            budget = 60 * self.budget_minutes if self.budget_minutes else None
+            budget = None if self.budget_minutes is None else 60 * self.budget_minutes
             return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)
         fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else chosen.launches)
         return replace(chosen, launches=fixed)

@@ -26,6 +26,7 @@ class Narrator:
         self._task = self._progress.add_task("starting", total=self._total, eta="")
         self._done = 0
         self.outcomes: dict[str, int] = {}
+        self.batches: list[int | None] = []
 
     def __enter__(self) -> "Narrator":
         self._progress.start()
@@ -49,7 +50,9 @@ class Narrator:
         elif isinstance(news, BatchTried):
             self._show(f"{news.cell.id}: batch {news.batch}: {news.outcome}")
         elif isinstance(news, BatchFound):
-            said = f"{news.batch} is the largest that fits" if news.batch else "not even 1 fits"
+            why = "not even 1 fits" if news.outcome == "oom" else f"can't be told: the trial's outcome is {news.outcome}"
+            said = f"{news.batch} is the largest that fits" if news.batch else why
+            self.batches.append(news.batch)
             self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
 
     def _show(self, text: str) -> None:

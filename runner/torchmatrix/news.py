@@ -63,10 +63,11 @@ class BatchTried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFound:
-    """The largest batch that fits, or None."""
+    """The largest batch that fits, or None; `outcome` says why not."""
 
     cell: Cell
     batch: int | None
+    outcome: str
 
 
 News = BuildLine | BuildFinished | LaunchStarted | LaunchPhase | LaunchFinished | BatchTried | BatchFound

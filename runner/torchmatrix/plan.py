@@ -1,5 +1,6 @@
 """Matrix x Host -> Plan: ordered Cells, and Skips with their reasons. Pure: no files, no processes, no clock."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -71,21 +72,32 @@ def make_plan(matrix: Matrix, host: Host, means: Means) -> Plan:
                 continue
             reason = stack_reason or why_not_workload(stack, workload, host)
             for gpus, set_reason in sets.of(workload):
-                for variant in _variants(workload, gpus):
+                for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
                     cell = Cell(id=f"{stack.name}/{variant.id}/{gpus.label}", stack=stack, workload=variant, gpus=gpus)
                     why = reason or set_reason
                     if why:
                         skips.append(Skip(cell=cell, why=why))
                     else:
                         cells.append(cell)
+    _refuse_twins(cells)
     return Plan(cells=tuple(cells), skips=tuple(skips))
 
 
-def _variants(workload: Workload, gpus: GpuSet) -> list[Workload]:
-    """The workload with the batch of these GPUs; to be explained, also without all-reduce and without DDP."""
+def _refuse_twins(cells: list[Cell]) -> None:
+    """Two workloads may become the same on this machine, such as a batch of 64 and a table that says 64 here."""
+    twins = sorted(cell for cell, times in Counter(cell.id for cell in cells).items() if times > 1)
+    if twins:
+        raise BadInput(
+            f"{len(twins)} cells would be measured twice on this machine; the first: {twins[0]}",
+            hint="two [[workload]] tables mean the same here: remove one, or give it a `name`",
+        )
+
+
+def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[Workload]:
+    """The workload with the smallest batch of the GPUs `alike`; to be explained, also without all-reduce and without DDP."""
     own = workload
     if workload.batch_for:
-        batches = [batch_on(workload, gpu.name, gpu.memory_bytes) for gpu in gpus.gpus] or [workload.batch]
+        batches = [batch_on(workload, gpu.name, gpu.memory_bytes) for gpu in alike] or [workload.batch]
         own = changed(workload, batch=min(b for b in batches if isinstance(b, int)), batch_for=())
     if not workload.explain or len(gpus.indices) < 2 or workload.mode != "train":
         return [own]

@@ -10,11 +10,14 @@ from typing import Any
 
 from torchmatrix.errors import EngineUnusable
 from torchmatrix.method import Method
-from torchmatrix.telemetry import Reading, Sensor, read_all
+from torchmatrix.telemetry import Reading, Sensor, read_within
 
 BUSY_PATIENCE_SECONDS = 20.0
 """A process that just ended may stand in the driver's list for a moment."""
 POLL_SECONDS = 1.0
+FIRST_READING_SECONDS = 8.0
+"""amd-smi is asked every five seconds only; a device that hasn't been read by then is taken as unknown."""
+SENSOR_PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,24 +46,47 @@ def wait(
 ) -> Generator[str, None, Ready]:
     """Wait until nobody uses `devices` and they are as cool as `method` says; yields what is waited for, in words.
 
-    A time-out of the cooling is recorded and the launch goes on; a device that stays busy raises EngineUnusable.
+    Of a cell with GPUs only the GPUs count. A time-out of the cooling is recorded and the launch goes on; a device that stays
+    busy, or a driver that doesn't answer, raises EngineUnusable.
     """
     begin = time.monotonic()
     if not sensors:
         return Ready(waited_seconds=0.0, temperature_celsius=None, too_warm=False)
+    wanted = {device for device in devices if device != "cpu"} or set(devices)
+    latest: dict[str, Reading] = {}
+    busy_since: float | None = None
     while True:
-        readings = [reading for reading in read_all(sensors) if reading["device"] in devices]
-        waited = time.monotonic() - begin
-        hottest = max((r["temperature_celsius"] for r in readings if "temperature_celsius" in r), default=None)
+        latest |= {reading["device"]: reading for reading in _read(sensors) if reading["device"] in wanted}
+        now = time.monotonic()
+        hottest = max((r["temperature_celsius"] for r in latest.values() if "temperature_celsius" in r), default=None)
         limit = method.start_below_celsius
         too_warm = limit is not None and hottest is not None and hottest >= limit
-        busy = busy_with(readings)
-        if busy and waited >= patience_seconds:
+        busy = busy_with(list(latest.values()))
+        busy_since = (busy_since or now) if busy else None
+        if busy_since is not None and now - busy_since >= patience_seconds:
             raise _refusal(busy)
-        if not busy and (not too_warm or waited >= method.cool_down_seconds):
-            return Ready(waited_seconds=waited, temperature_celsius=hottest, too_warm=too_warm)
-        yield f"waiting for {busy[0]}" if busy else f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C"
+        is_seen = wanted <= latest.keys() or now - begin >= FIRST_READING_SECONDS
+        if is_seen and not busy and (not too_warm or now - begin >= method.cool_down_seconds):
+            return Ready(waited_seconds=now - begin, temperature_celsius=hottest, too_warm=too_warm)
+        yield _in_words(busy, too_warm, hottest, limit)
         time.sleep(poll_seconds)
+
+
+def _in_words(busy: Sequence[str], too_warm: bool, hottest: float | None, limit: float | None) -> str:
+    if busy:
+        return f"waiting for {busy[0]}"
+    return f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C" if too_warm else "waiting for a first reading"
+
+
+def _read(sensors: Sequence[Sensor]) -> list[Reading]:
+    readings = read_within(sensors, SENSOR_PATIENCE_SECONDS)
+    if readings is None:
+        raise EngineUnusable(
+            f"the devices' driver has not answered for {SENSOR_PATIENCE_SECONDS:.0f} s",
+            hint="a GPU may have fallen off the bus: look for Xid in the kernel log (sudo dmesg), reset it or reboot; then the "
+            "same command continues",
+        )
+    return readings
 
 
 def busy_with(readings: Sequence[Reading]) -> list[str]:

@@ -45,7 +45,7 @@ def render(run: RunFolder) -> str:
     launches = _in_planned_order(last_tries(every), events)
     table = analysis.launches_table(launches)
     every_cell = analysis.cells_table(table)
-    cells = every_cell[every_cell["parallel"] == "ddp"]
+    cells = every_cell[every_cell["parallel"] == "ddp"]  # the others explain a loss and stand in a table of their own
     scales, speedups = scaling.scaling_table(table), scaling.speedup_table(table)
     context = {
         "version": __version__,
@@ -53,6 +53,7 @@ def render(run: RunFolder) -> str:
         "header": header,
         "host": header.get("host", {}),
         "complete": any(event["event"] == "run-exit" and event.get("complete") for event in events),
+        "measured": int((every_cell["n"] > 0).sum()),
         "planned": sum(event["event"] == "planned" for event in events),
         "launches": len(launches),
         "repeated": len(every) - len(launches),
@@ -95,7 +96,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     found = [
         (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
-         f"time to enqueue the steps over time to finish them: {_ratio(cell['host_bound'])}; the GPU waits for the host"),
+         f"host time to enqueue a step over the time of a step: {_ratio(cell['host_bound'])}; the GPU waits for the host"),
         (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches ended the warm-up at its cap, before the step time "
          "was flat within 2 %"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
@@ -103,6 +104,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          "during the timed windows, by more than 3 °C or 1 %"),
         (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches began above the protocol's temperature, "
          "after the longest wait"),
+        (cell["start_unknown"], "start temperature unknown", True, "the protocol has one to start below; none could be read"),
         (cell["foreign"], "disturbed", True, f"others used the devices meanwhile: {', '.join(cell['foreign'])}"),
         (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
     ]  # fmt: skip

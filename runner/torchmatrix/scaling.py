@@ -47,8 +47,8 @@ def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
             "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
             **_limits("E", _scaled(ratio(own, alone[0], row.statistic), 1 / row.count)),
             **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
-            "exposed_seconds": _exposed_seconds(own, silent, row.count * row.batch),
-            "step_seconds": row.count * row.batch / _center(own),
+            "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(row)),
+            "step_seconds": _items_per_step(row) / _center(own),
             "bus_bytes_per_second": known.highest(row.cell, "bus_bytes_per_second"),
         })  # fmt: skip
     return pd.DataFrame(rows, columns=_DECOMPOSITION_COLUMNS)
@@ -119,7 +119,8 @@ class _Known:
         return self.samples_of(self.cell(stack, workload, devices))
 
     def highest(self, cell: str, column: str) -> float:
-        values = self._launches.loc[self._launches["cell"] == cell, column].dropna()
+        own = (self._launches["cell"] == cell) & (self._launches["outcome"] == "ok")
+        values = self._launches.loc[own, column].dropna()
         return float(values.max()) if len(values) else math.nan
 
 
@@ -142,7 +143,8 @@ def _factors(
 ) -> dict[str, Interval]:
     """The four factors; each is a ratio of two measured throughputs, so that their product is E exactly."""
     if not all(alone):
-        return {**dict.fromkeys(FACTORS, UNKNOWN), "E_ddp": ratio(silent, independent), "E_comm": ratio(own, silent)}
+        known = {"E_ddp": ratio(silent, independent, statistic), "E_comm": ratio(own, silent, statistic)}
+        return {**dict.fromkeys(FACTORS, UNKNOWN), **known}
     weakest = min(alone, key=_center)
     return {
         "E_hetero": ratio(weakest, alone[0], statistic),
@@ -150,6 +152,11 @@ def _factors(
         "E_ddp": ratio(silent, independent, statistic),
         "E_comm": ratio(own, silent, statistic),
     }
+
+
+def _items_per_step(row: Any) -> float:
+    """Of all devices; unknown where no batch was found."""
+    return float(row.count * row.batch) if isinstance(row.batch, int) else math.nan
 
 
 def _exposed_seconds(own: list[float], silent: list[float], items: float) -> float:

@@ -115,10 +115,11 @@ class LaunchFile:
         self._logged = 0
         self._tail: list[str] = []
         self._lock = threading.Lock()
+        self._is_over = False
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append one of the host's own lines."""
-        self.copy({"event": kind, "unix_seconds": time.time(), "monotonic_seconds": time.monotonic(), **fields})
+        self.copy(_timed(kind, **fields))
 
     def copy(self, event: Event) -> None:
         """Append a line of the box as it came; telemetry comes from another thread."""
@@ -138,16 +139,30 @@ class LaunchFile:
             self._log.write(data)
 
     def close(self, **fields: Any) -> None:
-        """Append the exit line: after it the launch is complete."""
+        """Append the exit line: after it the launch is complete, and a late reading is not written."""
         tail = self._tail if fields.get("reason") or fields.get("returncode") else []
+        with self._lock:
+            self._is_over = True
         self.event("exit", tail=tail, **fields)
         self.abandon()
 
+    def telemetry(self, readings: list[dict[str, Any]]) -> None:
+        """Append readings; comes from another thread, perhaps after the end."""
+        with self._lock:
+            if not self._is_over:
+                _write_line(self._events, _timed("telemetry", readings=readings), self.path)
+
     def abandon(self) -> None:
         """Close the files without an exit line."""
-        self._events.close()
-        if self._log is not None:
-            self._log.close()
+        with self._lock:
+            self._is_over = True
+            self._events.close()
+            if self._log is not None:
+                self._log.close()
+
+
+def _timed(kind: str, **fields: Any) -> Event:
+    return {"event": kind, "unix_seconds": time.time(), "monotonic_seconds": time.monotonic(), **fields}
 
 
 def run_event(kind: str, **fields: Any) -> Event:
@@ -156,14 +171,18 @@ def run_event(kind: str, **fields: Any) -> Event:
 
 
 def last_tries(launches: Iterable[Launch]) -> list[Launch]:
-    """Of each launch the last try: an interrupted or lost one that was measured again is not counted."""
+    """Of each launch the last try that came to its own end, else the last: what was measured again is not counted."""
     last: dict[tuple[Path, str], Launch] = {}
     for launch in launches:
-        number, _, attempt = launch.path.stem.removeprefix("round").partition("-try")
+        number = launch.path.stem.removeprefix("round").partition("-try")[0]
         key = (launch.path.parent, number)
-        if key not in last or int(attempt) > int(last[key].path.stem.partition("-try")[2]):
+        if key not in last or _rank(launch) > _rank(last[key]):
             last[key] = launch
     return list(last.values())
+
+
+def _rank(launch: Launch) -> tuple[bool, int]:
+    return launch.outcome not in UNFINISHED, int(launch.path.stem.partition("-try")[2])
 
 
 class RunFolder:

@@ -6,14 +6,14 @@ from typing import Any
 from torchmatrix.analysis import launches_table
 from torchmatrix.compare import Comparison
 from torchmatrix.scaling import FACTORS, decomposition_table
-from torchmatrix.store import Results, last_tries
+from torchmatrix.store import RunFolder, last_tries
 
 LONGEST = 60
 
 
-def decomposition(results: Results) -> list[dict[str, Any]]:
-    """The rows of the newest run's decomposition; unknown figures are None."""
-    launches = last_tries(results.runs()[-1].launches())
+def decomposition(run: RunFolder) -> list[dict[str, Any]]:
+    """The rows of a run's decomposition; unknown figures are None."""
+    launches = last_tries(run.launches())
     rows = decomposition_table(launches_table(launches)).to_dict("records")
     return [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows]
 

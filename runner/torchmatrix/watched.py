@@ -92,7 +92,7 @@ def summarize(launch: Launch) -> Watched:
         energy_problem=problem,
         steady=_steady(series, windows),
         foreign=(
-            *sorted({str(p) for _, r in _points(series) for p in r.get("foreign", ())}),
+            *sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())}),
             *_beside(launch, series, windows),
         ),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
@@ -132,7 +132,7 @@ def _series(launch: Launch) -> list[_Series]:
         for reading in event["readings"]:
             by_device.setdefault(reading["device"], []).append((event["monotonic_seconds"], reading))
     own = [gpu["uuid"] for gpu in launch.header.get("gpus", {}).get("gpus", ())] or ["cpu"]
-    return [_Series(points=tuple(sorted(by_device[d], key=lambda p: p[0]))) for d in own if d in by_device]
+    return [_Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
 
 
 def _points(series: Sequence[_Series]) -> list[tuple[float, dict[str, Any]]]:
@@ -167,8 +167,8 @@ def _counted(series: _Series, windows: list[tuple[float, float]], key: str) -> f
 
 def _energy(series: Sequence[_Series], windows: list[tuple[float, float]]) -> tuple[float, str | None]:
     """Joules from the devices' counters at the windows' edges, and what is wrong with them."""
-    if not series or not any("energy_joules" in reading for _, reading in _points(series)):
-        return math.nan, "no energy counter can be read"
+    if not series or not all(any("energy_joules" in reading for _, reading in s.points) for s in series):
+        return math.nan, "no energy counter can be read" + (" on some of the devices" if len(series) > 1 else "")
     if not windows or min(stop - start for start, stop in windows) < SHORTEST_ENERGY_SECONDS:
         return math.nan, f"the timed windows are shorter than {SHORTEST_ENERGY_SECONDS:g} s"
     joules = sum(s.at(stop, "energy_joules") - s.at(start, "energy_joules") for s in series for start, stop in windows)

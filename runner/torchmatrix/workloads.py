@@ -113,16 +113,17 @@ def ddp_id(workload: Workload) -> str:
 def batch_on(workload: Workload, name: str, memory_bytes: int | None) -> int | str:
     """The batch on a GPU of this name and memory: its model's, else its memory size's, else the default.
 
-    A size such as "80GB" is meant as vendors write it: within 3 % of so many GiB, which is what the driver reports.
+    A size such as "80GB" is meant as vendors write it: the nearest within 10 % of so many GiB, since ECC takes a part of what
+    the driver reports.
     """
-    sizes = [(key, batch) for key, batch in workload.batch_for if _SIZE.fullmatch(key)]
+    sizes = {int(found.group(1)): batch for key, batch in workload.batch_for if (found := _SIZE.fullmatch(key))}
     by_name = [batch for key, batch in workload.batch_for if not _SIZE.fullmatch(key) and key.lower() in name.lower()]
     gib = (memory_bytes or 0) / 2**30
-    by_size = [batch for key, batch in sizes if abs(gib / float(key[:-2]) - 1) < 0.03]
+    by_size = [sizes[size] for size in sorted(sizes, key=lambda size: abs(gib / size - 1)) if abs(gib / size - 1) < 0.1]
     return next(iter(by_name + by_size), workload.batch)
 
 
-_SIZE = re.compile(r"[1-9]\d*GB")
+_SIZE = re.compile(r"([1-9]\d*) ?GB", re.IGNORECASE)
 
 
 def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int | str, ...], tuple[tuple[str, int], ...]]:

@@ -73,6 +73,26 @@ def test_two_stacks_of_one_run_are_compared_workload_by_workload(tmp_path: Path)
     assert row.ratio == pytest.approx(100.5 / 50.5) and row.label == "resnet50-train-fp32-b4/gpu0"
 
 
+def test_several_stacks_are_never_pooled_into_one_side(tmp_path: Path) -> None:
+    cells = [{"stack": stack, "rate": rate} for stack, rate in (("old1", 50.0), ("old2", 150.0), ("new", 100.0))] * 2
+    write_run(tmp_path, cells)
+    results = Results(tmp_path)
+    (row,) = compare.compare(compare.choose(results, "old*"), compare.choose(results, "new")).rows
+    assert row.refused == "A has several stacks (old1, old2): name one" and math.isnan(row.ratio)
+
+
+def test_a_side_without_an_ok_launch_is_said_to_have_none(tmp_path: Path) -> None:
+    a, b = launches(tmp_path, "a", (100.0,), outcome="crashed"), launches(tmp_path, "b", (100.0,))
+    (row,) = compare.compare(a, b).rows
+    assert row.refused == "A has no launch that is ok" and row.failed == (1, 0)
+
+
+def test_the_trial_of_a_batch_is_no_measurement(tmp_path: Path) -> None:
+    a, b = launches(tmp_path, "a", (100.0,), trial=True), launches(tmp_path, "b", (100.0,))
+    (row,) = compare.compare(a, b).rows
+    assert row.refused is not None and "trial" in row.refused
+
+
 def test_the_environments_difference_stands_beside_the_ratio(tmp_path: Path) -> None:
     a = launches(tmp_path, "a", (100.0, 101.0), host={"driver": "570.1", "kernel": "6.1", "name": "h"})
     b = launches(tmp_path, "b", (100.0, 101.0), host={"driver": "580.2", "kernel": "6.1", "name": "h"})
@@ -87,7 +107,7 @@ def test_files_folders_runs_and_stacks_can_be_named(tmp_path: Path) -> None:
     assert {word: len(compare.choose(results, word)) for word in words} == words
 
 
-@pytest.mark.parametrize("word", ["nosuch", "last~3", "20990101T000000Z:stack-a"])
+@pytest.mark.parametrize("word", ["nosuch", "last~3", "last~²", "20990101T000000Z:stack-a"])
 def test_a_name_that_means_nothing_says_what_there_is(tmp_path: Path, word: str) -> None:
     write_run(tmp_path, [{}])
     with pytest.raises(BadInput) as error:

@@ -8,6 +8,7 @@ from torchmatrix import assets, catalog
 from torchmatrix.errors import BadInput
 from torchmatrix.matrix import load, parse
 from torchmatrix.stacks import PYPI, Stack
+from torchmatrix.workloads import batch_on
 
 WORKLOAD = '[[workload]]\nmodel = "resnet50"\nbatch = 8\n'
 STACK = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
@@ -148,3 +149,38 @@ def test_every_release_of_the_catalog_makes_a_stack_of_each_of_its_variants() ->
             stack = stack_of(f'[[stack]]\ntorch = "{release.torch}"\n{key}\n')
             assert stack.name == f"torch{release.torch}-{variant}"
             assert catalog.version_key(release.python[0]) <= catalog.version_key(release.default_python)
+
+
+WITH_A_STACK = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "batch"),
+    [
+        ("NVIDIA H100", 79.6, 256),
+        ("NVIDIA L4", 22.5, 128),
+        ("NVIDIA H200", 140.4, 512),
+        ("NVIDIA T4", 15.0, 64),
+        ("x", None, 64),
+    ],
+)
+def test_a_batch_is_chosen_by_model_first_then_by_the_nearest_memory_size(name: str, gib: float | None, batch: int) -> None:
+    table = 'batch = { default = 64, "80GB" = 256, "24 gb" = 128, "H200" = 512 }'
+    (workload,) = parse(WITH_A_STACK + f'[[workload]]\nmodel = "resnet50"\n{table}\n').workloads
+    assert batch_on(workload, name, None if gib is None else int(gib * 2**30)) == batch
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('batch = { "80GB" = 64 }', "the table needs a default"),
+        ("batch = { default = 0 }", '"default" must be a whole number of at least 1'),
+        ('batch = { default = 8, "H200" = "many" }', '"H200" must be a whole number'),
+        ("batch = 2.5", "must be a whole number"),
+        ("batch = 8\nseconds = -1", "must be at least 0"),
+    ],
+)
+def test_a_bad_batch_is_said_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        parse(WITH_A_STACK + f'[[workload]]\nmodel = "resnet50"\n{text}\n')
+    assert said in str(error.value) and "line 6" in str(error.value).replace("line 7", "line 6")

@@ -153,3 +153,21 @@ def test_devices_that_share_nothing_are_blocks_one_after_the_other(nvidia_host: 
     labels = [cell.gpus.label for cell, _ in interleave(every, 3, seed=7)]
     changes = sum((a == "gpu0") != (b == "gpu0") for a, b in itertools.pairwise(labels))
     assert set(labels) == {"gpu0", "gpu2", "gpu2+3"} and changes == 1
+
+
+def test_two_workloads_that_become_the_same_here_are_refused(nvidia_host: Host) -> None:
+    twins = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
+    twins += '[[workload]]\nmodel = "resnet50"\nbatch = 64\n'
+    twins += '[[workload]]\nmodel = "resnet50"\nbatch = { default = 32, "80GB" = 64 }\n'
+    with pytest.raises(BadInput, match="measured twice on this machine"):
+        plan_for(nvidia_host, twins)
+
+
+def test_to_explain_a_cell_adds_every_device_alone_and_the_cells_without_all_reduce_and_without_ddp(nvidia_host: Host) -> None:
+    text = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n[gpus]\ncounts = [2]\n'
+    text += '[[workload]]\nmodel = "resnet50"\nbatch = 64\nexplain = true\n[[workload]]\nmodel = "resnet18"\nbatch = 64\n'
+    chosen = select(plan_for(nvidia_host, text), ["*resnet50*gpu0+1"], [])
+    name = "torch2.5.1-cu124/resnet50-train-fp32-b64-224px"
+    assert {cell.id for cell in chosen.cells} == {
+        f"{name}/gpu0", f"{name}/gpu1", f"{name}/gpu0+1", f"{name}-no-sync/gpu0+1", f"{name}-independent/gpu0+1",
+    }  # fmt: skip

@@ -61,6 +61,9 @@ def test_cudnn_may_choose_a_convolution_more_precise_than_tf32() -> None:
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1099511627776 bytes."),
         RuntimeError("NCCL error: unhandled cuda error. Cuda failure 2 'out of memory'"),
         RuntimeError("std::bad_alloc"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        RuntimeError("miopenStatusAllocFailed"),
+        OSError(12, "Cannot allocate memory"),
     ],
 )
 def test_out_of_memory_is_recognised_in_every_librarys_words(error: Exception) -> None:

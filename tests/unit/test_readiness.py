@@ -68,8 +68,30 @@ def test_a_process_that_is_just_ending_is_waited_for() -> None:
 
 
 def test_what_others_do_on_gpus_of_other_cells_does_not_matter() -> None:
-    sensor = Script({"device": "GPU-7", "processes": [os.getpid()]})
-    assert outcome(readiness.wait([sensor], ["GPU-0"], Method(), patience_seconds=0))[0] == []
+    sensors = [Script({"device": "GPU-7", "processes": [os.getpid()]}), Script({"device": "GPU-0"})]
+    assert outcome(readiness.wait(sensors, ["GPU-0"], Method(), patience_seconds=0))[0] == []
+
+
+def test_a_hot_cpu_does_not_keep_a_cool_gpu_waiting() -> None:
+    sensors = [Script({"device": "cpu", "temperature_celsius": 70}), Script({"device": "GPU-0", "temperature_celsius": 30})]
+    said, ready = outcome(readiness.wait(sensors, ["cpu", "GPU-0"], PROTOCOLS["cold"]))
+    assert said == [] and ready.temperature_celsius == 30
+
+
+class Late(Script):
+    """A sensor that has nothing to say at first, as amd-smi's, which is asked every five seconds."""
+
+    def read(self) -> list[Reading]:
+        if len(self._readings) > 1:
+            self._readings.pop(0)
+            return []
+        return super().read()
+
+
+def test_a_gpu_that_has_not_been_read_yet_is_waited_for() -> None:
+    sensor = Late({"device": "GPU-0"}, {"device": "GPU-0"}, {"device": "GPU-0", "temperature_celsius": 44})
+    said, ready = outcome(readiness.wait([sensor], ["GPU-0"], PROTOCOLS["cold"], poll_seconds=0.01))
+    assert said == ["waiting for a first reading"] * 2 and ready.temperature_celsius == 44
 
 
 def test_a_process_that_is_not_visible_from_here_is_still_named_by_its_id() -> None:

@@ -8,7 +8,7 @@ import pytest
 from records import launch_lines, write_run
 from torchmatrix.errors import EngineUnusable
 from torchmatrix.protocol import parse_line
-from torchmatrix.store import LaunchFile, Results, RunFolder, read_launch
+from torchmatrix.store import LaunchFile, Results, RunFolder, last_tries, read_launch
 
 
 def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -> None:
@@ -97,3 +97,22 @@ def test_only_the_newest_run_of_the_same_request_is_continued(tmp_path: Path) ->
     assert results.unfinished("testhost", "k") is not None, "another run in between must not hide it"
     results.runs()[0].append("run-exit", complete=True)
     assert results.unfinished("testhost", "k") is None
+
+
+def test_a_throttled_repetition_that_was_interrupted_does_not_lose_the_first_try(tmp_path: Path) -> None:
+    (launch,) = write_run(tmp_path, [{}]).launches()
+    lines = launch.path.read_text().splitlines(keepends=True)
+    launch.path.with_name("round1-try2.jsonl").write_text("".join(lines[:3]))
+    run = Results(tmp_path).runs()[0]
+    (kept,) = last_tries(run.launches())
+    assert kept.path.name == "round1-try1.jsonl" and kept.outcome == "ok" and run.is_done(launch.header["cell"], 1)
+
+
+def test_a_reading_that_comes_after_the_end_is_not_written(tmp_path: Path) -> None:
+    file = LaunchFile(tmp_path / "round1-try1.jsonl")
+    file.event("launch", cell="c")
+    file.telemetry([{"device": "cpu"}])
+    file.close(returncode=0)
+    file.telemetry([{"device": "cpu"}])
+    kinds = [json.loads(line)["event"] for line in file.path.read_text().splitlines()]
+    assert kinds == ["launch", "telemetry", "exit"]

@@ -37,6 +37,12 @@ def test_energy_of_several_gpus_is_their_sum(tmp_path: Path) -> None:
     assert watched.summarize(one(tmp_path, devices=(0, 1), readings=readings)).energy_joules == pytest.approx(20 * 300)
 
 
+def test_the_energy_of_one_gpu_is_never_shown_as_that_of_both(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading("GPU-0", energy_joules=300.0 * t, power_watts=300.0)) for t in range(40)]
+    found = watched.summarize(one(tmp_path, devices=(0, 1), readings=readings))
+    assert math.isnan(found.energy_joules) and math.isnan(found.power_watts)
+
+
 def test_a_counter_that_disagrees_with_the_power_readings_is_said(tmp_path: Path) -> None:
     readings = [(90.0 + t, reading(energy_joules=300.0 * t, power_watts=250.0)) for t in range(40)]
     found = watched.summarize(one(tmp_path, readings=readings))
@@ -98,6 +104,7 @@ def test_a_falling_clock_is_not_steady(tmp_path: Path) -> None:
 
 def test_other_peoples_processes_and_a_lost_gpu_are_kept_by_name(tmp_path: Path) -> None:
     readings = [(101.0, reading(foreign=["process 7 (python, user bob)"])), (102.0, reading(error="GPU is lost; reset it"))]
+    readings += [(95.0, reading(foreign=["process 8, which was over before the window"]))]
     found = watched.summarize(one(tmp_path, readings=readings))
     assert found.foreign == ("process 7 (python, user bob)",) and found.errors == ("GPU is lost; reset it",)
 

@@ -79,6 +79,15 @@ class Watcher:
             self._over.wait(due - time.monotonic())
 
 
+def read_within(sensors: Sequence[Sensor], seconds: float) -> list[Reading] | None:
+    """The readings of all devices, or None if a library did not answer in time."""
+    found: list[list[Reading]] = []
+    thread = threading.Thread(target=lambda: found.append(read_all(sensors)), daemon=True, name="telemetry-once")
+    thread.start()
+    thread.join(timeout=seconds)
+    return found[0] if found else None
+
+
 def read_all(sensors: Sequence[Sensor]) -> list[Reading]:
     """The readings of all devices, now."""
     return [reading for sensor in sensors for reading in sensor.read()]

@@ -154,17 +154,9 @@ def _uncorrected(nvml: Any, handle: Any) -> Any:
 
 
 def _processes(nvml: Any, handle: Any) -> list[int]:
-    """Process ids in the host's numbering, each once; data-centre GPUs may know compute only."""
-    found: set[int] = set()
-    errors: list[Exception] = []
-    for function in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
-        try:
-            found.update(process.pid for process in function(handle) if process.pid not in _NOT_AVAILABLE)
-        except nvml.NVMLError as error:
-            errors.append(error)
-    if len(errors) == 2:
-        raise errors[0]
-    return sorted(found)
+    """Ids of the processes that compute, in the host's numbering; what only draws (a desktop's server) disturbs nobody."""
+    found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    return sorted({process.pid for process in found if process.pid not in _NOT_AVAILABLE})
 
 
 # Power is an average over 1 s on Ampere (but GA100) and later: it lags, so energy comes from the driver's counter.

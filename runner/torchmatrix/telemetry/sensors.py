@@ -1,5 +1,6 @@
 """The sensors of this machine: its GPUs' and its CPU's, opened once per run."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -8,6 +9,8 @@ from torchmatrix.telemetry import Sensor
 from torchmatrix.telemetry.amd import open_amd
 from torchmatrix.telemetry.cpu import open_cpu
 from torchmatrix.telemetry.nvidia import open_nvidia
+
+CLOSE_SECONDS = 5.0
 
 
 @contextmanager
@@ -23,4 +26,6 @@ def opened(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
         yield tuple(sensors), tuple(note for _, note in found if note)
     finally:
         for sensor in sensors:
-            sensor.close()
+            closing = threading.Thread(target=sensor.close, daemon=True)  # a library that hangs must not keep the tool
+            closing.start()
+            closing.join(timeout=CLOSE_SECONDS)
