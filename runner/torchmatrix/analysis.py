@@ -9,7 +9,7 @@ import pandas as pd
 
 from torchmatrix import gpus, watched
 from torchmatrix.intervals import mean_interval, noise_verdict
-from torchmatrix.store import Launch, measured, throughput
+from torchmatrix.launches import Launch, measured, throughput
 
 
 def launches_table(launches: Iterable[Launch]) -> pd.DataFrame:
@@ -37,14 +37,15 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
 _FROM_WORKLOAD = ("model", "mode", "unit", "precision", "compile", "channels_last", "attention")
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
-    "steady", "foreign",
+    "steady", "foreign", "ecc_errors",
 )  # fmt: skip
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", *_FROM_WORKLOAD, "batch", "batch_requested", "torch", "torch_build", "device_name", "device_memory_bytes",
     "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device", "energy_per_item", *_FROM_WATCH,
-    "flops_key", "flops_per_item", "peak_bytes", "host_bound", "first_step_seconds", "compile_cache", "flat", "effective",
-    "loss_difference", "unchecked", "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "path",
+    "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds",
+    "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second", "seconds",
+    "clock_jump_seconds", "command", "path",
 )  # fmt: skip
 
 _MAY_BE_NONE = (
@@ -90,7 +91,9 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
         "energy_per_item": seen.energy_joules / sum(w["items"] for w in windows) if windows else math.nan,
         "flops_key": tuple(workload.get(key) for key in ("model", "mode", "image_size", "sequence_length")),
         "flops_per_item": _number(_first(launch, "reference").get("flops_per_item")),
-        "peak_bytes": _peak(launch),
+        "peak_bytes": _peak(launch, "warm"),
+        "cold_peak_bytes": _peak(launch, "cold"),
+        "mixed": len({gpu.get("name") for gpu in devices.get("gpus") or ()}) > 1,
         "host_bound": _host_bound(launch, windows),
         "first_step_seconds": _phase_seconds(launch, "first-step"),
         "compile_cache": _first(launch, "hello").get("compile_cache"),
@@ -148,8 +151,9 @@ def _borrow_flops(rows: Sequence[dict[str, Any]]) -> None:
         row["flops_per_item"] = known.get(row["flops_key"], math.nan)
 
 
-def _peak(launch: Launch) -> float:
-    peaks = [max(event["peak_bytes"]) for event in launch.of("memory") if event.get("phase") == "warm"]
+def _peak(launch: Launch, phase: str) -> float:
+    """Of the largest process: cold up to the end of the first step, warm during the timed windows."""
+    peaks = [max(event["peak_bytes"]) for event in launch.of("memory") if event.get("phase") == phase]
     return float(max(peaks)) if peaks else math.nan
 
 
@@ -189,6 +193,8 @@ def _cell_row(launches: list[dict[str, Any]]) -> dict[str, Any]:
         "not_steady": sum(launch["steady"] is False for launch in ok),
         "too_warm": sum(bool(launch["too_warm"]) for launch in ok),
         "start_unknown": sum(bool(launch["start_unknown"]) for launch in ok),
+        "ecc_errors": sum(launch["ecc_errors"] for launch in ok),
+        "clock_jumps": sum(launch["clock_jump_seconds"] != 0 for launch in ok),
         "foreign": tuple(sorted({phrase for launch in ok for phrase in launch["foreign"]})),
         "mfu": _mfu(shown, per_device),
         **{key: _median(launch[key] for launch in ok) for key in ("temperature_last", "power_watts", "energy_per_item")},

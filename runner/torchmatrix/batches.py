@@ -5,10 +5,10 @@ from collections.abc import Callable, Generator, Iterator
 import psutil
 
 from torchmatrix.engines import Image
+from torchmatrix.launches import Launch, measured
 from torchmatrix.launching import Attempt, Job, launch
 from torchmatrix.news import BatchFound, BatchTried, LaunchFinished, News
 from torchmatrix.plan import Cell
-from torchmatrix.store import Launch, measured
 
 FIRST = 8
 LARGEST = 65_536

@@ -11,7 +11,8 @@ from typing import Any
 from torchmatrix import method
 from torchmatrix.errors import BadInput
 from torchmatrix.intervals import difference_verdict, launches_to_settle, ratio
-from torchmatrix.store import Launch, Results, RunFolder, last_tries, read_launch, throughput
+from torchmatrix.launches import Launch, last_tries, read_launch, throughput
+from torchmatrix.store import Results, RunFolder
 
 _WORKLOAD_FIELDS = (
     "model", "mode", "precision", "compile", "channels_last", "attention", "optimizer", "image_size", "sequence_length",

@@ -12,12 +12,13 @@ from torchmatrix import __version__, images, protocol, readiness, watched
 from torchmatrix.engines import Engine, Execution, Image, LaunchSpec, Recipe
 from torchmatrix.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.host import Host
+from torchmatrix.launches import read_launch
 from torchmatrix.method import Method
 from torchmatrix.news import LaunchFinished, LaunchPhase, News
 from torchmatrix.plan import Cell
 from torchmatrix.readiness import Ready
 from torchmatrix.stacks import Stack
-from torchmatrix.store import LaunchFile, RunFolder, read_launch
+from torchmatrix.store import LaunchFile, RunFolder
 from torchmatrix.telemetry import Reading, Sensor, Watcher
 from torchmatrix.workloads import AUTO
 

@@ -8,9 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from torchmatrix import estimate
+from torchmatrix.launches import throughput
 from torchmatrix.news import BatchFound, BatchTried, BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
 from torchmatrix.plan import Cell
-from torchmatrix.store import throughput
 
 
 class Narrator:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchmatrix.launches import Launch
 from torchmatrix.plan import Cell
-from torchmatrix.store import Launch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,9 @@ import pandas as pd
 from torchmatrix import __version__, analysis, assets, scaling, watched
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput, EngineUnusable
+from torchmatrix.launches import Launch, last_tries
 from torchmatrix.protocol import Event
-from torchmatrix.store import Launch, Results, RunFolder, last_tries
+from torchmatrix.store import Results, RunFolder
 
 LAUNCH_BOUND = 0.9
 """Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""
@@ -106,6 +107,10 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          "after the longest wait"),
         (cell["start_unknown"], "start temperature unknown", True, "the protocol has one to start below; none could be read"),
         (cell["foreign"], "disturbed", True, f"others used the devices meanwhile: {', '.join(cell['foreign'])}"),
+        (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as asked ([gpus] mixed = true)"),
+        (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
+        (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; all "
+         "durations are of the monotonic clock"),
         (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]

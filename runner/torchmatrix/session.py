@@ -17,13 +17,14 @@ from torchmatrix.engines.local import LocalEngine
 from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.fit import Means
 from torchmatrix.host import Host, detect, seen_through
+from torchmatrix.launches import last_tries, throughput
 from torchmatrix.launching import Job
 from torchmatrix.matrix import Matrix
 from torchmatrix.method import Request
 from torchmatrix.news import News
 from torchmatrix.plan import Cell, Plan, make_plan, select
 from torchmatrix.stacks import Stack
-from torchmatrix.store import Results, last_tries, run_event, throughput
+from torchmatrix.store import Results, run_event
 from torchmatrix.telemetry import Sensor
 from torchmatrix.workloads import AUTO, changed
 

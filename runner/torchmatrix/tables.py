@@ -5,8 +5,9 @@ from typing import Any
 
 from torchmatrix.analysis import launches_table
 from torchmatrix.compare import Comparison
+from torchmatrix.launches import last_tries
 from torchmatrix.scaling import FACTORS, decomposition_table
-from torchmatrix.store import RunFolder, last_tries
+from torchmatrix.store import RunFolder
 
 LONGEST = 60
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.store import Launch, measured
+from torchmatrix.launches import Launch, measured
 from torchmatrix.telemetry import SLOWDOWNS
 
 SHORTEST_ENERGY_SECONDS = 10.0
@@ -30,6 +30,7 @@ class Watched:
     `reasons`: the share of readings in which each clock-event reason stood. `throttled`: a thermal or hardware slow-down was
     seen. `energy_joules`: of all devices in all windows; `energy_problem` says why it is NaN, or that it disagrees with the
     power readings. `steady`: None where it can't be told. `foreign`: other people's processes that were seen on the devices.
+    `ecc_errors`: uncorrected ones that were counted meanwhile. `errors`: why devices could not be read.
     """
 
     temperature_first: float
@@ -42,6 +43,7 @@ class Watched:
     energy_problem: str | None
     steady: bool | None
     foreign: tuple[str, ...]
+    ecc_errors: float
     errors: tuple[str, ...]
 
 
@@ -95,6 +97,7 @@ def summarize(launch: Launch) -> Watched:
             *sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())}),
             *_beside(launch, series, windows),
         ),
+        ecc_errors=sum(_counted(s, windows, "ecc_uncorrected") for s in series),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
 

@@ -31,11 +31,12 @@ from torchmatrix.engines import Recipe, box_environment
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.host import detect
 from torchmatrix.intervals import Interval, difference_verdict, mean_interval, ratio
+from torchmatrix.launches import throughput
 from torchmatrix.launching import Attempt, Job, launch
 from torchmatrix.method import Method
 from torchmatrix.news import LaunchFinished
 from torchmatrix.plan import Cell, GpuSet
-from torchmatrix.store import Results, throughput
+from torchmatrix.store import Results
 
 MODELS = ("resnet18", "resnet50", "bert-tiny", "bert-base-cased")
 TIMEOUT_SECONDS = 900.0

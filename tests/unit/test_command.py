@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from support import FAKE_PYTHON, Command
-from torchmatrix.store import Launch, Results
+from torchmatrix.launches import Launch
+from torchmatrix.store import Results
 
 
 def launches(folder: Path) -> list[Launch]:

@@ -10,7 +10,8 @@ from records import write_run
 from torchmatrix import compare
 from torchmatrix.errors import BadInput
 from torchmatrix.intervals import Interval, difference_verdict, launches_to_settle
-from torchmatrix.store import Launch, Results
+from torchmatrix.launches import Launch
+from torchmatrix.store import Results
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from support import Command
 from torchmatrix import analysis, execute, images, launching, matrix, scaling, session
 from torchmatrix.fit import Means
 from torchmatrix.host import Host
+from torchmatrix.launches import Launch, last_tries
 from torchmatrix.method import Method
 from torchmatrix.news import LaunchFinished
 from torchmatrix.plan import Cell, make_plan
-from torchmatrix.store import Launch, Results, last_tries
+from torchmatrix.store import Results
 from torchmatrix.telemetry import Reading
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from records import launch_lines, write_run
 from torchmatrix.errors import EngineUnusable
+from torchmatrix.launches import last_tries, read_launch
 from torchmatrix.protocol import parse_line
-from torchmatrix.store import LaunchFile, Results, RunFolder, last_tries, read_launch
+from torchmatrix.store import LaunchFile, Results, RunFolder
 
 
 def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from records import write_run
 from torchmatrix import analysis, watched
-from torchmatrix.store import Launch
+from torchmatrix.launches import Launch
 
 
 def one(tmp_path: Path, **launch: Any) -> Launch:

@@ -1,5 +1,6 @@
 """The Docker engine, through the docker SDK: images from static Dockerfiles, cells as unprivileged containers."""
 
+import hashlib
 import io
 import os
 import re
@@ -95,6 +96,7 @@ class DockerEngine:
             "id": attributes["Id"],
             "digests": attributes.get("RepoDigests") or [],
             "dockerfile": recipe.dockerfile,
+            "dockerfile_sha256": hashlib.sha256((assets.IMAGES / recipe.dockerfile).read_bytes()).hexdigest(),
             "arguments": dict(recipe.arguments),
             "index": recipe.index,
             "size_bytes": attributes.get("Size"),
