@@ -81,6 +81,11 @@ def test_resnet50_is_trained_in_real_containers_on_one_and_two_processes(
     assert all(launch.header["image"]["id"].startswith("sha256:") for launch in found)
     assert all(launch.header["engine"]["engine"] == "docker" for launch in found)
     assert found[0].header["command"].startswith("docker run --rm")
+    assert len(found[0].header["image"]["dockerfile_sha256"]) == 64
+    for launch in found:
+        (window,) = (e for e in launch.of("sample") if e["phase"] == "measure")
+        times = [e["monotonic_seconds"] for e in launch.of("telemetry")]
+        assert times[0] < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] < times[-1], "clocks are shared"
     assert not ours(client, tmp_path)
 
 
@@ -116,6 +121,21 @@ def test_a_cell_has_no_rights(client: docker.DockerClient, built: Image) -> None
     assert "[Errno" in inside(client, built, "import socket; socket.create_connection(('1.1.1.1', 80), 2)")
     assert inside(client, built, "import os; print(sorted(os.listdir('/sys/class/net')))").strip() == "['lo']"
     assert "ok" in inside(client, built, "open('/tmp/x','w'); open('/cache/x','w'); print('ok')")
+
+
+def test_a_containers_processes_are_told_from_other_peoples(client: docker.DockerClient, built: Image) -> None:
+    from torchmatrix.engines.docker import DockerExecution
+
+    spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-owns")
+    options = container_options(built, spec) | {
+        "command": ["python3", "-c", "print('up', flush=True); import time; time.sleep(60)"]
+    }
+    with DockerExecution(client, options) as execution:
+        assert next(iter(execution.lines())) == ("out", "up")
+        (container,) = client.containers.list(filters={"label": "torchmatrix.owner=test-owns"})
+        pids = [int(row[1]) for row in container.top()["Processes"]]
+        assert len(pids) >= 2 and all(execution.owns(pid) for pid in pids)
+        assert not execution.owns(os.getpid()) and not execution.owns(1)
 
 
 def test_a_second_build_finds_the_image_and_an_edited_workload_makes_another(

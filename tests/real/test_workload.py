@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from torchmatrix import assets
+from torchmatrix.engines import box_environment
 from torchmatrix.protocol import parse_line
 
 SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
@@ -24,7 +25,9 @@ def bench(python: str, *words: str, processes: int = 1, **variables: str) -> tup
     torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
     torchrun += ["--master_port", port, "--nproc_per_node", str(processes)]
     command = [python, *(torchrun if processes > 1 else []), str(assets.WORKLOAD / "bench.py"), *SMALL, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **variables})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, **box_environment("cpu"), **variables}
+    )
     events = [event for line in done.stdout.splitlines() if (event := parse_line(line))]
     assert len(events) == len([line for line in done.stdout.splitlines() if line.strip()]), "stray output on stdout"
     return done.returncode, events, done.stderr
