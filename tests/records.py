@@ -82,11 +82,12 @@ def launch_lines(
         sample = {**body[-2], "phase": "measure", "items": batch * steps * n}
         sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
         sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]
+        body.append({"event": "memory", "phase": "cold", "peak_bytes": [2**29] * n})
         body += [sample, {"event": "memory", "phase": "warm", "peak_bytes": [2**30] * n}, {"event": "done"}]
         body.append({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32"}] * n})
         body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})
         body += [{"event": "telemetry", "monotonic_seconds": t, "readings": [reading]} for t, reading in readings]
-        end = {"event": "exit", "unix_seconds": 1010.0, "monotonic_seconds": 130.0, "returncode": 0, "oom_killed": False}
+        end = {"event": "exit", "unix_seconds": 1040.0, "monotonic_seconds": 130.0, "returncode": 0, "oom_killed": False}
     else:
         body += [{"event": "failure", "kind": outcome, "rank": 0, "message": error}]
         end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "oom_killed": False, "tail": ["noise"]}
