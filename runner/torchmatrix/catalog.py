@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from torchmatrix import assets
 
@@ -29,11 +30,22 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Architectures:
+    """The GPUs that the wheels of some variants, from one minor release of torch to another, hold code for."""
+
+    oldest: tuple[int, ...]
+    newest: tuple[int, ...]
+    variants: tuple[str, ...]
+    compiled: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Catalog:
     """All releases by torch version, oldest first, and the facts that concern more than one."""
 
     releases: dict[str, Release]
     drivers: dict[str, str]
+    architectures: tuple[Architectures, ...]
     pytorch_index: str
     wheels_base: str
     vendor_packages: tuple[str, ...]
@@ -56,6 +68,7 @@ def load() -> Catalog:
     return Catalog(
         releases={version: _release(version, table) for version, table in data["torch"].items()},
         drivers=data["driver"],
+        architectures=tuple(map(_architectures, data["architectures"])),
         pytorch_index=data["index"]["pytorch"],
         wheels_base=data["base"]["wheels"],
         vendor_packages=tuple(data["vendor"]["usual_packages"]),
@@ -68,6 +81,19 @@ def models() -> dict[str, Model]:
     """Read models.json once: every model by name."""
     data = json.loads((assets.WORKLOAD / "models.json").read_text())
     return {name: Model(name=name, library=entry["library"], unit=entry["unit"]) for name, entry in data.items()}
+
+
+def compiled_for(torch: str, variant: str) -> tuple[str, ...] | None:
+    """The compute capabilities or gfx names that this wheel holds code for, or None if the catalog doesn't know."""
+    minor = version_key(torch)[:2]
+    rows = (row for row in load().architectures if variant in row.variants and row.oldest <= minor <= row.newest)
+    return next((row.compiled for row in rows), None)
+
+
+def _architectures(table: dict[str, Any]) -> Architectures:
+    oldest, newest = map(version_key, table["torch"])
+    variants, compiled = tuple(table["variants"]), tuple(table["compiled"])
+    return Architectures(oldest=oldest, newest=newest, variants=variants, compiled=compiled)
 
 
 def version_key(version: str) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ def why_not_stack(stack: Stack, matrix: Matrix, host: Host, means: Means) -> Why
         _why_not_accelerator(stack, matrix, host)
         or _why_not_engine(stack, means)
         or _why_not_driver(stack, host)
+        or _why_not_architecture(stack, host)
         or _why_not_index(stack, means)
     )
 
@@ -75,6 +76,53 @@ def _why_not_driver(stack: Stack, host: Host) -> Why | None:
         reason = f"CUDA {major} needs NVIDIA driver {needed} or newer; this machine has {host.driver}"
         return Why(reason=reason, fix="update the driver, or use a stack with an older CUDA")
     return None
+
+
+def _why_not_architecture(stack: Stack, host: Host) -> Why | None:
+    if stack.source != "wheels" or not stack.torch or not stack.variant:
+        return None
+    compiled = catalog.compiled_for(stack.torch, stack.variant)
+    alien = next((gpu for gpu in host.gpus if compiled and gpu.capability and not _runs_on(compiled, gpu.capability)), None)
+    if alien is None:
+        return None
+    reason = f"torch {stack.torch}+{stack.variant} has no code for {alien.name} ({alien.capability})"
+    near = nearest_stack(stack, host)
+    return Why(reason=reason, fix=f"the nearest that has: {near}" if near else "use a vendor's image for this GPU")
+
+
+def _runs_on(compiled: Collection[str], capability: str) -> bool:
+    """A gfx name must be there itself; CUDA code runs on the same major capability with an equal or higher minor one."""
+    if capability.startswith("gfx"):
+        return capability in compiled
+    major, minor = catalog.version_key(capability)
+    return any((m := catalog.version_key(c))[0] == major and m[1] <= minor for c in compiled)
+
+
+def nearest_stack(stack: Stack, host: Host) -> str | None:
+    """The keys of the [[stack]] nearest to this one that runs on all GPUs of the host, as far as the catalog knows.
+
+    The same release with another CUDA or ROCm first, then the oldest newer release, then the newest older one.
+    """
+    releases = list(catalog.load().releases.values())
+    own = catalog.version_key(str(stack.torch))
+    newer = [r for r in releases if catalog.version_key(r.torch) >= own]
+    older = [r for r in reversed(releases) if catalog.version_key(r.torch) < own]
+    kind = "cu" if stack.accelerator == "cuda" else "rocm"
+    for release in newer + older:
+        for variant in release.wheels:
+            if variant.startswith(kind) and variant != "cpu" and _is_known_to_run(release.torch, variant, host):
+                number = variant.removeprefix("rocm") if kind == "rocm" else f"{variant[2:-1]}.{variant[-1]}"
+                key = "rocm" if kind == "rocm" else "cuda"
+                return f'torch = "{release.torch}", {key} = "{number}"'
+    return None
+
+
+def _is_known_to_run(torch: str, variant: str, host: Host) -> bool:
+    compiled = catalog.compiled_for(torch, variant)
+    if compiled is None or not all(gpu.capability and _runs_on(compiled, gpu.capability) for gpu in host.gpus):
+        return False
+    needed = catalog.load().drivers.get(variant[2:4]) if variant.startswith("cu") else None
+    return not needed or not host.driver or catalog.version_key(host.driver) >= catalog.version_key(needed)
 
 
 def _why_not_index(stack: Stack, means: Means) -> Why | None:

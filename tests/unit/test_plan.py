@@ -46,6 +46,11 @@ def plan_for(host: Host, text: str = TEXT, means: Means = CONTAINERS) -> Plan:
     return make_plan(matrix.parse(text), host, means)
 
 
+def a100(host: Host) -> Host:
+    """The same machine with GPUs for which torch 1.13 has code."""
+    return replace(host, gpus=tuple(replace(g, name="NVIDIA A100-SXM4-80GB", capability="8.0") for g in host.gpus))
+
+
 def reasons(plan: Plan, part: str) -> set[str]:
     return {skip.why.reason for skip in plan.skips if part in skip.cell.id}
 
@@ -56,7 +61,8 @@ def test_on_a_gpu_server_gpu_stacks_run_and_the_rest_is_skipped_with_a_reason(nv
     assert reasons(plan, "rocm") == {"needs an AMD GPU; this machine has 4 x NVIDIA H100"}
     assert reasons(plan, "-cpu/") == {"CPU stacks run only where there is no GPU"}
     assert "needs GPU 7 (counting from 0); this machine has 4 GPUs" in reasons(plan, "gpu0+1+2+3+4+5+6+7")
-    assert reasons(plan, "torch1.13.1-cu117/resnet50-train-fp32-b8-224px-compile/gpu0") >= {
+    on_a100 = plan_for(a100(nvidia_host))
+    assert reasons(on_a100, "torch1.13.1-cu117/resnet50-train-fp32-b8-224px-compile/gpu0") >= {
         "torch 1.13.1 has no torch.compile (it came with 2.0)"
     }
     assert all(skip.why.fix for skip in plan.skips)
@@ -93,6 +99,7 @@ def test_the_one_gpu_baseline_is_added_whatever_is_asked_for(nvidia_host: Host) 
 def test_an_old_driver_a_mixed_set_and_an_old_gpu_are_reasons(nvidia_host: Host) -> None:
     old = plan_for(replace(nvidia_host, driver="470.57.02"))
     assert reasons(old, "cu124") == {"CUDA 12 needs NVIDIA driver 525.60.13 or newer; this machine has 470.57.02"}
+    old = plan_for(replace(a100(nvidia_host), driver="470.57.02"))
     assert "torch1.13.1-cu117/resnet50-train-fp32-b8-224px/gpu0" in {cell.id for cell in old.cells}
     v100 = Gpu(index=1, uuid="GPU-v", name="Tesla V100", vendor="nvidia", capability="7.0")
     mixed = plan_for(replace(nvidia_host, gpus=(nvidia_host.gpus[0], v100)))
@@ -171,3 +178,30 @@ def test_to_explain_a_cell_adds_every_device_alone_and_the_cells_without_all_red
     assert {cell.id for cell in chosen.cells} == {
         f"{name}/gpu0", f"{name}/gpu1", f"{name}/gpu0+1", f"{name}-no-sync/gpu0+1", f"{name}-independent/gpu0+1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "stack", "nearest"),
+    [
+        ("NVIDIA H100", "9.0", ("1.13.1", "11.7"), 'torch = "2.0.0", cuda = "11.8"'),
+        ("NVIDIA GeForce RTX 5090", "12.0", ("2.7.0", "11.8"), 'torch = "2.7.0", cuda = "12.8"'),
+        ("NVIDIA GeForce RTX 5090", "12.0", ("2.5.1", "12.4"), 'torch = "2.7.0", cuda = "12.8"'),
+        ("Tesla V100-SXM2-16GB", "7.0", ("2.7.1", "12.8"), 'torch = "2.7.1", cuda = "11.8"'),
+        ("Tesla V100-SXM2-16GB", "7.0", ("2.15.0", "13.0"), 'torch = "2.14.1", cuda = "12.6"'),
+        ("NVIDIA GeForce RTX 4090", "8.9", ("1.13.1", "11.7"), None),
+        ("NVIDIA A100-SXM4-40GB", "8.0", ("1.12.1", "11.3"), None),
+        ("NVIDIA B300", "10.3", ("2.7.0", "12.8"), None),
+    ],
+)
+def test_a_gpu_that_a_wheel_has_no_code_for_is_a_skip_with_the_nearest_stack_that_has(
+    nvidia_host: Host, gpu: str, capability: str, stack: tuple[str, str], nearest: str | None
+) -> None:
+    gpus = tuple(replace(g, name=gpu, capability=capability) for g in nvidia_host.gpus)
+    host = replace(nvidia_host, gpus=gpus, driver="580.65.06")
+    text = f'[[stack]]\ntorch = "{stack[0]}"\ncuda = "{stack[1]}"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\ncounts = [1]\n'
+    plan = plan_for(host, text)
+    if nearest is None:
+        assert plan.cells and not plan.skips
+    else:
+        assert not plan.cells and f"has no code for {gpu} ({capability})" in plan.skips[0].why.reason
+        assert plan.skips[0].why.fix == f"the nearest that has: {nearest}"
