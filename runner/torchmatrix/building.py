@@ -4,8 +4,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 
+from torchmatrix import selftest
 from torchmatrix.engines import Image
 from torchmatrix.errors import BuildFailed, with_way_out
 from torchmatrix.launching import Job
@@ -63,7 +65,12 @@ def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | Build
                 print(line, file=log, flush=True)
                 tell(line)
 
-            return job.engine_for(stack).build(job.recipe_for(stack), keep)
+            engine, recipe = job.engine_for(stack), job.recipe_for(stack)
+            image = engine.build(recipe, keep)
+            if job.marks is None or recipe.source == "interpreter":  # nothing was built
+                return image
+            found = selftest.ensure(engine, image, recipe, job.marks, job.owner, keep)
+            return replace(image, facts={**image.facts, "self_test": {k: found[k] for k in ("losses", "compiled")}})
     except BuildFailed as failure:
         return BuildFailed(with_way_out(str(failure)))
     except Exception as error:  # a thread has nobody to raise to

@@ -115,6 +115,7 @@ def _recipe(stack: Stack, dockerfile: str | None, arguments: dict[str, str], ind
         index=index,
         environment=environment,
         content=_digest([environment, workload_hash()]),
+        can_compile=stack.compile_python is not None,
     )
 
 

@@ -28,7 +28,10 @@ DEADLINE_MARGIN_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a run needs besides its plan. `watch_notes`: what can't be watched, in words."""
+    """What a run needs besides its plan. `watch_notes`: what can't be watched, in words.
+
+    `marks`: where the self-tests of images are remembered; None: images are not tested.
+    """
 
     folder: RunFolder
     host: Host
@@ -40,6 +43,7 @@ class Job:
     recipe_for: Callable[[Stack], Recipe]
     sensors: Sequence[Sensor] = ()
     watch_notes: Sequence[str] = ()
+    marks: Path | None = None
     engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 

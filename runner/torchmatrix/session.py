@@ -178,6 +178,7 @@ def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
             recipe_for=s.recipe_for,
             sensors=sensors,
             watch_notes=notes,
+            marks=cache_folder() / "self-tests",
             engine_facts={name: engine.facts() for name, engine in s.engines.items()},
         )
         if command and not folder.record.exists():

@@ -1,4 +1,4 @@
-"""The instrument proved by real launches: equal things measure equal, and as a bare loop measures them. Takes a quarter hour.
+"""The instrument proved by real launches: equal things measure equal, and as a bare loop measures them. Takes about half an hour.
 
 Needs an otherwise idle machine: beside another program the intervals are too wide to prove anything, and the tests say so.
 """
@@ -16,7 +16,7 @@ from torchmatrix.analysis import launches_table
 from torchmatrix.intervals import Interval, difference_verdict, ratio
 from torchmatrix.store import Results
 
-LAUNCHES = 16
+LAUNCHES = 24
 MATRIX = """
 [cpus]
 counts = [1]

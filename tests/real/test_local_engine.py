@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support import Command
+from support import REAL_MATRIX, Command
 from torchmatrix.engines.local import LocalExecution, _environment_of
 from torchmatrix.store import Results
 
@@ -132,3 +133,28 @@ def test_an_interpreter_that_is_not_there_is_a_failed_build(torchmatrix: Command
     )
     done = torchmatrix("run", "*cpu0", "--launches", "1")
     assert done.returncode == 1 and "can't be run" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
+    from torchmatrix import images, matrix, selftest, session
+    from torchmatrix.engines import Image
+    from torchmatrix.errors import BuildFailed
+
+    (stack,) = matrix.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
+    engines, _ = session.choose_engines("local", Results(tmp_path))
+    recipe = images.ready_recipe(stack, engines["local"])
+    assert recipe is not None
+    image, lines = Image(reference=real_python, environment=recipe.environment), list[str]()
+    first = selftest.ensure(engines["local"], image, recipe, tmp_path / "marks", "test-self", lines.append)
+    assert (
+        first["torch"].startswith("2.5.1") and first["compiled"] is True and set(first["losses"]) == {"resnet18", "bert-tiny"}
+    )
+    assert lines and any(package.startswith("torchvision==0.20.1") for package in first["packages"])
+    lines.clear()
+    assert (
+        selftest.ensure(engines["local"], image, recipe, tmp_path / "marks", "test-self", lines.append) == first and not lines
+    )
+    lying = replace(recipe, arguments={**recipe.arguments, "TORCH": "torch==2.5.0"}, environment="other")
+    with pytest.raises(BuildFailed, match=r"self-test: .*torch is 2\.5\.1.*, not 2\.5\.0"):
+        selftest.ensure(engines["local"], image, lying, tmp_path / "marks", "test-self", lines.append)
+    assert not list((tmp_path / "marks").glob("*other*"))

@@ -28,6 +28,7 @@ class Recipe:
     index: str | None
     environment: str
     content: str
+    can_compile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:
-    """What to run in an image: the workload's flags, one process per device, and whose launch it is.
+    """What to run in an image: a program of images/workload with its flags, one process per device, and whose launch it is.
 
     `cache`: the name of the compile cache, one per image and workload. `owner`: marks containers and processes, so
     that the next start can find what a killed tool left behind.
@@ -52,6 +53,7 @@ class LaunchSpec:
     gpus: GpuSet
     cache: str
     owner: str
+    program: str = "bench.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

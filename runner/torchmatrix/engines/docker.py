@@ -177,7 +177,7 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
         nodes = ["/dev/kfd", *(gpu.render_node for gpu in gpus.gpus if gpu.render_node)]
         groups = sorted({group for gpu in gpus.gpus for group in gpu.groups})
         return {"devices": [f"{node}:{node}:rw" for node in nodes], "group_add": [str(group) for group in groups]}
-    return {"cpuset_cpus": ",".join(gpus.cpus)}
+    return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}
 
 
 def communication_options(gpus: GpuSet) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
     No privileges: an ordinary user, no capabilities, no way to gain any, no network, a read-only root with a tmpfs for
     /tmp and one named volume for compile caches.
     """
-    arguments = bench_command("python3", "/opt/workload/bench.py", spec, 29500)
+    arguments = bench_command("python3", f"/opt/workload/{spec.program}", spec, 29500)
     volume = f"torchmatrix-cache-{image.environment}"
     return {
         "image": image.reference,

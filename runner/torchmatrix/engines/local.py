@@ -66,7 +66,7 @@ class LocalEngine:
     def start(self, image: Image, spec: LaunchSpec) -> "LocalExecution":
         """An execution of the workload under the image's Python."""
         cache = self._cache / "compile" / image.environment / spec.cache
-        command = bench_command(image.reference, str(assets.WORKLOAD / "bench.py"), spec, _free_port())
+        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, _free_port())
         variables = box_environment(spec.gpus.vendor) | visible_devices(spec.gpus)
         return LocalExecution([*command, "--cache", str(cache)], variables, spec.owner)
 

@@ -1,0 +1,103 @@
+"""Does this image hold what it should, and does it train? Run once after each build, on the CPU, without network.
+
+Imports the libraries, compares their versions with the recipe's, trains a small ResNet and a small BERT for one step and, where
+this torch can, compiles a function. One line ``@matrix {"event": "self-test", …}``; a failure line where something is wrong.
+"""
+
+import argparse
+import math
+import os
+import sys
+
+import failures
+import protocol
+
+SMALL = {
+    "mode": "train", "precision": "fp32", "batch": 2, "compile": False, "channels_last": False, "attention": "eager",
+    "optimizer": "sgd", "image_size": 32, "sequence_length": 16, "parallel": "ddp", "batches": 1, "seed": 0, "rank": 0,
+}  # fmt: skip
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--require", action="append", default=[], help="name==version that must be installed; may be repeated")
+    parser.add_argument("--compile", action="store_true", help="also try torch.compile")
+    parser.add_argument("--cache", default="", help="a folder that may be written")
+    return parser.parse_args(argv)
+
+
+def main(argv):
+    channel = protocol.Channel(0)
+    args = parse(argv)
+    channel.emit("hello", protocol=protocol.VERSION, arguments=vars(args))
+    try:
+        channel.emit("self-test", **check(args))
+    except Exception as error:  # the border of the process
+        channel.emit_failure(failures.kind_of(error), error)
+        raise
+    channel.emit("done")
+
+
+def check(args):
+    """What was found; raises on the first thing that is wrong."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchmatrix-self-test")
+    wrong = mismatches(args.require)
+    if wrong:
+        raise RuntimeError("not what the recipe says: " + "; ".join(wrong))
+    import record
+
+    losses = {name: _train(name) for name in ("resnet18", "bert-tiny")}
+    return {"losses": losses, "compiled": _compiles() if args.compile else None, **record.environment()}
+
+
+def mismatches(requirements):
+    """Those of the `name==version` that are not installed so; a version without a local part (+cu124) accepts any."""
+    from importlib import metadata
+
+    found = []
+    for requirement in requirements:
+        name, _, wanted = requirement.partition("==")
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found.append("%s is missing" % name)
+            continue
+        if wanted and wanted not in (version, version.split("+")[0]):
+            found.append("%s is %s, not %s" % (name, version, wanted))
+    return found
+
+
+def _train(name):
+    """The loss of one training step on the CPU."""
+    import torch
+
+    import steps
+    from models import build
+
+    class Alone:
+        device, size, rank = torch.device("cpu"), 1, 0
+
+    args = argparse.Namespace(model=name, **SMALL)
+    model, loss_of, _ = build(args, Alone.device)
+    loss = float(steps.make_step(args, Alone, model.train(), loss_of)(0))
+    if not math.isfinite(loss):
+        raise protocol.Numerics("the loss of %s is not finite" % name)
+    return loss
+
+
+def _compiles():
+    """True if torch.compile gives what eager gives."""
+    import torch
+
+    def function(x):
+        return torch.nn.functional.gelu(x @ x).sum()
+
+    x = torch.randn(8, 8)
+    eager, compiled = float(function(x)), float(torch.compile(function)(x))
+    if abs(eager - compiled) > 1e-3 * max(1.0, abs(eager)):
+        raise protocol.Numerics("torch.compile gives %r where eager gives %r" % (compiled, eager))
+    return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

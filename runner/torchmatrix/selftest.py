@@ -1,0 +1,73 @@
+"""After a build: does the image hold what its recipe says, and does it train? Once per image; the answer is kept."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from torchmatrix import protocol
+from torchmatrix.engines import Engine, Image, LaunchSpec, Log, Recipe
+from torchmatrix.errors import BuildFailed, LaunchFailed
+from torchmatrix.plan import GpuSet
+
+TIMEOUT_SECONDS = 900.0
+
+
+def ensure(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str, log: Log) -> dict[str, Any]:
+    """What the self-test of `image` found, now or when it was built. Raises BuildFailed.
+
+    `marks`: the folder where it is kept, one file per engine and environment; editing the workload asks for no new test.
+    """
+    mark = marks / f"{engine.name}-{recipe.stack}-{recipe.environment}.json"
+    try:
+        return dict(json.loads(mark.read_text()))
+    except (OSError, ValueError):
+        found = run(engine, image, recipe, owner, log)
+    try:
+        marks.mkdir(parents=True, exist_ok=True)
+        mark.write_text(json.dumps(found))
+    except OSError as error:
+        raise BuildFailed(f"can't write {mark}: {error.strerror}") from None
+    return found
+
+
+def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> dict[str, Any]:
+    """Run the self-test in the image, as a launch would run: no network, no rights, the CPU only."""
+    execution = engine.start(image, _spec(recipe, owner))
+    log(f"$ {execution.command}")
+    events = []
+    try:
+        with execution:
+            watchdog = threading.Timer(TIMEOUT_SECONDS, execution.stop)
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                for stream, line in execution.lines():
+                    log(line)
+                    event = protocol.parse_line(line) if stream == "out" else None
+                    events += [event] if event else []
+                end = execution.wait()
+            finally:
+                watchdog.cancel()
+    except LaunchFailed as failure:
+        raise BuildFailed(f"the self-test could not be started: {failure}") from None
+    found = next((event for event in events if event["event"] == "self-test"), None)
+    said = next((event["message"] for event in events if event["event"] == "failure"), None)
+    if said or found is None or end.returncode:
+        raise BuildFailed(f"self-test: {said or f'exit code {end.returncode} and no message'}")
+    return found
+
+
+def _spec(recipe: Recipe, owner: str) -> LaunchSpec:
+    words = (recipe.arguments.get("TORCH", "") + " " + recipe.arguments.get("PACKAGES", "")).split()
+    exact = [word for word in words if "==" in word]
+    flags = [part for word in exact for part in ("--require", word)]
+    gpus = GpuSet(indices=(0,), vendor="cpu")
+    return LaunchSpec(
+        program="selftest.py",
+        arguments=(*flags, *(["--compile"] if recipe.can_compile else [])),
+        processes=1,
+        gpus=gpus,
+        cache="self-test",
+        owner=owner,
+    )
