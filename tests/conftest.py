@@ -11,7 +11,7 @@ import pytest
 from support import FAKE_PYTHON, Command
 from torchmatrix.host import Gpu, Host
 
-_WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch")
+_WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchmatrix import __version__, estimate, execute, images, matrix, schedule
 from torchmatrix.building import build_all
-from torchmatrix.engines import Engine, Recipe
+from torchmatrix.engines import Engine, Leftover, Recipe
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.errors import BadInput, EngineUnusable
 from torchmatrix.fit import Means
@@ -281,6 +281,14 @@ def find_batches(s: Session, job: Job) -> Iterator[News]:
         if key not in largest or len(cell.gpus.indices) > len(largest[key].gpus.indices):
             largest[key] = cell
     yield from execute.find_batches(job, images.stacks_of(s.plan.cells), list(largest.values()))
+
+
+def leftovers(matrix_path: Path, results: Path, engine: str, everything: bool) -> list[tuple[Engine, Leftover]]:
+    """What the engines keep that the matrix's stacks don't need, or all of it; each with its engine."""
+    stacks = () if everything else matrix.load(matrix_path).stacks
+    keep = {recipe.environment for stack in stacks for recipe in images.recipes(stack)}
+    engines, _ = choose_engines(engine, Results(results))
+    return [(engine, leftover) for engine in engines.values() for leftover in engine.leftovers(keep)]
 
 
 def final_outcomes(job: Job) -> dict[str, int]:

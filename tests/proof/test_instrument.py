@@ -1,4 +1,4 @@
-"""The instrument proved by real launches: equal things measure equal, and as a bare loop measures them. Takes about half an hour.
+"""The instrument proved by real launches: equal things measure equal, and as a bare loop does. Takes half an hour.
 
 Needs an otherwise idle machine: beside another program the intervals are too wide to prove anything, and the tests say so.
 """

@@ -304,3 +304,23 @@ def test_doctor_names_each_skip_with_its_fix(torchmatrix: Command, fake_matrix: 
     assert "skipped: torch2.5.1-rocm6.2" in done.stdout and "fix: run it on a machine with an AMD GPU" in done.stdout
     marks = {check["mark"] for check in json.loads(torchmatrix("doctor", "--json").stdout)}
     assert marks <= {"ok", "note", "bad"}
+
+
+def test_clean_lists_what_the_matrix_no_longer_needs_and_removes_only_that(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    text = fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+    fake_matrix.write_text(text)
+    from torchmatrix import images, matrix
+
+    needed = images.recipes(matrix.parse(text).stacks[1])[0].environment
+    stacks = tmp_path / "cache" / "stacks"
+    for name in (f"torch2.5.1-cpu-{needed}", "torch2.5.1-cpu-000000000000"):
+        (stacks / name).mkdir(parents=True)
+        (stacks / name / "file").write_text("x" * 5000)
+    cache = {"TORCHMATRIX_CACHE": str(tmp_path / "cache")}
+    listed = torchmatrix("clean", **cache)
+    assert listed.returncode == 0 and "000000000000" in listed.stdout and needed not in listed.stdout
+    assert "nothing was removed" in listed.stderr and len(list(stacks.glob("[!.]*"))) == 2
+    assert torchmatrix("clean", "--yes", **cache).returncode == 0
+    assert [path.name for path in stacks.glob("[!.]*")] == [f"torch2.5.1-cpu-{needed}"]

@@ -3,7 +3,7 @@
 `Engine` and `Execution` are what every engine offers; the nouns beside them are what passes through.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
@@ -64,6 +64,15 @@ class Exit:
     oom_killed: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leftover:
+    """Something of ours on disk that may be removed. `kind`: image, volume, virtualenv or cache. `bytes`: None if unknown."""
+
+    kind: str
+    name: str
+    bytes: int | None
+
+
 class Execution(Protocol):
     """One running launch. Leaving the `with` block always ends and removes it, whatever happened."""
 
@@ -114,6 +123,14 @@ class Engine(Protocol):
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End and remove what an earlier, killed run of `owner` left; returns what was removed."""
+        ...
+
+    def leftovers(self, keep: Collection[str]) -> list[Leftover]:
+        """What this engine keeps for recipes whose `environment` is not in `keep`; nothing of anybody else's."""
+        ...
+
+    def remove(self, leftover: Leftover) -> str | None:
+        """Remove it; returns why that could not be done, or None."""
         ...
 
 

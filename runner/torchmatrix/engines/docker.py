@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +20,13 @@ from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__, assets
-from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
+from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, bench_command, box_environment
 from torchmatrix.errors import BuildFailed, EngineLost, EngineUnusable, LaunchFailed, with_way_out
 from torchmatrix.plan import GpuSet
 
 LABEL = "torchmatrix"
 """Prefix of our labels; nothing without them is ever touched."""
+CACHE_VOLUME = "torchmatrix-cache-"
 USER = "65532:65532"
 STOP_SECONDS = 10
 INFO_KEYS = (
@@ -118,6 +119,30 @@ class DockerEngine:
             removed.append(f"container {container.short_id}")
         return removed
 
+    def leftovers(self, keep: Collection[str]) -> list[Leftover]:
+        """Images and volumes that carry our label."""
+        found = []
+        with self._answering():
+            for image in self._client.images.list(filters={"label": f"{LABEL}.environment"}):
+                if image.labels.get(f"{LABEL}.environment") not in keep:
+                    name = image.tags[0] if image.tags else str(image.id)
+                    found.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
+            for volume in self._client.volumes.list(filters={"label": LABEL}):
+                if str(volume.name).removeprefix(CACHE_VOLUME) not in keep:
+                    found.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
+        return found
+
+    def remove(self, leftover: Leftover) -> str | None:
+        """Without force: what a container uses stays."""
+        try:
+            if leftover.kind == "image":
+                self._client.images.remove(leftover.name)
+            else:
+                self._client.volumes.get(leftover.name).remove()
+        except (DockerException, RequestException, OSError) as error:
+            return _words(error)
+        return None
+
     def _build(self, recipe: Recipe, tag: str, log: Log) -> None:
         labels = {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
         try:
@@ -195,7 +220,7 @@ def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
     /tmp and one named volume for compile caches.
     """
     arguments = bench_command("python3", f"/opt/workload/{spec.program}", spec, 29500)
-    volume = f"torchmatrix-cache-{image.environment}"
+    volume = f"{CACHE_VOLUME}{image.environment}"
     return {
         "image": image.reference,
         "command": [*arguments, "--cache", f"/cache/{spec.cache}"],

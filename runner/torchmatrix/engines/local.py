@@ -11,14 +11,14 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from torchmatrix import __version__, assets
-from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe, bench_command, box_environment
+from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, bench_command, box_environment
 from torchmatrix.errors import BuildFailed, LaunchFailed
 from torchmatrix.plan import GpuSet
 from torchmatrix.stacks import PYPI
@@ -73,6 +73,30 @@ class LocalEngine:
     def remove_orphans(self, owner: str) -> list[str]:
         """Kill this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
         return [f"process {pid}" for pid in _kill_marked(OWNER_VARIABLE, owner)]
+
+    def leftovers(self, keep: Collection[str]) -> list[Leftover]:
+        """Virtualenvs and compile caches under the cache folder."""
+        stacks = {path: path.name.rpartition("-")[2] for path in (self._cache / "stacks").glob("[!.]*")}
+        caches = {path: path.name for path in (self._cache / "compile").glob("[!.]*")}
+        return [
+            Leftover(kind=kind, name=str(path), bytes=_size(path))
+            for kind, found in (("virtualenv", stacks), ("cache", caches))
+            for path, environment in sorted(found.items())
+            if environment not in keep
+        ]
+
+    def remove(self, leftover: Leftover) -> str | None:
+        """The folder, unless another tool is just building it."""
+        path = Path(leftover.name)
+        try:
+            with path.with_name(f".{path.name}.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+        except BlockingIOError:
+            return "another run is building it"
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
 
     def _uv(self, arguments: list[str], log: Log) -> list[str]:
         """Run uv, log its lines and return them. Raises BuildFailed with uv's own words."""
@@ -136,6 +160,17 @@ class LocalEngine:
             shutil.rmtree(venv, ignore_errors=True)
             raise
         self._mark(recipe).write_text(json.dumps({"arguments": dict(recipe.arguments), "freeze": freeze}, indent=1))
+
+
+def _size(folder: Path) -> int:
+    """Bytes on disk below a folder; hard links count once."""
+    seen: dict[tuple[int, int], int] = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                status = (Path(root) / name).lstat()
+                seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    return sum(seen.values())
 
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:
