@@ -12,6 +12,23 @@ import typer
 
 from torchmatrix import __version__
 from torchmatrix.errors import BadInput, ExitCode, NothingSelected, ToolError
+from torchmatrix.options import (
+    MATRIX,
+    REPORT,
+    RESULTS,
+    BudgetOption,
+    EngineOption,
+    GlobsArgument,
+    JsonOption,
+    LaunchesOption,
+    MatrixOption,
+    NewOption,
+    OutputOption,
+    ProtocolOption,
+    ResultsOption,
+    UntilOption,
+    WhereOption,
+)
 
 if TYPE_CHECKING:
     from torchmatrix.narrate import Narrator
@@ -25,28 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
-ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of facts.")]
-EngineOption = Annotated[str, typer.Option("--engine", help="auto, docker or local.")]
-GlobsArgument = Annotated[list[str] | None, typer.Argument(help="Globs on cell ids; none: all cells.", show_default=False)]
-WhereOption = Annotated[
-    list[str] | None, typer.Option("--where", help="KEY=VALUE on a cell's fields; may be repeated.", show_default=False)
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file.")]
-ProtocolOption = Annotated[str | None, typer.Option("--protocol", help="steady, cold or aime, instead of the matrix's.")]
-LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", help="As many launches as narrow each interval to this half-width, such as 1%.")
-]
-BudgetOption = Annotated[
-    float | None, typer.Option("--budget", min=0, help="With --until: no further launches after so many minutes.")
-]
-NewOption = Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")]
-MATRIX = Path("matrix.toml")
-RESULTS = Path("results")
-REPORT = Path("reports/index.html")
 
 
 def main() -> NoReturn:
