@@ -58,8 +58,9 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, m
 
 
 HOSTILE = {
-    "products in bfloat16": "torch.matmul = lambda a, b: (a.bfloat16() @ b.bfloat16()).float()",
-    "a compiler that is wrong": "torch.compile = lambda model: lambda images: 1.05 * model(images)",
+    "products in bfloat16": "real = torch.matmul; "
+    "torch.matmul = lambda a, b: real(a.bfloat16(), b.bfloat16()).float() if a.dtype is torch.float32 else real(a, b)",
+    "a compiler that is wrong": "torch.compile = lambda net: net.register_forward_hook(lambda m, i, out: 1.05 * out) and net",
     "a loss that explodes": "torch.nn.functional.cross_entropy = lambda x, y: x.sum() * float('inf')",
 }
 """What an image's sitecustomize.py may do to torch."""
