@@ -1,6 +1,6 @@
 """The largest batch that fits: tried in fresh processes, doubling, then half-way (METHOD: Memory)."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import psutil
 
@@ -73,7 +73,7 @@ def _try(job: Job, attempt: Attempt, image: Image) -> Generator[News, None, Laun
     raise AssertionError("a launch ends with LaunchFinished")
 
 
-def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]], free: Callable[[], int] | None = None) -> bool:
+def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]]) -> bool:
     """On a CPU: is the straight line through the last two peaks below the limit, and was the last step short enough?
 
     A GPU says itself that its memory is full, without harm.
@@ -89,8 +89,7 @@ def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]], free: Cal
         return True
     (b0, p0), (b1, p1) = points[-2:]
     slope = max(0.0, (p1 - p0) / (b1 - b0)) if b1 != b0 else 0.0
-    available = (free or (lambda: int(psutil.virtual_memory().available)))()
-    return p1 + slope * (batch - b1) < MEMORY_SHARE * available
+    return p1 + slope * (batch - b1) < MEMORY_SHARE * psutil.virtual_memory().available
 
 
 def _peaks(trials: list[tuple[int, Launch]]) -> Iterator[tuple[int, list[int]]]:

@@ -290,7 +290,7 @@ def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, d
             _say(f"note: {note}")
         _say("Ctrl-C stops; the same command continues\n")
         try:
-            _narrate(session.run(s, job), todo, known)
+            _narrate(session.run(s, job, todo), todo, known)
         finally:
             written = report.write(s.results, output, job.folder.id)
         counts = session.final_outcomes(job)

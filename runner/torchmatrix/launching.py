@@ -1,15 +1,13 @@
 """One launch: waits for its devices, starts the box, watches it, records all that it says. Yields news, prints nothing."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__, images, protocol, readiness, watched
-from torchmatrix.engines import Engine, Execution, Image, LaunchSpec, Recipe
+from torchmatrix.engines import Engine, Execution, Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.host import Host
 from torchmatrix.launches import read_launch
@@ -138,22 +136,16 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
 
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
     """Start, watch and read the box to its end."""
-    timed_out = threading.Event()
-    with execution, Watcher(job.sensors, _Telling(execution, file, devices_of(cell))):
-        watchdog = threading.Timer(job.timeout_seconds, _stop, (execution.stop, timed_out))
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            for stream, line in execution.lines():
-                event = protocol.parse_line(line) if stream == "out" else None
-                if event is None:
-                    file.log(line)
-                else:
-                    file.copy(event)
-                    yield LaunchPhase(cell=cell, phase=str(event.get("phase") or event["event"]))
-            end = execution.wait()
-        finally:
-            watchdog.cancel()
+    telling = _Telling(execution, file, devices_of(cell))
+    with execution, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
+        for stream, line in execution.lines():
+            event = protocol.parse_line(line) if stream == "out" else None
+            if event is None:
+                file.log(line)
+            else:
+                file.copy(event)
+                yield LaunchPhase(cell=cell, phase=str(event.get("phase") or event["event"]))
+        end = execution.wait()
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
         file.close(reason="timeout", message=message, returncode=end.returncode)
@@ -197,12 +189,6 @@ class _Telling:
 def devices_of(cell: Cell) -> tuple[str, ...]:
     """What telemetry calls the devices of a cell; the CPU feeds them all."""
     return ("cpu", *(gpu.uuid for gpu in cell.gpus.gpus))
-
-
-def _stop(stop: Callable[[], None], timed_out: threading.Event) -> None:
-    timed_out.set()
-    with suppress(Exception):  # the launch may just have ended by itself
-        stop()
 
 
 def record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed) -> LaunchFinished:

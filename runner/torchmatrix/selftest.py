@@ -1,12 +1,11 @@
 """After a build: does the image hold what its recipe says, and does it train? Once per image; the answer is kept."""
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 from torchmatrix import protocol
-from torchmatrix.engines import Engine, Image, LaunchSpec, Log, Recipe
+from torchmatrix.engines import Engine, Image, LaunchSpec, Log, Recipe, time_limit
 from torchmatrix.errors import BuildFailed, LaunchFailed
 from torchmatrix.plan import GpuSet
 
@@ -37,18 +36,12 @@ def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> d
     log(f"$ {execution.command}")
     events = []
     try:
-        with execution:
-            watchdog = threading.Timer(TIMEOUT_SECONDS, execution.stop)
-            watchdog.daemon = True
-            watchdog.start()
-            try:
-                for stream, line in execution.lines():
-                    log(line)
-                    event = protocol.parse_line(line) if stream == "out" else None
-                    events += [event] if event else []
-                end = execution.wait()
-            finally:
-                watchdog.cancel()
+        with execution, time_limit(execution, TIMEOUT_SECONDS):
+            for stream, line in execution.lines():
+                log(line)
+                event = protocol.parse_line(line) if stream == "out" else None
+                events += [event] if event else []
+            end = execution.wait()
     except LaunchFailed as failure:
         raise BuildFailed(f"the self-test could not be started: {failure}") from None
     found = next((event for event in events if event["event"] == "self-test"), None)

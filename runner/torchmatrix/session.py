@@ -231,11 +231,11 @@ def todo(s: Session, job: Job) -> list[tuple[Cell, int]]:
     return [(cell, number) for cell, number in s.launches if not job.folder.is_done(cell.id, number)]
 
 
-def scheduled(s: Session, job: Job) -> Iterator[tuple[Cell, int]]:
-    """All launches that are left, in their order; with an adaptive protocol it depends on what was measured meanwhile."""
+def scheduled(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Iterator[tuple[Cell, int]]:
+    """`left`, in its order; with an adaptive protocol what is left depends on what was measured meanwhile."""
     method, begin = s.matrix.method, time.monotonic()
     if method.until is None:
-        yield from todo(s, job)
+        yield from left
         return
 
     def is_over() -> bool:
@@ -261,10 +261,10 @@ def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[s
     return estimate.total_seconds(launches, builds, known)
 
 
-def run(s: Session, job: Job) -> Iterator[News]:
-    """Execute what is left of the run and, at its end, say so in its record."""
+def run(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Iterator[News]:
+    """Execute what is left of the run (see `todo`) and, at its end, say so in its record."""
     begin = time.monotonic()
-    yield from execute.execute(job, images.stacks_of(s.plan.cells), list(s.plan.cells), scheduled(s, job))
+    yield from execute.execute(job, images.stacks_of(s.plan.cells), list(s.plan.cells), scheduled(s, job, left))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin)
 
 

@@ -1,13 +1,9 @@
 """What the proofs need: the real stack, one CPU for all that is measured, and the bare loop beside it."""
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 
 @pytest.fixture(scope="session")

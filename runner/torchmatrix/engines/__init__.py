@@ -3,7 +3,9 @@
 `Engine` and `Execution` are what every engine offers; the nouns beside them are what passes through.
 """
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
@@ -132,6 +134,25 @@ class Engine(Protocol):
     def remove(self, leftover: Leftover) -> str | None:
         """Remove it; returns why that could not be done, or None."""
         ...
+
+
+@contextmanager
+def time_limit(execution: Execution, seconds: float) -> Iterator[threading.Event]:
+    """Stop `execution` after `seconds` from another thread; the event says whether that happened."""
+    timed_out = threading.Event()
+
+    def stop() -> None:
+        timed_out.set()
+        with suppress(Exception):  # it may just have ended by itself
+            execution.stop()
+
+    watchdog = threading.Timer(seconds, stop)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield timed_out
+    finally:
+        watchdog.cancel()
 
 
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
