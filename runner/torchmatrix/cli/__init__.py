@@ -1,0 +1,65 @@
+"""The command `torchmatrix`: the only package that prints or exits. Heavy imports stand inside the verbs."""
+
+import os
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from torchmatrix import __version__
+from torchmatrix.cli import machine, measuring, reading
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import complain
+from torchmatrix.errors import ExitCode, ToolError
+
+__all__ = ["machine", "main", "measuring", "reading"]
+
+
+def main() -> NoReturn:
+    """The entry point: every error becomes a message, a hint and an exit code, here and nowhere else.
+
+    The command is invoked without its own `main`, which would end an interruption without a word.
+    """
+    _interrupt_on_signals()
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context("torchmatrix", sys.argv[1:]) as context:
+            code = command.invoke(context)
+    except ToolError as error:
+        complain(str(error), error.hint)
+        code = error.exit_code
+    except typer.Exit as request:
+        code = request.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted", "the same command continues where it stopped")
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.OK
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's errors are about the arguments
+            raise
+        complain(str(error.format_message()), "see torchmatrix --help, or torchmatrix VERB --help")
+        code = ExitCode.BAD_INPUT
+    sys.exit(int(code or 0))
+
+
+def _interrupt_on_signals() -> None:
+    """SIGTERM, and SIGHUP unless nohup has it ignored, end a run as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)
+
+
+@app.callback(invoke_without_command=True)
+def _about(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version or context.invoked_subcommand is None:
+        print(__version__ if version else context.get_help())
+        raise typer.Exit()

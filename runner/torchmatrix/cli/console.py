@@ -1,0 +1,56 @@
+"""What every verb says on stderr: complaints, the machine, progress."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torchmatrix import __version__
+from torchmatrix.errors import NothingSelected
+
+if TYPE_CHECKING:
+    from torchmatrix.narrate import Narrator
+    from torchmatrix.session import Session
+
+
+def complain(message: str, hint: str) -> None:
+    print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
+
+
+def say(text: str = "") -> None:
+    print(text, file=sys.stderr)
+
+
+def preamble(s: "Session") -> None:
+    """What this machine is and what will be used, before anything slow."""
+    host = s.host
+    gpus = f"{len(host.gpus)} x {host.gpus[0].name}, driver {host.driver}" if host.gpus else "no GPU"
+    say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {len(host.cores)} cores; {gpus}")
+    say(f"engine: {s.engine_choice}")
+    for note in host.notes:
+        say(f"note: {note}")
+
+
+def refuse_nothing(s: "Session") -> None:
+    if s.plan.cells:
+        return
+    if s.plan.skips:
+        first = s.plan.skips[0]
+        raise NothingSelected(
+            f"all {len(s.plan.skips)} selected cells are skipped here; the first: {first.cell.id}: {first.why.reason}",
+            hint=f"{first.why.fix}; torchmatrix doctor lists the rest",
+        )
+    raise NothingSelected("the selection matches no cell", hint="torchmatrix plan lists the ids of all cells")
+
+
+def tell(news: Any, todo: list[Any], known: dict[str, float]) -> "Narrator":
+    """Tell the news as they come; the narrator knows how many launches (or builds) ended how."""
+    from contextlib import closing
+
+    from rich.console import Console
+
+    from torchmatrix.narrate import Narrator
+
+    console = Console(stderr=True, highlight=False)
+    with Narrator(console, todo, known) as narrator, closing(news):
+        for item in news:
+            narrator.tell(item)
+    return narrator

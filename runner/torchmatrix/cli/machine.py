@@ -1,0 +1,89 @@
+"""Verbs about this machine and what is kept on it: init, doctor, clean."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import say
+from torchmatrix.errors import BadInput, ExitCode
+from torchmatrix.options import (
+    MATRIX,
+    RESULTS,
+    EngineOption,
+    JsonOption,
+    MatrixOption,
+    ResultsOption,
+)
+
+
+@app.command()
+def init(
+    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = MATRIX,
+    python: Annotated[str | None, typer.Option("--python", help="An interpreter that already holds PyTorch.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a matrix file for this machine."""
+    from torchmatrix import host, session, starter
+
+    if output.exists() and not force:
+        raise BadInput(f"{output} exists already", hint="replace it with --force, or write elsewhere with --output")
+    if python and not Path(python).is_file():
+        raise BadInput(f"no interpreter at {python}", hint="name a Python that can import torch")
+    text = starter.starter_matrix(host.detect(), session.docker_answers(), str(Path(python).absolute()) if python else None)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text)
+    except OSError as error:
+        raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere with --output") from None
+    say("look at it, then: torchmatrix plan, torchmatrix run")
+    print(output)
+
+
+@app.command()
+def doctor(
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Check engine, GPUs, driver, disk and indexes; say what would be skipped, why, and the fix."""
+    from torchmatrix import checkup
+
+    checks = checkup.examine(matrix, results, engine)
+    if as_json:
+        print(json.dumps([check.as_record() for check in checks]))
+    else:
+        for check in checks:
+            print(f"{check.mark:<5} {check.subject}: {check.finding}")
+            if check.fix:
+                print(f"      fix: {check.fix}")
+    raise typer.Exit(max(check.exit_code for check in checks))
+
+
+@app.command()
+def clean(
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    everything: Annotated[bool, typer.Option("--all", help="Also what this matrix's stacks need.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only list it.")] = False,
+) -> None:
+    """List (and with --yes remove) images, virtualenvs and compile caches that the matrix no longer needs. Results stay."""
+    from torchmatrix import session
+
+    found = session.leftovers(matrix, results, engine, everything)
+    for _, leftover in found:
+        size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
+        print(f"{leftover.kind:<10} {leftover.name}{size}")
+    total = sum(leftover.bytes or 0 for _, leftover in found) / 2**30
+    say(f"{len(found)} to remove, {total:.1f} GiB (images share layers, so that less may become free)" if found else "nothing")
+    if not yes:
+        say("nothing was removed; to remove it: torchmatrix clean --yes" if found else "")
+        return
+    problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
+    for problem in problems:
+        say(f"kept {problem}")
+    raise typer.Exit(ExitCode.CELL_NOT_OK if problems else ExitCode.OK)

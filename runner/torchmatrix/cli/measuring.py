@@ -1,0 +1,189 @@
+"""Verbs that plan, build and measure: plan, build, run, explain, batch."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import preamble, refuse_nothing, say, tell
+from torchmatrix.errors import ExitCode, NothingSelected
+from torchmatrix.options import (
+    MATRIX,
+    REPORT,
+    RESULTS,
+    BudgetOption,
+    EngineOption,
+    GlobsArgument,
+    JsonOption,
+    LaunchesOption,
+    MatrixOption,
+    NewOption,
+    OutputOption,
+    ProtocolOption,
+    ResultsOption,
+    UntilOption,
+    WhereOption,
+)
+
+if TYPE_CHECKING:
+    from torchmatrix.session import Session
+    from torchmatrix.store import RunFolder
+
+
+@app.command()
+def plan(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Show every cell: * would run, - is skipped and why. Runs nothing."""
+    from torchmatrix import narrate, session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    preamble(s)
+    if not s.plan.skips:
+        refuse_nothing(s)
+    if as_json:
+        print(json.dumps(_plan_as_json(s)))
+        return
+    lines = [f"- {skip.cell.id}  {skip.why.reason}" for skip in s.plan.skips] + [f"* {cell.id}" for cell in s.plan.cells]
+    print("\n".join(lines))
+    say(f"\n{len(s.plan.cells)} to run, {len(s.plan.skips)} skipped" + (":" if s.plan.skips else ""))
+    for line in narrate.skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
+        say(f"  {line}")
+
+
+def _plan_as_json(s: "Session") -> dict[str, Any]:
+    def fields(cell: Any) -> dict[str, Any]:
+        return {"id": cell.id, "stack": cell.stack.name, "workload": cell.workload.id, "gpus": cell.gpus.label}
+
+    return {
+        "cells": [fields(cell) for cell in s.plan.cells],
+        "skips": [{**fields(skip.cell), "reason": skip.why.reason, "fix": skip.why.fix} for skip in s.plan.skips],
+    }
+
+
+@app.command()
+def build(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+) -> None:
+    """Build the images (or virtualenvs) of the selected cells, and nothing else."""
+    from torchmatrix import session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    preamble(s)
+    refuse_nothing(s)
+    with session.hold(s) as job:
+        narrator = tell(session.build(s, job), [], {})
+    raise typer.Exit(ExitCode.CELL_NOT_OK if narrator.outcomes.get("build-failed") else ExitCode.OK)
+
+
+@app.command()
+def run(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    output: OutputOption = REPORT,
+    protocol: ProtocolOption = None,
+    launches: LaunchesOption = None,
+    fast: Annotated[bool, typer.Option("--fast", help="One launch per cell: no intervals.")] = False,
+    rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
+    until: UntilOption = None,
+    budget: BudgetOption = None,
+    new: NewOption = False,
+) -> None:
+    """Measure the selected cells and write the report; continues a run that was interrupted."""
+    from torchmatrix import session
+    from torchmatrix.method import Request
+
+    request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request)
+    written, _, counts = _measure(s, output, new)
+    print(written)
+    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
+def explain(
+    globs: Annotated[list[str], typer.Argument(help="Globs on the ids of cells with several devices.")],
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    output: OutputOption = REPORT,
+    protocol: ProtocolOption = None,
+    launches: LaunchesOption = None,
+    new: NewOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where the scaling loss of cells comes from: each device alone, all at once, DDP without and with all-reduce."""
+    from torchmatrix import session, tables
+    from torchmatrix.method import Request
+
+    request = Request(protocol=protocol, launches=launches)
+    s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
+    if s.plan.cells and not any(cell.workload.parallel != "ddp" for cell in s.plan.cells):
+        raise NothingSelected(
+            "no selected cell trains on more than one device", hint="torchmatrix plan lists all ids; choose one with gpu0+1"
+        )
+    _, folder, counts = _measure(s, output, new)
+    rows = tables.decomposition(folder)
+    print(json.dumps(rows) if as_json else tables.decomposition_in_words(rows))
+    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
+def batch(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+) -> None:
+    """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
+    from torchmatrix import session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    preamble(s)
+    refuse_nothing(s)
+    with session.hold(s, new=True) as job:
+        narrator = tell(session.find_batches(s, job), [], {})
+    raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
+
+
+def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, dict[str, int]]":
+    """Run what is planned and write the report, whatever happens; the report, the run, and how many launches ended how."""
+    from torchmatrix import estimate, images, report, session
+
+    preamble(s)
+    refuse_nothing(s)
+    with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
+        todo, known = session.todo(s, job), session.known_seconds(s)
+        done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
+        stacks = [stack.name for stack in images.stacks_of(s.plan.cells)]
+        say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
+        say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
+        say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")
+        for note in job.watch_notes:
+            say(f"note: {note}")
+        say("Ctrl-C stops; the same command continues\n")
+        try:
+            tell(session.run(s, job, todo), todo, known)
+        finally:
+            written = report.write(s.results, output, job.folder.id)
+        counts = session.final_outcomes(job)
+    say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+    return written, job.folder, counts

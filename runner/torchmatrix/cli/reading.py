@@ -1,0 +1,48 @@
+"""Verbs that only read facts: compare, report."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from torchmatrix.cli.application import app
+from torchmatrix.errors import ExitCode
+from torchmatrix.options import (
+    REPORT,
+    RESULTS,
+    JsonOption,
+    OutputOption,
+    ResultsOption,
+)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, last, last~1, a file or folder, a stack, or RUN:STACK.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same; ratios are A over B.")],
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two sets of launches: ratio, interval, verdict, and how their environments differ."""
+    from torchmatrix import compare as comparing
+    from torchmatrix import tables
+    from torchmatrix.store import Results
+
+    store = Results(results)
+    found = comparing.compare(comparing.choose(store, a), comparing.choose(store, b))
+    print(json.dumps(found.as_record()) if as_json else tables.comparison_in_words(found))
+    refused = all(row.refused for row in found.rows)
+    raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
+
+
+@app.command()
+def report(
+    results: ResultsOption = RESULTS,
+    output: OutputOption = REPORT,
+    run_id: Annotated[str | None, typer.Option("--run", help="The run to show; default: the newest.")] = None,
+) -> None:
+    """Render the facts of a run into one HTML file; needs no engine."""
+    from torchmatrix import report as pages
+    from torchmatrix.store import Results
+
+    print(pages.write(Results(results), output, run_id))
