@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmatrix import method
 from torchmatrix.errors import BadInput
-from torchmatrix.intervals import difference_verdict, launches_to_settle, ratio
+from torchmatrix.intervals import PAIRED_FROM, difference_verdict, launches_to_settle, paired_ratio, ratio
 from torchmatrix.launches import Launch, last_tries, read_launch, throughput
 from torchmatrix.store import Results, RunFolder
 
@@ -29,7 +29,7 @@ class Row:
     """One workload on one device set, A over B. `refused`: why they can't be compared (the ratio is NaN then).
 
     `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one side has fewer than two launches; `settle`: so many launches
-    on each side would end an AMBIGUOUS.
+    on each side would end an AMBIGUOUS. `paired`: the ratio is the geometric mean over the rounds that both have.
     """
 
     label: str
@@ -41,6 +41,7 @@ class Row:
     verdict: str
     settle: int | None
     refused: str | None
+    paired: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,19 +135,43 @@ def _grouped(launches: Iterable[Launch], by_stack: bool) -> dict[str, list[Launc
 
 def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
     good = [[launch for launch in side if launch.outcome == "ok"] for side in (a, b)]
-    ours, theirs = ([throughput(launch) for launch in side] for side in good)
-    counts = {"launches": (len(ours), len(theirs)), "failed": (len(a) - len(ours), len(b) - len(theirs))}
+    failed = (len(a) - len(good[0]), len(b) - len(good[1]))
     refused = _why_not_sides(*good)
     if refused:
+        counts = (len(good[0]), len(good[1]))
         return Row(
-            label=label, ratio=math.nan, low=math.nan, high=math.nan, **counts, verdict="n/a", settle=None, refused=refused
-        )
-    found = ratio(ours, theirs, (a[0].header.get("method") or {}).get("statistic", "median"))
+            label=label, ratio=math.nan, low=math.nan, high=math.nan, launches=counts, failed=failed, verdict="n/a",
+            settle=None, refused=refused,
+        )  # fmt: skip
+    by_round = _common_rounds(*good)
+    paired = len(by_round) >= PAIRED_FROM
+    ours, theirs = ([throughput(launch) for launch in side] for side in good)
+    if paired:
+        ours, theirs = map(list, zip(*by_round, strict=True))
+    found = paired_ratio(ours, theirs) if paired else ratio(ours, theirs, _statistic(a[0]))
     verdict = difference_verdict(found)
-    settle = launches_to_settle(ours, theirs) if verdict == "AMBIGUOUS" else None
     return Row(
-        label=label, ratio=found.value, low=found.low, high=found.high, **counts, verdict=verdict, settle=settle, refused=None
+        label=label,
+        ratio=found.value,
+        low=found.low,
+        high=found.high,
+        launches=(len(ours), len(theirs)),
+        failed=failed,
+        verdict=verdict,
+        settle=launches_to_settle(ours, theirs, paired) if verdict == "AMBIGUOUS" else None,
+        refused=None,
+        paired=paired,
     )
+
+
+def _statistic(launch: Launch) -> str:
+    return str((launch.header.get("method") or {}).get("statistic", "median"))
+
+
+def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
+    """The throughputs of A and B in every round of one run that both have; such launches were interleaved."""
+    sides = [{(launch.header["run"], launch.header["round"]): throughput(launch) for launch in side} for side in (a, b)]
+    return [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
 
 
 def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:

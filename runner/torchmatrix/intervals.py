@@ -14,6 +14,9 @@ SAME_WITHIN = 0.02
 """A ratio whose whole interval lies within 1 ± this is called the same."""
 CHANCE_QUANTILE = 0.8416
 """Of the normal distribution, for a chance of 4 in 5."""
+PAIRED_FROM = 10
+"""So many common rounds of two cells, or more, are compared round by round. With fewer, pairing halves degrees of freedom that
+are scarce: its interval would be wider for nothing on a machine that doesn't drift. Chosen beforehand, never by the outcome."""
 MOST_LAUNCHES = 1000
 """Where more launches than this would be needed, no number is given."""
 
@@ -72,6 +75,20 @@ def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "medi
     return Interval(value=value, low=math.exp(center - half), high=math.exp(center + half))
 
 
+def paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
+    """Geometric mean of the ratios of launches of the same round, entry by entry, with the t interval of their logarithms.
+
+    For cells that were interleaved over rounds: what the whole machine did from round to round falls out (randomized complete
+    blocks: R. A. Fisher, The Design of Experiments, 1935).
+    """
+    logs = np.log(np.asarray(above, dtype=float) / np.asarray(below, dtype=float))
+    value = math.exp(float(logs.mean()))
+    if len(logs) < 2:
+        return Interval(value=value, low=math.nan, high=math.nan)
+    factor = math.exp(_quantile(len(logs) - 1) * math.sqrt(float(np.var(logs, ddof=1)) / len(logs)))
+    return Interval(value=value, low=value / factor, high=value * factor)
+
+
 def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> Interval:
     """`above` over the sum of the parts' central values; the relative variances of the means add (delta method)."""
     if not above or not parts or not all(parts):
@@ -119,20 +136,22 @@ def difference_verdict(found: Interval) -> str:
     return "AMBIGUOUS"
 
 
-def launches_to_settle(above: Sequence[float], below: Sequence[float]) -> int | None:
+def launches_to_settle(above: Sequence[float], below: Sequence[float], paired: bool = False) -> int | None:
     """How many launches on each side would end an AMBIGUOUS with a chance of 4 in 5, if mean and scatter stay as they are.
 
     The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
     error, is less than what stands between the ratio and a verdict: its distance from 1 where that is noteworthy, else what is
-    left to the edge of SAME. None where that is more than MOST_LAUNCHES.
+    left to the edge of SAME. `paired`: entry by entry, as in paired_ratio. None where that is more than MOST_LAUNCHES.
     """
     if len(above) < 2 or len(below) < 2:
         return None
-    center = _difference_of_logarithms(above, below)[0]
-    room = abs(center) if abs(center) > math.log1p(NOTEWORTHY) else -math.log1p(-SAME_WITHIN) - abs(center)
-    spread = math.sqrt(sum(float(np.var(np.log(values), ddof=1)) for values in (above, below)))
+    logs = [np.log(np.asarray(values, dtype=float)) for values in (above, below)]
+    center = abs(float(logs[0].mean() - logs[1].mean()))
+    room = center if center > math.log1p(NOTEWORTHY) else -math.log1p(-SAME_WITHIN) - center
+    variance = np.var(logs[0] - logs[1], ddof=1) if paired else sum(np.var(log, ddof=1) for log in logs)
+    spread, sides = math.sqrt(float(variance)), 1 if paired else 2
     for n in range(max(len(above), len(below)) + 1, MOST_LAUNCHES + 1):
-        if (_quantile(2 * n - 2) + CHANCE_QUANTILE) * spread / math.sqrt(n) < room:
+        if (_quantile(sides * (n - 1)) + CHANCE_QUANTILE) * spread / math.sqrt(n) < room:
             return n
     return None
 

@@ -47,6 +47,7 @@ def comparison_in_words(found: Comparison) -> str:
         launches = "{} and {}".format(*row.launches)
         settle = f" (about {row.settle} launches each would settle it)" if row.settle else ""
         failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
+        failed += "; round by round" if row.paired else ""
         ratio = "n/a" if math.isnan(row.ratio) else f"{row.ratio:.4f}"
         lines.append(f"{row.label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}")
     lines += [f"only on one side: {label}" for label in found.only_one]

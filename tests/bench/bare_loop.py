@@ -30,7 +30,7 @@ from torchmatrix import images, matrix
 from torchmatrix.engines import Recipe, box_environment
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.host import detect
-from torchmatrix.intervals import Interval, difference_verdict, mean_interval, ratio
+from torchmatrix.intervals import Interval, difference_verdict, mean_interval, paired_ratio
 from torchmatrix.launches import throughput
 from torchmatrix.launching import Attempt, Job, launch
 from torchmatrix.method import Method
@@ -112,8 +112,8 @@ class Comparison:
 
     @property
     def ratio(self) -> Interval:
-        """torchmatrix over the bare loop."""
-        return ratio(self.boxed, self.bare)
+        """torchmatrix over the bare loop, turn by turn."""
+        return paired_ratio(self.boxed, self.bare)
 
     @property
     def text(self) -> str:

@@ -74,6 +74,21 @@ def test_two_stacks_of_one_run_are_compared_workload_by_workload(tmp_path: Path)
     assert row.ratio == pytest.approx(100.5 / 50.5) and row.label == "resnet50-train-fp32-b4/gpu0"
 
 
+@pytest.mark.parametrize(("rounds", "paired", "verdict"), [(9, False, "AMBIGUOUS"), (12, True, "SAME")])
+def test_from_ten_rounds_on_two_cells_of_a_run_are_compared_round_by_round(
+    tmp_path: Path, rounds: int, paired: bool, verdict: str
+) -> None:
+    """The machine loses 3 % a round; the cells are the same within 1 %."""
+    rates = [100.0 * 0.97**number for number in range(rounds)]
+    cells = [{"stack": "a", "rate": rate * (1.01 if i % 2 else 1.0), "round": i + 1} for i, rate in enumerate(rates)]
+    cells += [{"stack": "b", "rate": rate * (1.0 if i % 2 else 1.01), "round": i + 1} for i, rate in enumerate(rates)]
+    write_run(tmp_path, cells)
+    results = Results(tmp_path)
+    (row,) = compare.compare(compare.choose(results, "a"), compare.choose(results, "b")).rows
+    assert row.paired is paired and row.verdict == verdict and row.launches == (rounds, rounds)
+    assert (row.settle is None) is paired
+
+
 def test_several_stacks_are_never_pooled_into_one_side(tmp_path: Path) -> None:
     cells = [{"stack": stack, "rate": rate} for stack, rate in (("old1", 50.0), ("old2", 150.0), ("new", 100.0))] * 2
     write_run(tmp_path, cells)

@@ -11,10 +11,12 @@ from records import write_run
 from torchmatrix import analysis, matrix, schedule
 from torchmatrix.host import Host
 from torchmatrix.intervals import (
+    PAIRED_FROM,
     Interval,
     difference_verdict,
     launches_to_settle,
     mean_interval,
+    paired_ratio,
     ratio,
     relative_half_width,
 )
@@ -82,6 +84,28 @@ def test_the_interval_of_a_ratio_covers_the_truth_at_least_19_times_out_of_20(co
 def test_two_identical_cells_are_called_different_once_in_twenty_at_most(count: int, between: float) -> None:
     found = [difference_verdict(ratio(a, b)) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
     assert share(verdict in ("FASTER", "SLOWER") for verdict in found) <= 0.05
+
+
+def drifting(device: Device, count: int, truth: float) -> tuple[list[float], list[float]]:
+    """Two interleaved cells on a machine that loses a fifth of its speed over `count` rounds."""
+    pace = np.linspace(1.0, 0.8, count)
+    return list(pace * device.launches(count, truth * TRUTH)), list(pace * device.launches(count))
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.3])
+def test_round_by_round_the_interval_covers_the_truth_although_the_machine_drifts(truth: float) -> None:
+    device = Device(seed=7)
+    found = [paired_ratio(*drifting(device, PAIRED_FROM, truth)) for _ in range(4000)]
+    assert share(covers(one, truth) for one in found) == pytest.approx(0.95, abs=0.01)
+    alarms = share(difference_verdict(one) in ("FASTER", "SLOWER") for one in found)
+    assert alarms <= 0.05 if truth == 1.0 else alarms == 1.0
+
+
+def test_round_by_round_a_drift_does_not_hide_that_two_cells_are_the_same() -> None:
+    device = Device(seed=8)
+    draws = [drifting(device, 12, 1.0) for _ in range(500)]
+    assert share(difference_verdict(paired_ratio(*sides)) == "SAME" for sides in draws) > 0.9
+    assert share(difference_verdict(ratio(*sides)) == "AMBIGUOUS" for sides in draws) > 0.9
 
 
 def test_a_difference_of_5_percent_is_seen_with_5_launches_that_scatter_by_1_percent() -> None:
