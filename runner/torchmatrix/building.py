@@ -3,18 +3,16 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
 
-from torchmatrix import selftest
+from torchmatrix import selftest, settings
 from torchmatrix.engines import Image
 from torchmatrix.errors import BuildFailed, with_way_out
 from torchmatrix.launching import Job
-from torchmatrix.news import BuildFinished, BuildLine, News
+from torchmatrix.news import BuildFinished, BuildLine, ImagesSized, News
 from torchmatrix.stacks import Stack
-
-PARALLEL_BUILDS = 2
 
 _BuildNews = queue.Queue[tuple[Stack, str | None, Image | BuildFailed | None, float]]
 
@@ -26,20 +24,24 @@ def _tell_line(news: _BuildNews, stack: Stack, line: str) -> None:
 def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, Image | BuildFailed]]:
     """Build every stack, a few at a time; returns (as the generator's value) an Image or a BuildFailed by stack name."""
     news: _BuildNews = queue.Queue()
-    waiting = list(reversed(stacks))
+    waiting = list(reversed(families(stacks)))
     built: dict[str, Image | BuildFailed] = {}
+    stopped = threading.Event()
 
     def work() -> None:
-        while True:
+        while waiting:
             try:
-                stack = waiting.pop()
+                family = waiting.pop()
             except IndexError:
                 return
-            begin = time.monotonic()
-            result = _build(job, stack, partial(_tell_line, news, stack))
-            news.put((stack, None, result, time.monotonic() - begin))
+            for stack in family:
+                if stopped.is_set():
+                    return
+                begin = time.monotonic()
+                result = _build(job, stack, partial(_tell_line, news, stack))
+                news.put((stack, None, result, time.monotonic() - begin))
 
-    for _ in range(PARALLEL_BUILDS):
+    for _ in range(settings.load().parallel_builds):
         threading.Thread(target=work, daemon=True).start()
     try:
         while len(built) < len(stacks):
@@ -52,8 +54,32 @@ def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, 
                 log = job.folder.build_log(stack.name)
                 yield BuildFinished(stack=stack.name, seconds=seconds, error=error, log=log)
     finally:
-        waiting.clear()  # an interruption must not let the threads begin another build
+        stopped.set()  # an interruption must not let the threads begin another build
+    yield from _sizes(job, stacks, built)
     return built
+
+
+def families(stacks: list[Stack]) -> list[list[Stack]]:
+    """Stacks of the same base and CUDA are built one after the other: the second one then finds the first one's layers."""
+    found: dict[tuple[str | None, str | None], list[Stack]] = {}
+    for stack in stacks:
+        shares = stack.source == "wheels" and stack.variant != "cpu"
+        found.setdefault((stack.base, stack.variant) if shares else (stack.name, None), []).append(stack)
+    return list(found.values())
+
+
+def _sizes(job: Job, stacks: list[Stack], built: dict[str, Image | BuildFailed]) -> Iterator[News]:
+    """What the images take on disk, in the order of the stacks, where their engine can tell."""
+    by_engine: dict[str, list[tuple[Stack, Image]]] = {}
+    for stack in stacks:
+        image = built[stack.name]
+        if isinstance(image, Image):
+            by_engine.setdefault(job.engine_for(stack).name, []).append((stack, image))
+    for members in by_engine.values():
+        sizes = job.engine_for(members[0][0]).sizes([image for _, image in members])
+        if sizes:
+            names = [stack.name for stack, _ in members]
+            yield ImagesSized(sizes={name: pair for name, pair in zip(names, sizes, strict=True)})
 
 
 def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | BuildFailed:
@@ -67,6 +93,8 @@ def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | Build
 
             engine, recipe = job.engine_for(stack), job.recipe_for(stack)
             image = engine.build(recipe, keep)
+            if image.lock:
+                job.folder.keep_lock(stack.name, image.lock.text)
             if job.marks is None or recipe.source == "interpreter":  # nothing was built
                 return image
             found = selftest.ensure(engine, image, recipe, job.marks, job.owner, keep)

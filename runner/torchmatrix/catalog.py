@@ -50,6 +50,7 @@ class Catalog:
     wheels_base: str
     vendor_packages: tuple[str, ...]
     vendor_images: dict[str, str]
+    layers: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +74,7 @@ def load() -> Catalog:
         wheels_base=data["base"]["wheels"],
         vendor_packages=tuple(data["vendor"]["usual_packages"]),
         vendor_images=data["vendor_images"],
+        layers={name: tuple(globs) for name, globs in data["layers"].items()},
     )
 
 

@@ -10,52 +10,56 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from torchmatrix import assets, catalog
+from torchmatrix import assets, catalog, settings
 from torchmatrix.engines import Engine, Recipe
+from torchmatrix.lock import StackLock
 from torchmatrix.plan import Cell
 from torchmatrix.stacks import PYPI, Index, Stack
 
 
-def recipes(stack: Stack) -> list[Recipe]:
-    """The recipes that make `stack`, best first: one per package index that can serve it."""
+def recipes(stack: Stack, lock: StackLock | None = None) -> list[Recipe]:
+    """The recipes that make `stack`, best first: one per package index that can serve it; with `lock`, just the locked one."""
     if stack.source == "wheels":
-        return [_wheels_recipe(stack, index) for index in stack.indexes]
+        every = [_wheels_recipe(stack, index, lock) for index in stack.indexes]
+        return [recipe for recipe in every if lock is None or recipe.index == lock.index] or every
     if stack.source == "image":
         usual = " ".join(catalog.load().vendor_packages)
-        arguments = {"BASE": stack.image or "", "PACKAGES": " ".join(stack.packages), "USUAL_PACKAGES": usual}
-        return [_recipe(stack, "vendor.Dockerfile", arguments)]
+        arguments = {"PACKAGES": " ".join(stack.packages), "USUAL_PACKAGES": usual}
+        return [_recipe(stack, "vendor.Dockerfile", arguments, lock=lock, base=stack.image)]
     return [_recipe(stack, None, {"PYTHON": stack.python or ""})]
 
 
-def ready_recipe(stack: Stack, engine: Engine) -> Recipe | None:
+def ready_recipe(stack: Stack, engine: Engine, lock: StackLock | None = None) -> Recipe | None:
     """The recipe of `stack` that `engine` has already built, if any."""
-    return next((recipe for recipe in recipes(stack) if engine.is_ready(recipe)), None)
+    return next((recipe for recipe in recipes(stack, lock) if engine.is_ready(recipe)), None)
 
 
-def choose_recipe(stack: Stack, engine: Engine, unreachable: Iterable[str]) -> Recipe:
+def choose_recipe(stack: Stack, engine: Engine, unreachable: Iterable[str], lock: StackLock | None = None) -> Recipe:
     """What is built already, else the best recipe whose index answers, else the best."""
-    every = recipes(stack)
+    every = recipes(stack, lock)
     lost = set(unreachable)
     reachable = (r for r in every if r.index not in lost)
-    return ready_recipe(stack, engine) or next(reachable, every[0])
+    return ready_recipe(stack, engine, lock) or next(reachable, every[0])
 
 
 def indexes_to_probe(stacks: Iterable[Stack]) -> set[str]:
-    """The package indexes that building `stacks` may need."""
+    """The package indexes that building `stacks` may need, as the catalog names them."""
     return {index.url for stack in stacks for index in stack.indexes}
 
 
 def unreachable_indexes(urls: Iterable[str], timeout_seconds: float = 3.0) -> set[str]:
     """Those of `urls` that don't answer at all; asked at once, so that the wait is one time-out at most.
 
-    PyPI is not asked where the user set a mirror of it.
+    A mirror of this site is asked instead; nothing is asked where a wheelhouse replaces all of them, nor PyPI where the user
+    set a mirror of it for uv or pip.
     """
+    site = settings.load()
     mirrored = any(name in os.environ for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
-    wanted = [url for url in urls if not (mirrored and url == PYPI)]
+    wanted = [] if site.wheelhouse else [url for url in urls if not (mirrored and url == PYPI)]
     if not wanted:
         return set()
     with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
-        answers = pool.map(lambda url: _answers(url, timeout_seconds), wanted)
+        answers = pool.map(lambda url: _answers(site.index(url), timeout_seconds), wanted)
         return {url for url, answered in zip(wanted, answers, strict=True) if not answered}
 
 
@@ -90,20 +94,25 @@ def hash_files(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _wheels_recipe(stack: Stack, index: Index) -> Recipe:
-    arguments = {
-        "BASE": stack.base or "",
-        "INDEX_URL": index.url,
-        "TORCH": " ".join(index.requirements),
-        "PACKAGES": " ".join(stack.packages),
-    }
-    return _recipe(stack, "wheels.Dockerfile", arguments, index=index.url)
+def _wheels_recipe(stack: Stack, index: Index, lock: StackLock | None) -> Recipe:
+    requires = (*index.requirements, *stack.packages)
+    return _recipe(stack, "wheels.Dockerfile", {}, lock=lock, base=stack.base, index=index.url, requires=requires)
 
 
-def _recipe(stack: Stack, dockerfile: str | None, arguments: dict[str, str], index: str | None = None) -> Recipe:
-    text = (assets.IMAGES / dockerfile).read_text() if dockerfile else ""
+def _recipe(
+    stack: Stack,
+    dockerfile: str | None,
+    arguments: dict[str, str],
+    lock: StackLock | None = None,
+    base: str | None = None,
+    index: str | None = None,
+    requires: tuple[str, ...] = (),
+) -> Recipe:
+    """What stands in `environment` tells two images apart; a mirror or a proxy doesn't."""
+    texts = [(assets.IMAGES / name).read_text() for name in (dockerfile, "install.sh") if dockerfile and name]
     python = [stack.python or "", stack.python_range or ""]
-    environment = _digest([dockerfile or "interpreter", text, arguments, python])
+    locked = lock.text if lock else None
+    environment = _digest([dockerfile or "interpreter", texts, arguments, python, base, index, requires, locked])
     return Recipe(
         stack=stack.name,
         source=stack.source,
@@ -112,7 +121,10 @@ def _recipe(stack: Stack, dockerfile: str | None, arguments: dict[str, str], ind
         arguments=arguments,
         python=stack.python,
         python_range=stack.python_range,
+        base=base,
         index=index,
+        requires=requires,
+        lock=lock,
         environment=environment,
         content=_digest([environment, workload_hash()]),
         can_compile=stack.compile_python is not None,

@@ -4,12 +4,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from torchmatrix import estimate
 from torchmatrix.launches import throughput
-from torchmatrix.news import BatchFound, BatchTried, BuildFinished, BuildLine, LaunchFinished, LaunchPhase, LaunchStarted, News
+from torchmatrix.news import (
+    BatchFound,
+    BatchTried,
+    BuildFinished,
+    BuildLine,
+    ImagesSized,
+    LaunchFinished,
+    LaunchPhase,
+    LaunchStarted,
+    News,
+)
 from torchmatrix.plan import Cell
 
 
@@ -24,6 +34,9 @@ class Narrator:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[eta]}"))
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._progress.add_task("starting", total=self._total, eta="")
+        self._builds: dict[str, TaskID] = {}
+        self._built = False
+        self.ready: list[str] = []
         self._done = 0
         self.outcomes: dict[str, int] = {}
         self.batches: list[int | None] = []
@@ -38,9 +51,11 @@ class Narrator:
     def tell(self, news: News) -> None:
         """One piece of news."""
         if isinstance(news, BuildLine):
-            self._show(f"building {news.stack}: {news.line[:60]}")
+            self._show_build(news)
         elif isinstance(news, BuildFinished):
             self._tell_build(news)
+        elif isinstance(news, ImagesSized):
+            self._tell_sizes(news)
         elif isinstance(news, LaunchStarted):
             self._show(f"{news.cell.id} (round {news.number})")
         elif isinstance(news, LaunchPhase):
@@ -59,12 +74,34 @@ class Narrator:
         width = max(20, self._console.width - 50)
         self._progress.update(self._task, description=text[-width:].replace("[", r"\["), eta=self._eta())
 
+    def _show_build(self, news: BuildLine) -> None:
+        """One line on the screen per image that is being built, with its log's last line."""
+        if news.stack not in self._builds:
+            self._builds[news.stack] = self._progress.add_task("", total=None, eta="")
+        width = max(20, self._console.width - 50)
+        text = f"building {news.stack}: {news.line}"[:width]
+        self._progress.update(self._builds[news.stack], description=text.replace("[", r"\["))
+
+    def _tell_sizes(self, news: ImagesSized) -> None:
+        """Only if something was built: what each image adds on disk to those before it."""
+        if not self._built:
+            return
+        for stack, (size, own) in news.sizes.items():
+            self._line("image", "green", f"{stack}: {size / 1e9:.2f} GB, of which {(size - own) / 1e9:.2f} GB shared")
+        total, own = (sum(pair[i] for pair in news.sizes.values()) for i in (0, 1))
+        self._line("images", "green", f"{own / 1e9:.2f} GB on disk, {(total - own) / 1e9:.2f} GB saved by shared layers")
+
     def _tell_build(self, news: BuildFinished) -> None:
+        if news.stack in self._builds:
+            self._progress.remove_task(self._builds.pop(news.stack))
         if news.error:
             self.outcomes["build-failed"] = self.outcomes.get("build-failed", 0) + 1
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
         elif news.seconds > 1:
+            self._built = True
             self._line("built", "green", f"{news.stack} in {estimate.in_words(news.seconds)}")
+        else:
+            self.ready.append(news.stack)
 
     def _tell_launch(self, news: LaunchFinished) -> None:
         expected = self._left.pop((news.cell.id, news.number), 0.0)

@@ -26,6 +26,13 @@ class BuildFinished:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ImagesSized:
+    """What the images of one engine take. `sizes`: by stack, in bytes: all of it, and what it adds to those before it."""
+
+    sizes: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchStarted:
     """A launch begins."""
 
@@ -70,4 +77,4 @@ class BatchFound:
     outcome: str
 
 
-News = BuildLine | BuildFinished | LaunchStarted | LaunchPhase | LaunchFinished | BatchTried | BatchFound
+News = BuildLine | BuildFinished | ImagesSized | LaunchStarted | LaunchPhase | LaunchFinished | BatchTried | BatchFound

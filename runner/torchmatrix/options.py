@@ -23,6 +23,9 @@ BudgetOption = Annotated[
     float | None, typer.Option("--budget", min=0, help="With --until: no further launches after so many minutes.")
 ]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")]
+LockedOption = Annotated[
+    bool, typer.Option("--locked", help="Fail where matrix.lock does not hold exactly what the matrix asks for.")
+]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")
 REPORT = Path("reports/index.html")

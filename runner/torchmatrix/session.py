@@ -5,12 +5,13 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchmatrix import __version__, estimate, execute, images, matrix, schedule
+from torchmatrix import __version__, estimate, execute, images, lock, locking, matrix, schedule
 from torchmatrix.building import build_all
 from torchmatrix.engines import Engine, Leftover, Recipe
 from torchmatrix.engines.local import LocalEngine
@@ -19,6 +20,7 @@ from torchmatrix.fit import Means
 from torchmatrix.host import Host, detect, seen_through
 from torchmatrix.launches import last_tries, throughput
 from torchmatrix.launching import Job
+from torchmatrix.lock import StackLock
 from torchmatrix.matrix import Matrix
 from torchmatrix.method import Request
 from torchmatrix.news import News
@@ -36,7 +38,8 @@ AS_THE_MATRIX_SAYS = Request()
 class Session:
     """One command's view of the world. `launches`: those known beforehand, in order; `key` says what was asked for.
 
-    `is_here`: the engine runs on this machine, so that its devices can be watched.
+    `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: of the stacks that are built
+    from matrix.lock; `notes`: which stacks are not, and why.
     """
 
     matrix: Matrix
@@ -45,6 +48,8 @@ class Session:
     engine_choice: str
     plan: Plan
     unreachable: frozenset[str]
+    locks: Mapping[str, StackLock]
+    notes: tuple[str, ...]
     launches: list[tuple[Cell, int]]
     results: Results
     key: str
@@ -57,8 +62,8 @@ class Session:
         return self.engines["docker"]
 
     def recipe_for(self, stack: Stack) -> Recipe:
-        """The recipe that is built, or can be."""
-        return images.choose_recipe(stack, self.engine_for(stack), self.unreachable)
+        """The recipe that is built, or can be; the locked one where there is a lock."""
+        return images.choose_recipe(stack, self.engine_for(stack), self.unreachable, self.locks.get(stack.name))
 
 
 def prepare(
@@ -69,23 +74,43 @@ def prepare(
     where: Sequence[str],
     request: Request = AS_THE_MATRIX_SAYS,
     explain: bool = False,
+    locked: bool = False,
 ) -> Session:
     """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
 
-    `explain`: with the cells that tell where the scaling loss comes from, for every selected one.
+    `explain`: with the cells that tell where the scaling loss comes from, for every selected one. `locked`: refuse what
+    matrix.lock doesn't hold as the matrix asks for it now.
     """
     asked = matrix.under(matrix.load(path), request)
-    if explain:
-        asked = matrix.explained(asked)
+    held = lock.read(locking.path_beside(path))
+    s = assemble(matrix.explained(asked) if explain else asked, held, results, engine, globs, where)
+    if locked and s.notes:
+        listing = "".join(f"\n  {line}" for line in s.notes)
+        hint = "torchmatrix lock brings it up to date"
+        raise BadInput(f"{locking.path_beside(path)} does not hold what the matrix asks for:{listing}", hint=hint)
+    return replace(s, notes=s.notes if held else ())
+
+
+def assemble(
+    asked: Matrix,
+    held: Mapping[str, StackLock],
+    results: Path,
+    engine: str,
+    globs: Sequence[str],
+    where: Sequence[str],
+) -> Session:
+    """What `asked` means on this machine; `held`: the locks there are, used where they hold what the matrix asks for."""
     store = Results(results)
     engines, choice = choose_engines(engine, store)
     here = host = detect()
     if "docker" in engines:
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         host = seen_through(host, engines["docker"].facts(), over_network)
-    plan, unreachable = _plan(asked, host, engines, globs, where)
+    locks, drifts = locking.applicable(held, asked.stacks, engines.get("docker") or engines["local"])
+    plan, unreachable = _plan(asked, host, engines, locks, globs, where)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), images.workload_hash(), sorted(engines)]
+    key += sorted(one.sha256 for one in locks.values())
     return Session(
         matrix=asked,
         host=host,
@@ -93,11 +118,18 @@ def prepare(
         engine_choice=choice,
         plan=plan,
         unreachable=unreachable,
+        locks=locks,
+        notes=locking.unlocked(images.stacks_of(plan.cells), locks, drifts),
         launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
         is_here=host is here,
         results=store,
         key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],
     )
+
+
+def without_locks(s: Session) -> Session:
+    """The same, on what the stacks' own recipes give."""
+    return replace(s, locks={}, notes=())
 
 
 def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str]:
@@ -143,14 +175,19 @@ def _docker_may_answer() -> bool:
 
 
 def _plan(
-    asked: Matrix, host: Host, engines: dict[str, Engine], globs: Sequence[str], where: Sequence[str]
+    asked: Matrix,
+    host: Host,
+    engines: dict[str, Engine],
+    locks: Mapping[str, StackLock],
+    globs: Sequence[str],
+    where: Sequence[str],
 ) -> tuple[Plan, frozenset[str]]:
     """The selected plan. Package indexes are asked only for stacks that run here and are not built yet."""
     containers = "docker" in engines
     plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
     wheels = [stack for stack in images.stacks_of(plan.cells) if stack.source == "wheels"]
     engine = engines["docker" if containers else "local"]
-    built = frozenset(stack.name for stack in wheels if images.ready_recipe(stack, engine))
+    built = frozenset(stack.name for stack in wheels if images.ready_recipe(stack, engine, locks.get(stack.name)))
     missing = [stack for stack in wheels if stack.name not in built]
     unreachable = frozenset(images.unreachable_indexes(images.indexes_to_probe(missing)))
     if unreachable:
@@ -257,7 +294,11 @@ def known_seconds(s: Session) -> dict[str, float]:
 def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
     """For the launches and for the stacks among them that are not built."""
     stacks = images.stacks_of(cell for cell, _ in launches)
-    builds = [s.engine_for(stack).name for stack in stacks if not images.ready_recipe(stack, s.engine_for(stack))]
+    builds = [
+        s.engine_for(stack).name
+        for stack in stacks
+        if not images.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
+    ]
     return estimate.total_seconds(launches, builds, known)
 
 
@@ -283,10 +324,20 @@ def find_batches(s: Session, job: Job) -> Iterator[News]:
     yield from execute.find_batches(job, images.stacks_of(s.plan.cells), list(largest.values()))
 
 
+def lockable(matrix_path: Path, results: Path, engine: str, globs: Sequence[str]) -> tuple[list[Stack], Engine, frozenset[str]]:
+    """The stacks of the matrix that can be locked, the engine that resolves them, and the indexes that don't answer."""
+    engines, _ = choose_engines(engine, Results(results))
+    held = [stack for stack in matrix.load(matrix_path).stacks if stack.source != "interpreter"]
+    chosen = [stack for stack in held if not globs or any(fnmatchcase(stack.name, glob) for glob in globs)]
+    unreachable = frozenset(images.unreachable_indexes(images.indexes_to_probe(chosen)))
+    return chosen, engines.get("docker") or engines["local"], unreachable
+
+
 def leftovers(matrix_path: Path, results: Path, engine: str, everything: bool) -> list[tuple[Engine, Leftover]]:
     """What the engines keep that the matrix's stacks don't need, or all of it; each with its engine."""
     stacks = () if everything else matrix.load(matrix_path).stacks
-    keep = {recipe.environment for stack in stacks for recipe in images.recipes(stack)}
+    locks = {} if everything else lock.read(locking.path_beside(matrix_path))
+    keep = {r.environment for stack in stacks for held in (None, locks.get(stack.name)) for r in images.recipes(stack, held)}
     engines, _ = choose_engines(engine, Results(results))
     return [(engine, leftover) for engine in engines.values() for leftover in engine.leftovers(keep)]
 

@@ -5,6 +5,7 @@ results/HOST/RUN/run.jsonl                      the run: host, matrix, planned c
 results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; beside it other output
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
 results/HOST/RUN/builds/STACK.log               build logs
+results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
 """
 
 import fcntl
@@ -140,6 +141,17 @@ class RunFolder:
     def is_done(self, cell: str, number: int) -> bool:
         """Was this launch completed, whatever its outcome, so that a continued run leaves it alone?"""
         return self.tries(cell, number) > 0
+
+    def lock_of(self, stack: str) -> Path:
+        """Where it is kept what a stack was made of (see lock.StackLock.text)."""
+        return self.path / "locks" / f"{stack}.lock"
+
+    def keep_lock(self, stack: str, text: str) -> None:
+        """Keep what the image of `stack` is made of."""
+        path = self.lock_of(stack)
+        with _disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
     def build_log(self, stack: str) -> Path:
         """Where the build log of a stack goes."""

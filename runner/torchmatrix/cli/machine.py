@@ -1,4 +1,4 @@
-"""Verbs about this machine and what is kept on it: init, doctor, clean."""
+"""Verbs about this machine and what is kept on it: init, doctor."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BadInput, ExitCode
+from torchmatrix.errors import BadInput
 from torchmatrix.options import (
     MATRIX,
     RESULTS,
@@ -61,29 +61,3 @@ def doctor(
             if check.fix:
                 print(f"      fix: {check.fix}")
     raise typer.Exit(max(check.exit_code for check in checks))
-
-
-@app.command()
-def clean(
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    everything: Annotated[bool, typer.Option("--all", help="Also what this matrix's stacks need.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only list it.")] = False,
-) -> None:
-    """List (and with --yes remove) images, virtualenvs and compile caches that the matrix no longer needs. Results stay."""
-    from torchmatrix import session
-
-    found = session.leftovers(matrix, results, engine, everything)
-    for _, leftover in found:
-        size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
-        print(f"{leftover.kind:<10} {leftover.name}{size}")
-    total = sum(leftover.bytes or 0 for _, leftover in found) / 2**30
-    say(f"{len(found)} to remove, {total:.1f} GiB (images share layers, so that less may become free)" if found else "nothing")
-    if not yes:
-        say("nothing was removed; to remove it: torchmatrix clean --yes" if found else "")
-        return
-    problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
-    for problem in problems:
-        say(f"kept {problem}")
-    raise typer.Exit(ExitCode.CELL_NOT_OK if problems else ExitCode.OK)

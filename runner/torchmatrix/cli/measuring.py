@@ -20,6 +20,7 @@ from torchmatrix.options import (
     GlobsArgument,
     JsonOption,
     LaunchesOption,
+    LockedOption,
     MatrixOption,
     NewOption,
     OutputOption,
@@ -77,15 +78,18 @@ def build(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
+    locked: LockedOption = False,
 ) -> None:
     """Build the images (or virtualenvs) of the selected cells, and nothing else."""
     from torchmatrix import session
 
-    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
     preamble(s)
     refuse_nothing(s)
     with session.hold(s) as job:
         narrator = tell(session.build(s, job), [], {})
+    if narrator.ready:
+        say(f"ready before: {', '.join(narrator.ready)}")
     raise typer.Exit(ExitCode.CELL_NOT_OK if narrator.outcomes.get("build-failed") else ExitCode.OK)
 
 
@@ -104,13 +108,14 @@ def run(
     until: UntilOption = None,
     budget: BudgetOption = None,
     new: NewOption = False,
+    locked: LockedOption = False,
 ) -> None:
     """Measure the selected cells and write the report; continues a run that was interrupted."""
     from torchmatrix import session
     from torchmatrix.method import Request
 
     request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
-    s = session.prepare(matrix, results, engine, globs or [], where or [], request)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
     written, _, counts = _measure(s, output, new)
     print(written)
     raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
@@ -162,6 +167,29 @@ def batch(
     with session.hold(s, new=True) as job:
         narrator = tell(session.find_batches(s, job), [], {})
     raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
+def reproduce(
+    target: Annotated[str, typer.Argument(metavar="LAUNCH-FILE|CELL", help="A launch file, or a measured cell's id.")],
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    only_print: Annotated[bool, typer.Option("--print", help="Only print the commands.")] = False,
+) -> None:
+    """Repeat a recorded launch: print its commands, build its image from what was recorded, run it beside the old figure."""
+    from torchmatrix import repeating, session
+
+    again = repeating.prepare(repeating.find(results, target), results, engine)
+    s = again.session
+    preamble(s)
+    refuse_nothing(s)
+    with session.hold(s, new=True, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
+        print("\n".join(repeating.commands(again, job.folder.path / "contexts")), flush=True)
+        if only_print:
+            return
+        narrator = tell(repeating.run(again, job), s.launches, {})
+    say(repeating.outcome_in_words(again, job.folder))
+    raise typer.Exit(ExitCode.OK if set(narrator.outcomes) <= {"ok"} else ExitCode.CELL_NOT_OK)
 
 
 def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, dict[str, int]]":

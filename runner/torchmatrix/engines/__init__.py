@@ -4,12 +4,13 @@
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
+from torchmatrix.lock import StackLock
 from torchmatrix.plan import GpuSet
 
 Log = Callable[[str], None]
@@ -18,7 +19,11 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How to make one stack real. `environment` hashes all but the workload, `content` that and the workload."""
+    """How to make one stack real. `environment` hashes all but the workload, `content` that and the workload.
+
+    `requires`: what is to be installed, before it is resolved. `lock`: what it came to and the base's digest, if that is
+    prescribed.
+    """
 
     stack: str
     source: str
@@ -27,7 +32,10 @@ class Recipe:
     arguments: Mapping[str, str]
     python: str | None
     python_range: str | None
+    base: str | None
     index: str | None
+    requires: tuple[str, ...]
+    lock: StackLock | None
     environment: str
     content: str
     can_compile: bool = False
@@ -35,10 +43,14 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """A stack made real: an image's tag and id, or a virtualenv's folder. `facts` go into every launch's header."""
+    """A stack made real: an image's id, or a virtualenv's interpreter; `lock` says what it is made of, where that is known.
+
+    `facts` go into every launch's header.
+    """
 
     reference: str
     environment: str
+    lock: StackLock | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -115,8 +127,20 @@ class Engine(Protocol):
         """Is this recipe built already, with the workload as it is now?"""
         ...
 
+    def platform(self) -> str:
+        """What the engine's packages and images are for, such as linux/amd64."""
+        ...
+
+    def resolve(self, recipe: Recipe, log: Log) -> StackLock:
+        """What the recipe comes to now: the base's digest, every package with its hashes. Raises BuildFailed."""
+        ...
+
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Make the recipe real, or find it made. Raises BuildFailed."""
+        ...
+
+    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
+        """Bytes of each image, and how many of them no image before it in the list has; None where it can't be told."""
         ...
 
     def start(self, image: Image, spec: LaunchSpec) -> Execution:
@@ -134,6 +158,18 @@ class Engine(Protocol):
     def remove(self, leftover: Leftover) -> str | None:
         """Remove it; returns why that could not be done, or None."""
         ...
+
+
+def asked_lock(recipe: Recipe, platform: str) -> StackLock:
+    """What the recipe asks for, before it is resolved."""
+    return StackLock(
+        name=recipe.stack,
+        platform=platform,
+        python=recipe.python or "",
+        base=recipe.base or "",
+        index=recipe.index or "",
+        requires=recipe.requires or tuple(recipe.arguments.get("PACKAGES", "").split()),
+    )
 
 
 @contextmanager

@@ -1,16 +1,16 @@
 """The Docker engine, through the docker SDK: images from static Dockerfiles, cells as unprivileged containers."""
 
 import hashlib
-import io
 import os
 import re
 import shlex
-import tarfile
-from collections.abc import Collection, Iterator
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
@@ -19,10 +19,23 @@ from docker.types import DeviceRequest, Mount, Ulimit
 from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
-from torchmatrix import __version__, assets
-from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, bench_command, box_environment
+from torchmatrix import __version__, assets, packages, settings
+from torchmatrix.engines import (
+    Exit,
+    Image,
+    LaunchSpec,
+    Leftover,
+    Log,
+    Recipe,
+    asked_lock,
+    bench_command,
+    box_environment,
+    context,
+)
 from torchmatrix.errors import BuildFailed, EngineLost, EngineUnusable, LaunchFailed, with_way_out
+from torchmatrix.lock import StackLock, from_text
 from torchmatrix.plan import GpuSet
+from torchmatrix.stacks import PYPI
 
 LABEL = "torchmatrix"
 """Prefix of our labels; nothing without them is ever touched."""
@@ -59,6 +72,7 @@ class DockerEngine:
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
+        self._platform = ""
 
     def facts(self) -> dict[str, Any]:
         """Version, storage and runtimes of the daemon, for the record."""
@@ -67,12 +81,7 @@ class DockerEngine:
 
     def is_ready(self, recipe: Recipe) -> bool:
         """Is there an image under the recipe's content-hash tag?"""
-        with self._answering():
-            try:
-                self._client.images.get(_tag(recipe))
-            except ImageNotFound:
-                return False
-        return True
+        return self._has(_tag(recipe))
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -82,31 +91,136 @@ class DockerEngine:
         except (DockerException, RequestException, OSError) as error:
             raise EngineLost(f"Docker stopped answering: {_words(error)}", hint=LOST_HINT) from None
 
+    def resolve(self, recipe: Recipe, log: Log) -> StackLock:
+        """The base's digest, by its registry or by the daemon, and every package. Raises BuildFailed."""
+        asked = asked_lock(recipe, self.platform())
+        digest, image_id = self._identity(str(recipe.base), log)
+        asked = replace(asked, digest=digest, image_id=image_id)
+        if recipe.source != "wheels":
+            return asked
+        found = packages.resolve(recipe.requires, str(recipe.index), asked.python, log, asked.platform)
+        (installer,) = packages.resolve([packages.UV], PYPI, asked.python, log, asked.platform)
+        return replace(asked, packages=found, installer=installer)
+
+    def platform(self) -> str:
+        """Of the daemon's machine, asked once."""
+        if not self._platform:
+            with self._answering():
+                version = self._client.version()
+            self._platform = f"{version['Os']}/{version['Arch']}"
+        return self._platform
+
     def build(self, recipe: Recipe, log: Log) -> Image:
-        """Build the recipe's Dockerfile, or find its tag. Raises BuildFailed with Docker's last words."""
+        """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last words."""
         if recipe.dockerfile is None:
             raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
-        tag = _tag(recipe)
-        if not self.is_ready(recipe):
-            log("$ " + shlex.join(build_command(recipe)))
-            self._build(recipe, tag, log)
-        attributes = self._client.images.get(tag).attrs
-        facts = {
-            "kind": recipe.source,
-            "tag": tag,
-            "id": attributes["Id"],
-            "digests": attributes.get("RepoDigests") or [],
-            "dockerfile": recipe.dockerfile,
-            "dockerfile_sha256": hashlib.sha256((assets.IMAGES / recipe.dockerfile).read_bytes()).hexdigest(),
-            "arguments": dict(recipe.arguments),
-            "index": recipe.index,
-            "size_bytes": attributes.get("Size"),
-        }
-        return Image(reference=tag, environment=recipe.environment, facts=facts)
+        tag, environment = _tag(recipe), _environment_tag(recipe)
+        try:
+            if not self._has(environment):
+                self._build_environment(recipe, environment, log)
+            if not self._has(tag):
+                arguments = {"ENVIRONMENT": environment}
+                self._build(context.workload_files(), "workload.Dockerfile", arguments, tag, _labels(recipe), log)
+            attributes = self._client.images.get(tag).attrs
+        except (DockerException, RequestException, OSError) as error:
+            raise BuildFailed(_words(error)) from None
+        lock = from_text((attributes["Config"].get("Labels") or {}).get(f"{LABEL}.lock", ""))
+        return Image(
+            reference=attributes["Id"], environment=recipe.environment, lock=lock, facts=_facts(recipe, tag, attributes, lock)
+        )
+
+    def _build_environment(self, recipe: Recipe, tag: str, log: Log) -> None:
+        """From the recipe's lock, or from what it comes to now; the base is pulled first, so that its digest is known."""
+        lock = recipe.lock or self.resolve(recipe, log)
+        base = self._base(recipe, lock, log)
+        labels = {**_labels(recipe), f"{LABEL}.lock": lock.text}
+        files = context.environment_files(recipe, lock)
+        arguments = context.environment_arguments(recipe, base)
+        self._build(files, context.dockerfile_of(recipe), arguments, tag, labels, log)
+
+    def _identity(self, reference: str, log: Log) -> tuple[str, str]:
+        """(digest, "") of an image that came from a registry, ("", id) of another."""
+        here = settings.load().image(reference)
+        if not self._has(here):
+            self._pull(here, log)
+        attributes = self._client.images.get(here).attrs
+        digests = [digest.partition("@")[2] for digest in attributes.get("RepoDigests") or ()]
+        return (digests[0], "") if digests else ("", str(attributes["Id"]))
+
+    def _base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
+        """The reference to build on, which is what was locked. Raises BuildFailed."""
+        here = settings.load().image(str(recipe.base))
+        if lock.digest:
+            by_digest = f"{repository(here)}@{lock.digest}"
+            if not self._has(by_digest):
+                self._pull(by_digest, log)
+            return by_digest
+        found = self._client.images.get(here).id if self._has(here) else "missing"
+        if found != lock.image_id:
+            raise BuildFailed(f"base image {here} is {found} here, but {lock.image_id} in the lock, and came from no registry")
+        return here
+
+    def _pull(self, reference: str, log: Log) -> None:
+        """By way of the daemon, with the credentials of its user's own store. Raises BuildFailed."""
+        log(f"$ docker pull {reference}")
+        name, _, digest = reference.partition("@")
+        name, rest = (name, digest) if digest else (repository(reference), _tag_of(reference))
+        try:
+            for chunk in self._client.api.pull(name, tag=rest, stream=True, decode=True):
+                if "error" in chunk:
+                    raise BuildFailed(f"base image {reference}: {chunk['error']}")
+                if not chunk.get("progress"):
+                    log(" ".join(str(chunk[key]) for key in ("id", "status") if key in chunk))
+        except (DockerException, RequestException, OSError) as error:
+            raise BuildFailed(f"base image {reference}: {_words(error)}") from None
+
+    def _has(self, reference: str) -> bool:
+        with self._answering():
+            try:
+                self._client.images.get(reference)
+            except ImageNotFound:
+                return False
+        return True
+
+    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
+        """By the images' histories: steps that are the same from the first one on are on disk once."""
+        seen: set[tuple[object, ...]] = set()
+        found = []
+        with self._answering():
+            for image in images:
+                steps = self._client.images.get(image.reference).history()[::-1]
+                keys = [tuple((s["CreatedBy"], s["Created"], s["Size"]) for s in steps[: i + 1]) for i in range(len(steps))]
+                own = sum(step["Size"] for step, key in zip(steps, keys, strict=True) if key not in seen)
+                seen.update(keys)
+                found.append((sum(step["Size"] for step in steps), own))
+        return found
 
     def start(self, image: Image, spec: LaunchSpec) -> "DockerExecution":
         """An execution in a fresh container."""
         return DockerExecution(self._client, container_options(image, spec))
+
+    def save(self, recipes: Sequence[Recipe], path: Path) -> dict[str, str]:
+        """Write the built images of `recipes` into one archive, layers once; returns the images' ids by tag."""
+        tags = [tag for recipe in recipes for tag in (_environment_tag(recipe), _tag(recipe))]
+        api = self._client.api
+        with self._answering():
+            ids = {tag: str(self._client.images.get(tag).id) for tag in tags}
+            url = f"{api.base_url}/v{api.api_version}/images/get"
+            with api.get(url, params={"names": tags}, stream=True) as answer, path.open("wb") as file:
+                answer.raise_for_status()
+                shutil.copyfileobj(answer.raw, file, 1 << 20)
+        return ids
+
+    def load(self, archive: IO[bytes], ids: Mapping[str, str]) -> None:
+        """Load what `save` wrote. Raises EngineLost if the images are not those of `ids`."""
+        with self._answering():
+            self._client.images.load(archive)
+            found = {tag: str(self._client.images.get(tag).id) for tag in ids if self._has(tag)}
+        wrong = [tag for tag, its_id in ids.items() if found.get(tag) != its_id]
+        if wrong:
+            raise EngineLost(
+                f"Docker did not load {', '.join(wrong)} as exported", hint="see the daemon's log; is its disk full?"
+            )
 
     def remove_orphans(self, owner: str) -> list[str]:
         """Remove every container labelled with `owner`; the caller holds the owner's lock, so none is in use."""
@@ -143,50 +257,94 @@ class DockerEngine:
             return _words(error)
         return None
 
-    def _build(self, recipe: Recipe, tag: str, log: Log) -> None:
-        labels = {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
-        try:
-            stream = self._client.api.build(
-                fileobj=_context(recipe), custom_context=True, dockerfile=recipe.dockerfile, tag=tag, rm=True,
-                forcerm=True, buildargs=dict(recipe.arguments), labels=labels, decode=True,
-            )  # fmt: skip
-            step = ""
-            for chunk in stream:
-                for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
-                    if line.strip():
-                        log(line)
-                    if line.startswith("Step "):
-                        step = line.partition(" : ")[2]
-                if "error" in chunk:
-                    place = f"base image {recipe.arguments['BASE']}" if step.startswith("FROM") else step.partition(" ")[0]
-                    raise BuildFailed(f"{place}: {str(chunk['error']).strip()}")
-        except (DockerException, RequestException, OSError) as error:
-            raise BuildFailed(_words(error)) from None
+    def _build(
+        self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
+    ) -> None:
+        """One `docker build`, its lines logged. Raises BuildFailed with the step that failed."""
+        log("$ " + shlex.join(build_command(dockerfile, arguments, tag)))
+        stream = self._client.api.build(
+            fileobj=context.archive(files), custom_context=True, dockerfile=dockerfile, tag=tag, rm=True, forcerm=True,
+            buildargs=arguments | _proxies(), labels=labels, decode=True,
+        )  # fmt: skip
+        step = ""
+        for chunk in stream:
+            for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
+                if line.strip():
+                    log(line)
+                if line.startswith("Step "):
+                    step = line.partition(" : ")[2]
+            if "error" in chunk:
+                place = f"base image {arguments.get('BASE')}" if step.startswith("FROM") else step.partition(" ")[0]
+                raise BuildFailed(f"{place}: {str(chunk['error']).strip()}")
+
+
+def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:
+    """What a launch's header says of its image."""
+    dockerfile = str(recipe.dockerfile)
+    return {
+        "kind": recipe.source,
+        "tag": tag,
+        "id": attributes["Id"],
+        "digests": attributes.get("RepoDigests") or [],
+        "dockerfile": dockerfile,
+        "dockerfile_sha256": hashlib.sha256((assets.IMAGES / dockerfile).read_bytes()).hexdigest(),
+        "arguments": dict(recipe.arguments),
+        "base": recipe.base,
+        "base_digest": (lock.digest or lock.image_id) if lock else None,
+        "index": recipe.index,
+        "lock_sha256": lock.sha256 if lock else None,
+        "locked": recipe.lock is not None,
+        "size_bytes": attributes.get("Size"),
+    }
+
+
+def _labels(recipe: Recipe) -> dict[str, str]:
+    return {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
+
+
+def _proxies() -> dict[str, str]:
+    """The proxies of this site, as build arguments that Docker knows and leaves out of the image; never logged."""
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
+    return {name: os.environ[name] for known in names for name in (known, known.lower()) if name in os.environ}
 
 
 def _tag(recipe: Recipe) -> str:
+    return f"{_repository(recipe)}:{recipe.content}"
+
+
+def _environment_tag(recipe: Recipe) -> str:
+    return f"{_repository(recipe)}:environment-{recipe.environment}"
+
+
+def _repository(recipe: Recipe) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", recipe.stack.lower().replace(".", "_dot_")).replace("-dot-", ".").strip("-.")
-    return f"torchmatrix/{name}:{recipe.content}"
+    return f"torchmatrix/{name}"
 
 
-def build_command(recipe: Recipe) -> list[str]:
-    """The `docker build` that does the same, to be pasted in a clone."""
-    arguments = [part for key, value in recipe.arguments.items() for part in ("--build-arg", f"{key}={value}")]
-    return ["docker", "build", "-f", f"images/{recipe.dockerfile}", *arguments, "-t", _tag(recipe), "images"]
+def repository(reference: str) -> str:
+    """An image reference without tag and digest; a port is no tag."""
+    name = reference.partition("@")[0]
+    return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
 
 
-def _context(recipe: Recipe) -> io.BytesIO:
-    """The build context: the one Dockerfile and the workload, with fixed times and owners so that layers are cached."""
-    buffer = io.BytesIO()
-    paths = sorted(p for p in assets.WORKLOAD.rglob("*") if p.suffix in (".py", ".json"))
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in [assets.IMAGES / str(recipe.dockerfile), *paths]:
-            info = tarfile.TarInfo(str(path.relative_to(assets.IMAGES)))
-            info.size, info.mode = path.stat().st_size, 0o644
-            with path.open("rb") as file:
-                archive.addfile(info, file)
-    buffer.seek(0)
-    return buffer
+def _tag_of(reference: str) -> str:
+    return reference.removeprefix(repository(reference)).removeprefix(":") or "latest"
+
+
+def build_commands(recipe: Recipe, lock: StackLock, folder: Path) -> list[str]:
+    """The builds of environment and workload, whose contexts lie in `folder`, to be pasted; on the base that was locked."""
+    name = settings.load().image(str(recipe.base))
+    base = f"{repository(name)}@{lock.digest}" if lock.digest else name
+    first = build_command(context.dockerfile_of(recipe), context.environment_arguments(recipe, base), _environment_tag(recipe))
+    second = build_command("workload.Dockerfile", {"ENVIRONMENT": _environment_tag(recipe)}, _tag(recipe))
+    places = ((first, "environment"), (second, "workload"))
+    return [f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places]
+
+
+def build_command(dockerfile: str, arguments: dict[str, str], tag: str) -> list[str]:
+    """The `docker build` that does the same in the folder of its context."""
+    words = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
+    return ["docker", "build", "-f", dockerfile, *words, "-t", tag, "."]
 
 
 def device_options(gpus: GpuSet) -> dict[str, Any]:

@@ -11,21 +11,25 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from platform import machine
 from types import TracebackType
 from typing import Any
 
-from torchmatrix import __version__, assets
-from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, bench_command, box_environment
+from torchmatrix import __version__, assets, packages
+from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, asked_lock, bench_command, box_environment
 from torchmatrix.errors import BuildFailed, LaunchFailed
+from torchmatrix.lock import StackLock, from_text
 from torchmatrix.plan import GpuSet
-from torchmatrix.stacks import PYPI
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
 """Mark our processes, as labels mark containers: what a killed run or a killed torchrun left behind is found by them."""
+_PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
+_VERSION = "import platform; print(platform.python_version())"
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
 
@@ -58,10 +62,32 @@ class LocalEngine:
         else:
             python = str(self._venv(recipe) / "bin" / "python")
             self._ensure_virtualenv(recipe, log)
-        facts = {"kind": recipe.source, "index": recipe.index, "requirements": _requirements(recipe)}
+        lock = None if recipe.source == "interpreter" else from_text(self._mark(recipe).read_text())
+        facts = {
+            "kind": recipe.source,
+            "index": recipe.index,
+            "requires": recipe.requires,
+            "lock_sha256": lock.sha256 if lock else None,
+            "locked": recipe.lock is not None,
+        }
         if recipe.source == "interpreter":
             facts |= _look_at(python)
-        return Image(reference=python, environment=recipe.environment, facts=facts)
+        return Image(reference=python, environment=recipe.environment, lock=lock, facts=facts)
+
+    def platform(self) -> str:
+        """Of this machine."""
+        return _PLATFORM
+
+    def resolve(self, recipe: Recipe, log: Log) -> StackLock:
+        """Every package, for the recipe's own Python on this machine. Raises BuildFailed."""
+        if recipe.source != "wheels":
+            raise BuildFailed("needs a container engine, which knows the image's digest")
+        found = packages.resolve(recipe.requires, str(recipe.index), str(recipe.python), log, _PLATFORM)
+        return replace(asked_lock(recipe, _PLATFORM), packages=found)
+
+    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
+        """Not told: uv links the files of virtualenvs to its own cache."""
+        return None
 
     def start(self, image: Image, spec: LaunchSpec) -> "LocalExecution":
         """An execution of the workload under the image's Python."""
@@ -99,26 +125,13 @@ class LocalEngine:
         return None
 
     def _uv(self, arguments: list[str], log: Log) -> list[str]:
-        """Run uv, log its lines and return them. Raises BuildFailed with uv's own words."""
-        command = [sys.executable, "-m", "uv", *arguments]
-        log("$ " + shlex.join(command))
-        variables = _uv_environment() | {OWNER_VARIABLE: self._owner}
-        lines = []
-        with subprocess.Popen(
-            command, env=variables, start_new_session=True, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                log(lines[-1])
-        if process.returncode:
-            raise BuildFailed(_first_error(lines))
-        return lines
+        """Run uv, marked as ours. Raises BuildFailed with uv's own words."""
+        return packages.run_uv(arguments, log, {OWNER_VARIABLE: self._owner})
 
     def _create(self, venv: Path, recipe: Recipe, log: Log) -> None:
-        """The stack's own Python version first; unless the user insists on it, any that will do."""
-        requests = [r for r in (recipe.python, recipe.python_range) if r]
+        """The stack's own Python version first; unless the user or a lock insists on it, any that will do."""
+        ranges = () if recipe.lock else (recipe.python_range,)
+        requests = [r for r in (recipe.python, *ranges) if r]
         for request in requests:
             try:
                 self._uv(["venv", "--no-project", "--python", request, str(venv)], log)
@@ -131,7 +144,7 @@ class LocalEngine:
         return self._cache / "stacks" / f"{recipe.stack}-{recipe.environment}"
 
     def _mark(self, recipe: Recipe) -> Path:
-        return self._venv(recipe) / "torchmatrix-complete.json"
+        return self._venv(recipe) / "torchmatrix-lock.toml"
 
     def _ensure_virtualenv(self, recipe: Recipe, log: Log) -> None:
         """One tool at a time: another run with other results may share the cache."""
@@ -151,15 +164,27 @@ class LocalEngine:
     def _make_virtualenv(self, recipe: Recipe, log: Log) -> None:
         venv = self._venv(recipe)
         shutil.rmtree(venv, ignore_errors=True)
+        python = str(venv / "bin" / "python")
         try:
             self._create(venv, recipe, log)
-            options = _index_options(recipe.arguments["INDEX_URL"], _uv_environment())
-            self._uv(["pip", "install", "--python", str(venv / "bin" / "python"), *options, *_requirements(recipe)], log)
-            freeze = self._uv(["pip", "freeze", "--python", str(venv / "bin" / "python")], log)
+            lock = recipe.lock or self._resolve_for(recipe, python, log)
+            listed = venv / "torchmatrix-requirements.txt"
+            listed.write_text("".join(f"{line}\n" for line in lock.packages))
+            options = ["--python", python, "--no-deps", "--requirement", str(listed)]
+            self._uv(["pip", "install", *options, *packages.index_options(str(recipe.index))], log)
+        except OSError as error:
+            shutil.rmtree(venv, ignore_errors=True)
+            raise BuildFailed(f"can't write {venv}: {error.strerror}") from None
         except BuildFailed:
             shutil.rmtree(venv, ignore_errors=True)
             raise
-        self._mark(recipe).write_text(json.dumps({"arguments": dict(recipe.arguments), "freeze": freeze}, indent=1))
+        self._mark(recipe).write_text(lock.text)
+
+    def _resolve_for(self, recipe: Recipe, python: str, log: Log) -> StackLock:
+        """What the recipe comes to for an interpreter of this machine."""
+        found = packages.resolve(recipe.requires, str(recipe.index), python, log)
+        version = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
+        return replace(asked_lock(recipe, _PLATFORM), python=version, packages=found)
 
 
 def _size(folder: Path) -> int:
@@ -180,26 +205,6 @@ def visible_devices(gpus: GpuSet) -> dict[str, str]:
     if gpus.vendor == "amd":
         return {"ROCR_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus.gpus)}
     return {}
-
-
-def _requirements(recipe: Recipe) -> list[str]:
-    return (recipe.arguments.get("TORCH", "") + " " + recipe.arguments.get("PACKAGES", "")).split()
-
-
-def _index_options(index: str, variables: Mapping[str, str]) -> list[str]:
-    """uv's options for a stack's index, with PyPI (or the user's own mirror of it) for what that index doesn't hold."""
-    if index == PYPI:
-        return []
-    own = "UV_DEFAULT_INDEX" in variables or "UV_INDEX_URL" in variables
-    return ["--index", index, *([] if own else ["--default-index", PYPI]), "--index-strategy", "unsafe-best-match"]
-
-
-def _first_error(lines: list[str]) -> str:
-    """What uv says is wrong: its error line and, of the causes on the lines after, the last, which is the root."""
-    said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
-    start = next((i for i, line in enumerate(said) if "error" in line.lower() or "no solution" in line.lower()), 0)
-    story = [line[:300] for line in said[start:]]
-    return " ".join(dict.fromkeys((story[0], story[-1]))) if story else "uv failed and said nothing"
 
 
 def _look_at(python: str) -> dict[str, Any]:
@@ -305,14 +310,6 @@ def _clean_environment() -> dict[str, str]:
         for key, value in os.environ.items()
         if not key.startswith("PYTHON") and key != "VIRTUAL_ENV" and not key.endswith("_VISIBLE_DEVICES")
     }
-
-
-def _uv_environment() -> dict[str, str]:
-    """For uv; a mirror that the user set for pip holds for uv too."""
-    variables = _clean_environment()
-    if "UV_DEFAULT_INDEX" not in variables and "PIP_INDEX_URL" in variables:
-        variables["UV_DEFAULT_INDEX"] = variables["PIP_INDEX_URL"]
-    return variables
 
 
 def _kernel_oom_kills() -> int:

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Installs one requirements file of /opt/build into the stack's virtualenv; the file is complete and holds hashes, so that nothing
+# is resolved here. Called by the Dockerfiles: install.sh FILE. Without a network it installs from /opt/build/wheelhouse.
+set -eu
+cd /opt/build
+[ -s "requirements/$1" ] || exit 0
+[ ! -f site.crt ] || export SSL_CERT_FILE=/opt/build/site.crt PIP_CERT=/opt/build/site.crt
+: "${SSL_CERT_FILE:=/etc/ssl/certs/ca-certificates.crt}"
+export SSL_CERT_FILE
+options="--no-deps --requirement requirements/$1"
+if [ "$1" = uv.txt ]; then
+    python3 -m venv /opt/uv
+    if [ -d wheelhouse ]; then from="--no-index --find-links wheelhouse"; else from="--index-url ${DEFAULT_INDEX_URL}"; fi
+    exec /opt/uv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --require-hashes $from $options
+fi
+[ -d /opt/stack ] || python3 -m venv --without-pip /opt/stack
+[ -d /root/.cache/uv ] || export UV_NO_CACHE=1      # a builder that keeps packages between builds mounts it
+if [ -d wheelhouse ]; then
+    from="--no-index --find-links wheelhouse"
+else
+    from="--index ${INDEX_URL} --default-index ${DEFAULT_INDEX_URL} --index-strategy unsafe-best-match"
+fi
+exec /opt/uv/bin/uv pip install --python /opt/stack/bin/python --link-mode copy $from $options

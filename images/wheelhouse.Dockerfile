@@ -1,0 +1,17 @@
+# What wheels.Dockerfile makes, from a folder of wheels and without a network. The wheels stay in the first stage: the environment is
+# copied whole, so that stacks share no layers but the base's.
+ARG BASE
+FROM ${BASE} AS base
+RUN command -v g++ >/dev/null || { apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*; }
+
+FROM base AS build
+COPY install.sh /opt/build/
+COPY wheelhouse/ /opt/build/wheelhouse/
+COPY requirements/ /opt/build/requirements/
+RUN for file in uv toolkit libraries rest torch; do sh /opt/build/install.sh $file.txt; done
+
+FROM base
+COPY --from=build /opt/stack /opt/stack
+COPY requirements/ /opt/build/requirements/
+ENV PATH=/opt/stack/bin:$PATH
+RUN mkdir -p /cache && chown 65532:65532 /cache

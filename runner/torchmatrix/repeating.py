@@ -1,0 +1,119 @@
+"""A recorded launch once more: the same cell, seed, batch and method, on an image of the same packages."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from torchmatrix import images, lock, matrix, session
+from torchmatrix.engines import context
+from torchmatrix.engines.docker import build_commands
+from torchmatrix.errors import BadInput
+from torchmatrix.launches import Launch, read_launch, throughput
+from torchmatrix.launching import Job
+from torchmatrix.lock import StackLock
+from torchmatrix.method import Request
+from torchmatrix.news import News
+from torchmatrix.session import Session
+from torchmatrix.store import Results, RunFolder
+from torchmatrix.workloads import ddp_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """A recorded `launch`, what its image was made of, and the session that repeats it."""
+
+    launch: Launch
+    held: StackLock | None
+    session: Session
+
+
+def find(results: Path, target: str) -> Launch:
+    """The launch that `target` names: its file or, by a cell's id or a glob, the newest launch of that cell.
+
+    Raises BadInput, with the cells that were meant if there are several.
+    """
+    path = Path(target)
+    if path.is_file():
+        return _readable(path)
+    for run in reversed(Results(results).runs()):
+        found = [launch for launch in run.launches() if fnmatchcase(str(launch.header.get("cell")), target)]
+        cells = sorted({str(launch.header["cell"]) for launch in found})
+        if len(cells) > 1:
+            raise BadInput(f"{len(cells)} cells of run {run.id} match: {', '.join(cells[:5])}", hint="name one of them")
+        if found:
+            return max(found, key=lambda launch: launch.path.name)
+    raise BadInput(f"no preset, launch file or measured cell is called {target}", hint="torchmatrix presets; torchmatrix plan")
+
+
+def _readable(path: Path) -> Launch:
+    launch = read_launch(path)
+    if "stack" not in launch.header:
+        raise BadInput(f"{path} is no launch file: it has no header", hint="name a round*.jsonl under results/")
+    return launch
+
+
+def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
+    """Everything to repeat `launch` with on this machine. Raises BadInput where that would be another measurement."""
+    folder = RunFolder(next(parent for parent in launch.path.parents if (parent / "run.jsonl").exists()))
+    record = next(event for event in folder.events() if event["event"] == "run")
+    header = launch.header
+    asked = matrix.under(matrix.parse(record["matrix"]), Request(protocol=header["method"]["name"], launches=1))
+    if header["workload"]["explain"]:
+        asked = matrix.explained(asked)
+    name, path = str(header["stack"]["name"]), folder.lock_of(str(header["stack"]["name"]))
+    held = lock.from_text(path.read_text()) if path.exists() else None
+    chosen = engine if engine != "auto" else str(header["engine"]["engine"])
+    s = session.assemble(asked, {name: held} if held else {}, results, chosen, [str(header["cell"])], [])
+    if header["workload_hash"] != images.workload_hash():
+        raise BadInput(
+            f"the workload has changed since: {header['workload_hash'][:12]} then, {images.workload_hash()[:12]} now",
+            hint="check out the commit that measured it (the tool's version then: " + str(header["tool"]) + ")",
+        )
+    return Repetition(launch=launch, held=held, session=_with_the_same_image(s, launch))
+
+
+def _with_the_same_image(s: Session, launch: Launch) -> Session:
+    """Without the lock, if the very image that was measured is still what the stack's own recipe gives."""
+    for cell in s.plan.cells:
+        engine = s.engine_for(cell.stack)
+        recipe = images.ready_recipe(cell.stack, engine)
+        if recipe and engine.build(recipe, lambda line: None).reference == launch.header["image"]["reference"]:
+            return session.without_locks(s)
+    return s
+
+
+def commands(again: Repetition, folder: Path) -> list[str]:
+    """The commands that build and run the launch anew, to be pasted; the contexts of the builds are written to `folder`."""
+    lines = []
+    if again.held and again.session.plan.cells:
+        stack = again.session.plan.cells[0].stack
+        recipe = images.recipes(stack, again.held)[0]
+        if recipe.dockerfile and "docker" in again.session.engines:
+            context.write(context.environment_files(recipe, again.held), folder / "environment")
+            context.write(context.workload_files(), folder / "workload")
+            lines = build_commands(recipe, again.held, folder)
+    return [*lines, str(again.launch.header["command"])]
+
+
+def run(again: Repetition, job: Job) -> Iterator[News]:
+    """The launch, in a run of its own, with the batch that was used then."""
+    header = again.launch.header
+    for cell in again.session.plan.cells:
+        key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}
+        job.folder.append("batch", **key, batch=header["batch_used"])
+    yield from session.run(again.session, job, again.session.launches)
+
+
+def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
+    """The repeated launch beside the recorded one."""
+    (now,) = [launch for launch in folder.launches()][-1:]
+    unit = again.session.plan.cells[0].workload.unit
+    if now.outcome != "ok" or again.launch.outcome != "ok":
+        return f"then: {again.launch.outcome}, now: {now.outcome}"
+    then, rate = throughput(again.launch), throughput(now)
+    same = now.header["image"]["reference"] == again.launch.header["image"]["reference"]
+    image = "the very same image" if same else "an image of the same packages" if again.held else "another image"
+    return (
+        f"then: {then:.5g} {unit}/s, now: {rate:.5g} {unit}/s, ratio {rate / then:.4f} (one launch each: no interval); {image}"
+    )
