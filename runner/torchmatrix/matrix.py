@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import method
+from torchmatrix import assets, method
 from torchmatrix.errors import BadInput
 from torchmatrix.method import Method, Request
-from torchmatrix.schema import Key, Place, Problems, Table, check, nearest
+from torchmatrix.schema import ADDRESSES, Key, Place, Problems, Table, check, nearest
 from torchmatrix.stacks import Stack, make_stack
 from torchmatrix.workloads import Workload, make_workloads
 
@@ -32,6 +32,21 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """What a matrix repeats, if it repeats something published.
+
+    `article`: its addresses. `question`: what a reader finds out. `claims`: the files of reports/published (without .csv)
+    that hold its figures. `deviations`: one sentence for each thing that differs from the article, and why.
+    """
+
+    title: str
+    article: tuple[str, ...]
+    question: str
+    claims: tuple[str, ...]
+    deviations: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
     """Everything the user asked for. `cpus_when`: "no-gpu" or "always". `digest`: SHA-256 of the file's text."""
 
@@ -45,6 +60,7 @@ class Matrix:
     timeout_seconds: float
     digest: str
     text: str
+    preset: Preset | None = None
 
 
 _SECTIONS: dict[str, dict[str, Key]] = {
@@ -67,6 +83,14 @@ _SECTIONS: dict[str, dict[str, Key]] = {
         "each": Key(kind=bool, default=False),
         "when": Key(kind=str, default="no-gpu", choices=("no-gpu", "always")),
     },
+}
+_TEXTS = Key(kind=str, default=(), plural=True)
+_PRESET: dict[str, Key] = {
+    "title": Key(kind=str),
+    "article": ADDRESSES,
+    "question": Key(kind=str),
+    "claims": _TEXTS,
+    "deviations": _TEXTS,
 }
 
 
@@ -116,13 +140,14 @@ def explained(matrix: Matrix) -> Matrix:
 
 
 def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
-    known = [*_SECTIONS, "stack", "workload"]
+    known = [*_SECTIONS, "preset", "stack", "workload"]
     for key in data:
         if key not in known:
             problems.add(Place(header=f"[{key}]"), None, f'unknown table "{key}"; {nearest(key, known)}')
     sections = {
         name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in _SECTIONS.items()
     }
+    preset = _preset(data, problems)
     stacks = _each(data, "stack", problems, make_stack)
     workloads = [w for found in _each(data, "workload", problems, make_workloads) for w in found]
     _check_unique("stack", [s.name for s in stacks], problems)
@@ -142,7 +167,23 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
         timeout_seconds=60.0 * run["timeout_minutes"],
         digest=hashlib.sha256(text.encode()).hexdigest(),
         text=text,
+        preset=preset,
     )
+
+
+def _preset(data: Table, problems: Problems) -> Preset | None:
+    if "preset" not in data:
+        return None
+    place = Place(header="[preset]")
+    values = check(_table(data, "preset", problems), _PRESET, place, problems)
+    for required in ("title", "question", "article"):
+        if not values[required]:
+            problems.add(place, None, f"needs {required}")
+    published = {path.stem for path in assets.PUBLISHED.glob("*.csv")} - {"gpus"}
+    for claim in values["claims"]:
+        if claim not in published:
+            problems.add(place, "claims", f'reports/published has no figures "{claim}"; {nearest(claim, published)}')
+    return Preset(**values)
 
 
 def _method(run: dict[str, Any]) -> Method:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torchmatrix import assets
+from torchmatrix import assets, presets
 
 
 def test_a_wheel_in_a_clean_virtualenv_inits_and_plans(tmp_path: Path) -> None:
@@ -19,5 +19,8 @@ def test_a_wheel_in_a_clean_virtualenv_inits_and_plans(tmp_path: Path) -> None:
     assert subprocess.run([command, "init"], cwd=tmp_path, capture_output=True).returncode == 0
     done = subprocess.run([command, "plan", "--engine", "local"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith(("* ", "- ")), done.stderr
+    words = [command, "init", "--preset", "bourke-2023", "--output", "preset.toml"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True).returncode == 0
+    assert (tmp_path / "preset.toml").read_text() == presets.text("bourke-2023")
     where = "import torchmatrix.assets as a, sys; sys.exit(not (a.WORKLOAD / 'bench.py').is_file())"
     assert subprocess.run([str(tmp_path / "venv/bin/python"), "-c", where]).returncode == 0

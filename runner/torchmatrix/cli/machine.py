@@ -1,8 +1,8 @@
-"""Verbs about this machine and what is kept on it: init, doctor."""
+"""Verbs about this machine and what it can repeat: init, presets, doctor."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,21 +18,29 @@ from torchmatrix.options import (
     ResultsOption,
 )
 
+if TYPE_CHECKING:
+    from torchmatrix.fit import Means
+    from torchmatrix.host import Host
+
 
 @app.command()
 def init(
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = MATRIX,
     python: Annotated[str | None, typer.Option("--python", help="An interpreter that already holds PyTorch.")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="A published benchmark: see torchmatrix presets.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a matrix file for this machine."""
-    from torchmatrix import host, session, starter
+    """Write a matrix file for this machine, or the whole one that repeats a published benchmark."""
+    from torchmatrix import presets
 
+    if preset and python:
+        raise BadInput("--preset and --python contradict each other", hint="a preset has its own stacks: leave one out")
+    whole = presets.text(preset) if preset else None
     if output.exists() and not force:
         raise BadInput(f"{output} exists already", hint="replace it with --force, or write elsewhere with --output")
     if python and not Path(python).is_file():
         raise BadInput(f"no interpreter at {python}", hint="name a Python that can import torch")
-    text = starter.starter_matrix(host.detect(), session.docker_answers(), str(Path(python).absolute()) if python else None)
+    text = whole or _starter(python)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text)
@@ -40,6 +48,41 @@ def init(
         raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere with --output") from None
     say("look at it, then: torchmatrix plan, torchmatrix run")
     print(output)
+
+
+def _starter(python: str | None) -> str:
+    from torchmatrix import host, session, starter
+
+    return starter.starter_matrix(host.detect(), session.docker_answers(), str(Path(python).absolute()) if python else None)
+
+
+@app.command("presets")
+def list_presets(as_json: JsonOption = False) -> None:
+    """List the published benchmarks that can be repeated, and how many of their cells this machine can run."""
+    from torchmatrix import host, presets, session
+    from torchmatrix.fit import Means
+
+    here, means = host.detect(), Means(containers=session.docker_answers())
+    found = [_described(name, here, means) for name in presets.names()]
+    if as_json:
+        print(json.dumps(found))
+        return
+    for row in found:
+        print(
+            f"{row['name']}\n  {row['title']}\n  {len(row['stacks'])} stacks, {row['cells']} cells, {row['here']} of them here"
+        )
+        print("\n".join(f"  {address}" for address in row["article"]))
+    say("\nwrite one as matrix.toml: torchmatrix init --preset NAME")
+
+
+def _described(name: str, here: "Host", means: "Means") -> dict[str, Any]:
+    from torchmatrix import plan, presets
+
+    matrix = presets.load(name)
+    made = plan.make_plan(matrix, here, means)
+    said = {key: getattr(matrix.preset, key) for key in ("title", "question", "article", "claims", "deviations")}
+    counts = {"cells": len(made.cells) + len(made.skips), "here": len(made.cells)}
+    return {"name": name, **said, "stacks": [stack.name for stack in matrix.stacks], **counts}
 
 
 @app.command()

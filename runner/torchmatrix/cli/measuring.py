@@ -171,12 +171,43 @@ def batch(
 
 @app.command()
 def reproduce(
-    target: Annotated[str, typer.Argument(metavar="LAUNCH-FILE|CELL", help="A launch file, or a measured cell's id.")],
+    target: Annotated[str, typer.Argument(metavar="PRESET|LAUNCH-FILE|CELL", help="What to repeat; see torchmatrix presets.")],
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
-    only_print: Annotated[bool, typer.Option("--print", help="Only print the commands.")] = False,
+    output: OutputOption = REPORT,
+    only_print: Annotated[bool, typer.Option("--print", help="Only show the plan, or print the commands.")] = False,
 ) -> None:
-    """Repeat a recorded launch: print its commands, build its image from what was recorded, run it beside the old figure."""
+    """Repeat a published benchmark, or a recorded launch by its exact commands on an image of the same packages."""
+    from torchmatrix import presets
+
+    if target in presets.names():
+        _reproduce_preset(target, globs or [], where or [], results, engine, None if only_print else output)
+    else:
+        _reproduce_launch(target, results, engine, only_print)
+
+
+def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None) -> None:
+    """Plan, build, run, report; without `output` only the plan."""
+    from torchmatrix import narrate, presets, session
+
+    asked = presets.load(name)
+    s = session.assemble(asked, {}, results, engine, globs, where)
+    if asked.preset:
+        say("\n".join((asked.preset.title, *(f"differs: {sentence}" for sentence in asked.preset.deviations), "")))
+    if output is None:
+        preamble(s)
+        print("\n".join(f"* {cell.id}" for cell in s.plan.cells))
+        for line in narrate.skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
+            say(f"skipped: {line}")
+        return
+    written, _, counts = _measure(s, output, new=False)
+    print(written)
+    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+
+
+def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool) -> None:
     from torchmatrix import repeating, session
 
     again = repeating.prepare(repeating.find(results, target), results, engine)
