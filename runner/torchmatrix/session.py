@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torchmatrix import __version__, estimate, execute, images, matrix, schedule
+from torchmatrix import __version__, estimate, execute, images, matrix, means, schedule
 from torchmatrix.building import build_all
 from torchmatrix.engines import Engine, Leftover, Recipe
 from torchmatrix.engines.local import LocalEngine
@@ -44,7 +44,7 @@ class Session:
     engines: dict[str, Engine]
     engine_choice: str
     plan: Plan
-    unreachable: frozenset[str]
+    means: Means
     launches: list[tuple[Cell, int]]
     results: Results
     key: str
@@ -58,7 +58,7 @@ class Session:
 
     def recipe_for(self, stack: Stack) -> Recipe:
         """The recipe that is built, or can be."""
-        return images.choose_recipe(stack, self.engine_for(stack), self.unreachable)
+        return images.choose_recipe(stack, self.engine_for(stack), self.means.unreachable)
 
 
 def prepare(
@@ -83,7 +83,7 @@ def prepare(
     if "docker" in engines:
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         host = seen_through(host, engines["docker"].facts(), over_network)
-    plan, unreachable = _plan(asked, host, engines, globs, where)
+    plan, found = _plan(asked, host, engines, globs, where, is_here=host is here)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), images.workload_hash(), sorted(engines)]
     return Session(
@@ -92,7 +92,7 @@ def prepare(
         engines=engines,
         engine_choice=choice,
         plan=plan,
-        unreachable=unreachable,
+        means=found,
         launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
         is_here=host is here,
         results=store,
@@ -143,20 +143,16 @@ def _docker_may_answer() -> bool:
 
 
 def _plan(
-    asked: Matrix, host: Host, engines: dict[str, Engine], globs: Sequence[str], where: Sequence[str]
-) -> tuple[Plan, frozenset[str]]:
-    """The selected plan. Package indexes are asked only for stacks that run here and are not built yet."""
+    asked: Matrix, host: Host, engines: dict[str, Engine], globs: Sequence[str], where: Sequence[str], *, is_here: bool
+) -> tuple[Plan, Means]:
+    """The selected plan. What building takes is looked at only for stacks that run here otherwise."""
     containers = "docker" in engines
     plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
-    wheels = [stack for stack in images.stacks_of(plan.cells) if stack.source == "wheels"]
     engine = engines["docker" if containers else "local"]
-    built = frozenset(stack.name for stack in wheels if images.ready_recipe(stack, engine))
-    missing = [stack for stack in wheels if stack.name not in built]
-    unreachable = frozenset(images.unreachable_indexes(images.indexes_to_probe(missing)))
-    if unreachable:
-        means = Means(containers=containers, built=built, unreachable=unreachable)
-        plan = select(make_plan(asked, host, means), globs, where)
-    return plan, unreachable
+    found = means.find(images.stacks_of(plan.cells), engine, cache_folder(), is_here)
+    if any(stack.name not in found.built for stack in images.stacks_of(plan.cells) if stack.source != "interpreter"):
+        plan = select(make_plan(asked, host, found), globs, where)
+    return plan, found
 
 
 @contextmanager

@@ -115,6 +115,10 @@ class Engine(Protocol):
         """Is this recipe built already, with the workload as it is now?"""
         ...
 
+    def is_stored(self, recipe: Recipe) -> bool:
+        """Are the large parts of this recipe on disk already, so that building it takes little more?"""
+        ...
+
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Make the recipe real, or find it made. Raises BuildFailed."""
         ...

@@ -31,7 +31,7 @@ USER = "65532:65532"
 STOP_SECONDS = 10
 INFO_KEYS = (
     "Name", "ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "Architecture", "CgroupVersion", "DefaultRuntime",
-    "NCPU", "MemTotal",
+    "NCPU", "MemTotal", "DockerRootDir",
 )  # fmt: skip
 """What of `docker info` is recorded."""
 LOST_HINT = "see that the daemon runs (docker info); the same command then continues"
@@ -68,10 +68,20 @@ class DockerEngine:
     def is_ready(self, recipe: Recipe) -> bool:
         """Is there an image under the recipe's content-hash tag?"""
         with self._answering():
-            try:
-                self._client.images.get(_tag(recipe))
-            except ImageNotFound:
-                return False
+            return self._holds(_tag(recipe))
+
+    def is_stored(self, recipe: Recipe) -> bool:
+        """The same environment with another workload, or the vendor's image that the recipe only adds to."""
+        with self._answering():
+            if self._client.images.list(filters={"label": f"{LABEL}.environment={recipe.environment}"}):
+                return True
+            return recipe.source == "image" and self._holds(recipe.arguments["BASE"])
+
+    def _holds(self, name: str) -> bool:
+        try:
+            self._client.images.get(name)
+        except ImageNotFound:
+            return False
         return True
 
     @contextmanager
