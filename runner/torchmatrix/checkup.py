@@ -6,11 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import readiness, session
+from torchmatrix import images, readiness, session
 from torchmatrix.errors import ExitCode, ToolError
-
-DISK_PER_STACK_BYTES = 12 * 2**30
-"""A stack of CUDA wheels takes 5 to 8 GB, a vendor's image 18 to 35 GB."""
+from torchmatrix.fit import least_disk_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,14 +87,16 @@ def _watching(s: session.Session) -> list[Check]:
 
 
 def _disk(s: session.Session) -> Check:
-    stacks = {cell.stack.name for cell in s.plan.cells}
-    needed = DISK_PER_STACK_BYTES * len(stacks)
-    folder = next(path for path in (session.cache_folder(), *session.cache_folder().parents) if path.exists())
-    free = shutil.disk_usage(folder).free
-    finding = f"{free / 2**30:.0f} GiB free under {folder}; {len(stacks)} stacks may take {needed / 2**30:.0f} GiB"
+    if s.means.disk is None:
+        return Check(mark="note", subject="disk", finding="the free space of the engine's disk can't be seen from here")
+    to_build = [stack for stack in images.stacks_of(s.plan.cells) if stack.name not in s.means.stored]
+    sizes = [size for stack in to_build if (size := least_disk_bytes(stack))]
+    needed, free = sum(sizes), s.means.disk.free_bytes
+    finding = f"{free / 2**30:.0f} GiB free under {s.means.disk.place}; "
+    finding += f"what is to be built takes {needed / 2**30:.0f} GiB or more (stacks: {len(sizes)})"
     if free >= needed:
         return Check(mark="ok", subject="disk", finding=finding)
-    fix = "free space, or set TORCHMATRIX_CACHE to a folder on a larger disk; stacks already built need nothing more"
+    fix = "free space (torchmatrix clean), or move TORCHMATRIX_CACHE or Docker's data root to a larger disk"
     return Check(mark="note", subject="disk", finding=finding, fix=fix)
 
 
@@ -118,7 +118,7 @@ def _compiler(s: session.Session) -> list[Check]:
 def _indexes(s: session.Session) -> list[Check]:
     return [
         Check(mark="note", subject="index", finding=f"{url} does not answer", fix="check the network and the proxy settings")
-        for url in sorted(s.unreachable)
+        for url in sorted(s.means.unreachable)
     ]
 
 

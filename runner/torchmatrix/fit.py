@@ -4,6 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from torchmatrix import catalog
+from torchmatrix.fit_gpus import Why as Why  # callers know it as fit.Why
+from torchmatrix.fit_gpus import nearest_stack, why_not_architecture, why_not_driver
+from torchmatrix.fit_gpus import why_not_memory as why_not_memory
 from torchmatrix.host import Gpu, Host
 from torchmatrix.matrix import Matrix
 from torchmatrix.stacks import Stack
@@ -11,20 +14,28 @@ from torchmatrix.workloads import Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Why:
-    """Why something can't run here, and the way out."""
+class Disk:
+    """Where the engine in use keeps what it builds, and how many bytes are free there."""
 
-    reason: str
-    fix: str
+    place: str
+    free_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Means:
-    """What there is to run with: is a container engine chosen, which stacks are built, which indexes don't answer."""
+    """What there is to run with. All collections but `unreachable` (index URLs) hold names of stacks.
+
+    `containers`: is a container engine chosen? `built`: stacks that are built; `stored`: those, and those whose layers are on
+    disk, so that building takes little. `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this
+    machine neither has nor can download. `disk`: None if its free space isn't known; then it isn't judged.
+    """
 
     containers: bool
     built: Collection[str] = frozenset()
+    stored: Collection[str] = frozenset()
     unreachable: Collection[str] = frozenset()
+    pythonless: Collection[str] = frozenset()
+    disk: Disk | None = None
 
 
 def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
@@ -41,20 +52,24 @@ def why_not_stack(stack: Stack, matrix: Matrix, host: Host, means: Means) -> Why
     return (
         _why_not_accelerator(stack, matrix, host)
         or _why_not_engine(stack, means)
-        or _why_not_driver(stack, host)
-        or _why_not_architecture(stack, host)
+        or why_not_driver(stack, host)
+        or why_not_architecture(stack, host)
         or _why_not_index(stack, means)
+        or _why_not_python(stack, means)
+        or _why_not_disk(stack, means)
     )
 
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:
     have = f"{len(host.gpus)} x {host.gpus[0].name}" if host.gpus else "no GPU"
+    near = nearest_stack(stack, host)
+    instead = f"; for this machine: {near}" if near else ""
     if stack.accelerator == "cuda" and host.vendor != "nvidia":
         fix = "run it on a machine with an NVIDIA GPU and its driver; `nvidia-smi` must list it"
-        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix)
+        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + instead)
     if stack.accelerator == "rocm" and host.vendor != "amd":
         fix = "run it on a machine with an AMD GPU and the amdgpu driver; /dev/kfd must exist"
-        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix)
+        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + instead)
     if stack.accelerator == "cpu" and host.gpus and matrix.cpus_when == "no-gpu":
         return Why(reason="CPU stacks run only where there is no GPU", fix='to run them here too: [cpus] when = "always"')
     return None
@@ -67,64 +82,6 @@ def _why_not_engine(stack: Stack, means: Means) -> Why | None:
     return None
 
 
-def _why_not_driver(stack: Stack, host: Host) -> Why | None:
-    if stack.accelerator != "cuda" or not stack.variant or not host.driver:
-        return None
-    major = stack.variant.removeprefix("cu")[:2]
-    needed = catalog.load().drivers.get(major)
-    if needed and catalog.version_key(host.driver) < catalog.version_key(needed):
-        reason = f"CUDA {major} needs NVIDIA driver {needed} or newer; this machine has {host.driver}"
-        return Why(reason=reason, fix="update the driver, or use a stack with an older CUDA")
-    return None
-
-
-def _why_not_architecture(stack: Stack, host: Host) -> Why | None:
-    if stack.source != "wheels" or not stack.torch or not stack.variant:
-        return None
-    compiled = catalog.compiled_for(stack.torch, stack.variant)
-    alien = next((gpu for gpu in host.gpus if compiled and gpu.capability and not _runs_on(compiled, gpu.capability)), None)
-    if alien is None:
-        return None
-    reason = f"torch {stack.torch}+{stack.variant} has no code for {alien.name} ({alien.capability})"
-    near = nearest_stack(stack, host)
-    return Why(reason=reason, fix=f"the nearest that has: {near}" if near else "use a vendor's image for this GPU")
-
-
-def _runs_on(compiled: Collection[str], capability: str) -> bool:
-    """A gfx name must be there itself; CUDA code runs on the same major capability with an equal or higher minor one."""
-    if capability.startswith("gfx"):
-        return capability in compiled
-    major, minor = catalog.version_key(capability)
-    return any((m := catalog.version_key(c))[0] == major and m[1] <= minor for c in compiled)
-
-
-def nearest_stack(stack: Stack, host: Host) -> str | None:
-    """The keys of the [[stack]] nearest to this one that runs on all GPUs of the host, as far as the catalog knows.
-
-    The same release with another CUDA or ROCm first, then the oldest newer release, then the newest older one.
-    """
-    releases = list(catalog.load().releases.values())
-    own = catalog.version_key(str(stack.torch))
-    newer = [r for r in releases if catalog.version_key(r.torch) >= own]
-    older = [r for r in reversed(releases) if catalog.version_key(r.torch) < own]
-    kind = "cu" if stack.accelerator == "cuda" else "rocm"
-    for release in newer + older:
-        for variant in release.wheels:
-            if variant.startswith(kind) and variant != "cpu" and _is_known_to_run(release.torch, variant, host):
-                number = variant.removeprefix("rocm") if kind == "rocm" else f"{variant[2:-1]}.{variant[-1]}"
-                key = "rocm" if kind == "rocm" else "cuda"
-                return f'torch = "{release.torch}", {key} = "{number}"'
-    return None
-
-
-def _is_known_to_run(torch: str, variant: str, host: Host) -> bool:
-    compiled = catalog.compiled_for(torch, variant)
-    if compiled is None or not all(gpu.capability and _runs_on(compiled, gpu.capability) for gpu in host.gpus):
-        return False
-    needed = catalog.load().drivers.get(variant[2:4]) if variant.startswith("cu") else None
-    return not needed or not host.driver or catalog.version_key(host.driver) >= catalog.version_key(needed)
-
-
 def _why_not_index(stack: Stack, means: Means) -> Why | None:
     if stack.name in means.built or not stack.indexes:
         return None
@@ -134,6 +91,34 @@ def _why_not_index(stack: Stack, means: Means) -> Why | None:
             reason=reason, fix='mend the network or the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
         )
     return None
+
+
+def _why_not_python(stack: Stack, means: Means) -> Why | None:
+    if stack.name not in means.pythonless:
+        return None
+    wanted = f"{stack.python} (or {stack.python_range})" if stack.python_range else stack.python
+    reason = f"this machine has no Python {wanted}, and uv can't download it"
+    return Why(reason=reason, fix=f"install Python {stack.python} or let uv reach its downloads, or use a container engine")
+
+
+def _why_not_disk(stack: Stack, means: Means) -> Why | None:
+    needed = least_disk_bytes(stack)
+    if means.disk is None or needed is None or stack.name in means.stored or means.disk.free_bytes >= needed:
+        return None
+    free = means.disk.free_bytes / 2**30
+    reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {means.disk.place} has {free:.1f} GiB free"
+    larger = "move Docker's data root" if means.containers else "set TORCHMATRIX_CACHE to a folder"
+    return Why(reason=reason, fix=f"free space (torchmatrix clean lists what it can remove), or {larger} on a larger disk")
+
+
+def least_disk_bytes(stack: Stack) -> int | None:
+    """Bytes on disk that building the stack takes at least, by catalog.toml's rough table; None if it has none for it."""
+    gib = None
+    if stack.source == "wheels":
+        gib = catalog.load().wheels_gib[stack.accelerator]
+    elif stack.image and (known := catalog.vendor_images(stack.image)):
+        gib = known.gib
+    return None if gib is None else int(gib * 2**30)
 
 
 def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None:

@@ -141,7 +141,7 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
     log("$ " + shlex.join(command))
     lines = []
     with subprocess.Popen(
-        command, env=_environment() | dict(mark or {}), start_new_session=True, text=True, errors="replace",
+        command, env=environment() | dict(mark or {}), start_new_session=True, text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -153,7 +153,7 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
     return lines
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The user's variables without another Python's; a mirror that was set for pip, and the site's CA bundle, hold for uv."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
     own, bundle = _own_index(), settings.load().ca_bundle

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torchmatrix.errors import BadInput
-from torchmatrix.fit import Means, Why, why_not_mixed, why_not_stack, why_not_workload
+from torchmatrix.fit import Means, Why, why_not_memory, why_not_mixed, why_not_stack, why_not_workload
 from torchmatrix.host import Gpu, Host
 from torchmatrix.matrix import Matrix
 from torchmatrix.schema import nearest
@@ -74,7 +74,7 @@ def make_plan(matrix: Matrix, host: Host, means: Means) -> Plan:
             for gpus, set_reason in sets.of(workload):
                 for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
                     cell = Cell(id=f"{stack.name}/{variant.id}/{gpus.label}", stack=stack, workload=variant, gpus=gpus)
-                    why = reason or set_reason
+                    why = reason or set_reason or why_not_memory(variant, gpus.gpus)
                     if why:
                         skips.append(Skip(cell=cell, why=why))
                     else:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchmatrix import __version__, estimate, execute, images, lock, locking, matrix, schedule
+from torchmatrix import __version__, estimate, execute, images, lock, locking, matrix, means, schedule
 from torchmatrix.building import build_all
 from torchmatrix.engines import Engine, Leftover, Recipe
 from torchmatrix.engines.local import LocalEngine
@@ -47,7 +47,7 @@ class Session:
     engines: dict[str, Engine]
     engine_choice: str
     plan: Plan
-    unreachable: frozenset[str]
+    means: Means
     locks: Mapping[str, StackLock]
     notes: tuple[str, ...]
     launches: list[tuple[Cell, int]]
@@ -63,7 +63,7 @@ class Session:
 
     def recipe_for(self, stack: Stack) -> Recipe:
         """The recipe that is built, or can be; the locked one where there is a lock."""
-        return images.choose_recipe(stack, self.engine_for(stack), self.unreachable, self.locks.get(stack.name))
+        return images.choose_recipe(stack, self.engine_for(stack), self.means.unreachable, self.locks.get(stack.name))
 
 
 def prepare(
@@ -107,7 +107,7 @@ def assemble(
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         host = seen_through(host, engines["docker"].facts(), over_network)
     locks, drifts = locking.applicable(held, asked.stacks, engines.get("docker") or engines["local"])
-    plan, unreachable = _plan(asked, host, engines, locks, globs, where)
+    plan, found = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), images.workload_hash(), sorted(engines)]
     key += sorted(one.sha256 for one in locks.values())
@@ -117,7 +117,7 @@ def assemble(
         engines=engines,
         engine_choice=choice,
         plan=plan,
-        unreachable=unreachable,
+        means=found,
         locks=locks,
         notes=locking.unlocked(images.stacks_of(plan.cells), locks, drifts),
         launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
@@ -181,19 +181,17 @@ def _plan(
     locks: Mapping[str, StackLock],
     globs: Sequence[str],
     where: Sequence[str],
-) -> tuple[Plan, frozenset[str]]:
-    """The selected plan. Package indexes are asked only for stacks that run here and are not built yet."""
+    *,
+    is_here: bool,
+) -> tuple[Plan, Means]:
+    """The selected plan. What building takes is looked at only for stacks that run here otherwise."""
     containers = "docker" in engines
     plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
-    wheels = [stack for stack in images.stacks_of(plan.cells) if stack.source == "wheels"]
     engine = engines["docker" if containers else "local"]
-    built = frozenset(stack.name for stack in wheels if images.ready_recipe(stack, engine, locks.get(stack.name)))
-    missing = [stack for stack in wheels if stack.name not in built]
-    unreachable = frozenset(images.unreachable_indexes(images.indexes_to_probe(missing)))
-    if unreachable:
-        means = Means(containers=containers, built=built, unreachable=unreachable)
-        plan = select(make_plan(asked, host, means), globs, where)
-    return plan, unreachable
+    found = means.find(images.stacks_of(plan.cells), engine, locks, cache_folder(), is_here)
+    if any(stack.name not in found.built for stack in images.stacks_of(plan.cells) if stack.source != "interpreter"):
+        plan = select(make_plan(asked, host, found), globs, where)
+    return plan, found
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix import catalog
-from torchmatrix.schema import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, nearest
+from torchmatrix.schema import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check
 
 PYPI = "https://pypi.org/simple"
 
@@ -24,7 +24,8 @@ class Stack:
 
     `source`: "wheels" (torch from a package index), "image" (a vendor's image that holds torch) or "interpreter" (a
     Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "cpu", or "any" for an interpreter, which
-    uses what the machine has. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what will
+    uses what the machine has. `torch` and `cuda` (such as "12.4") are None where they are not known, as in an image that
+    no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what will
     do as well on this machine if the user named no version.
     """
 
@@ -33,6 +34,7 @@ class Stack:
     accelerator: str
     torch: str | None = None
     variant: str | None = None
+    cuda: str | None = None
     python: str | None = None
     python_range: str | None = None
     image: str | None = None
@@ -86,16 +88,14 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
     facts = catalog.load()
     release = facts.releases.get(values["torch"])
     if release is None:
-        problems.add(place, "torch", f'unknown version "{values["torch"]}"; {nearest(values["torch"], facts.releases)}')
+        near = ", ".join(catalog.nearest_versions(values["torch"], facts.releases))
+        problems.add(place, "torch", f'unknown version "{values["torch"]}"; the nearest: {near}')
         return None
     _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
     variant = _variant(values, release, place, problems)
     python = values["python"] or release.default_python
-    low, high = map(catalog.version_key, release.python)
-    if not low <= catalog.version_key(python) <= high:
-        problems.add(
-            place, "python", f"torch {release.torch} has wheels for Python {' to '.join(release.python)}, not {python}"
-        )
+    transformers = values["transformers"] or release.transformers
+    _check_python(python, release, transformers, place, problems)
     if variant is None:
         return None
     return Stack(
@@ -104,20 +104,38 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         accelerator="cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu",
         torch=release.torch,
         variant=variant,
+        cuda=f"{variant[2:-1]}.{variant[-1]}" if variant.startswith("cu") else None,
         python=python,
-        python_range=None if values["python"] else _python_range(release),
+        python_range=None if values["python"] else _python_range(release, transformers),
         base=values["base"] or facts.wheels_base.format(python=python),
         indexes=_indexes(release, variant, values, facts.pytorch_index),
-        packages=(f"transformers=={values['transformers'] or release.transformers}", *release.also, *values["packages"]),
+        packages=(f"transformers=={transformers}", *release.also, *values["packages"]),
         compile_python=release.compile_python,
     )
 
 
-def _python_range(release: catalog.Release) -> str:
-    """Pythons that this release has wheels for and can compile on, such as ">=3.9,<3.13"."""
+def _check_python(python: str, release: catalog.Release, transformers: str, place: Place, problems: Problems) -> None:
+    low, high = map(catalog.version_key, release.python)
+    if not low <= catalog.version_key(python) <= high:
+        problems.add(
+            place, "python", f"torch {release.torch} has wheels for Python {' to '.join(release.python)}, not {python}"
+        )
+    elif catalog.version_key(python) < catalog.version_key(floor := _oldest_python(release, transformers)):
+        problems.add(
+            place, "python", f"transformers {transformers} needs Python {floor} or newer: name an older transformers too"
+        )
+
+
+def _oldest_python(release: catalog.Release, transformers: str) -> str:
+    floor = catalog.load().transformers_python.get(transformers, release.python[0])
+    return max(release.python[0], floor, key=catalog.version_key)
+
+
+def _python_range(release: catalog.Release, transformers: str) -> str:
+    """Pythons that this release and this transformers have wheels for and can compile on, such as ">=3.9,<3.13"."""
     newest = min(release.python[1], release.compile_python or release.python[1], key=catalog.version_key)
     major, minor = newest.split(".")
-    return f">={release.python[0]},<{major}.{int(minor) + 1}"
+    return f">={_oldest_python(release, transformers)},<{major}.{int(minor) + 1}"
 
 
 def _variant(values: dict[str, Any], release: catalog.Release, place: Place, problems: Problems) -> str | None:
@@ -150,8 +168,8 @@ def _indexes(release: catalog.Release, variant: str, values: dict[str, Any], pyt
 def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
     why = "comes with the image; it is only for stacks of wheels"
     _refuse(values, ("cuda", "rocm", "cpu", "python", "torchvision", "base", "index"), why, place, problems)
-    known = catalog.load().vendor_images
-    accelerator = values["accelerator"] or next((v for k, v in known.items() if values["image"].startswith(k)), None)
+    known, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
+    accelerator = values["accelerator"] or (known.accelerator if known else None)
     if accelerator is None:
         problems.add(place, "accelerator", 'say what this image is for: accelerator = "cuda", "rocm" or "cpu"')
         return None
@@ -161,6 +179,8 @@ def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> St
         name=values["name"] or re.sub(r"[^A-Za-z0-9._+-]+", "-", path),
         source="image",
         accelerator=accelerator,
+        torch=(ngc.torch or None) if ngc else None,
+        cuda=".".join(ngc.cuda.split(".")[:2]) if ngc else None,
         image=values["image"],
         packages=packages + values["packages"],
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torchmatrix import assets
+from torchmatrix import assets, catalog
 from torchmatrix.engines import box_environment
 from torchmatrix.protocol import parse_line
 
@@ -55,6 +55,24 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, m
     assert only(events, "setup")["world_size"] == processes
     assert only(events, "setup")["backend"] == ("gloo" if processes > 1 else None)
     assert events[-1]["event"] == "done"
+
+
+def test_the_catalog_counts_the_parameters_of_the_models_right(real_python: str) -> None:
+    """On the meta device nothing is computed or allocated."""
+    code = """
+import json, sys, types, torch, models
+def count(name):
+    args = types.SimpleNamespace(model=name, channels_last=False, sequence_length=16, attention="eager")
+    return models.parameter_count(models.build(args, "meta")[0])
+with torch.device("meta"):
+    print(json.dumps({name: count(name) for name in sys.argv[1:]}))
+"""
+    known = catalog.load().parameters
+    done = subprocess.run(
+        [real_python, "-B", "-c", code, *known], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == known
 
 
 HOSTILE = {

@@ -93,7 +93,7 @@ compile = 1
 """
     )
     assert 'line 2, [run], lanches: unknown key "lanches"; did you mean "launches"?' in said
-    assert 'line 4, [[stack]] 1, torch: unknown version "2.5.2"; did you mean "2.5.1"?' in said
+    assert 'line 4, [[stack]] 1, torch: unknown version "2.5.2"; the nearest: 2.5.1, 2.6.0' in said
     assert "line 8, [[stack]] 2, cuda: torch 2.5.1 has no cu129 wheels; it has: cpu, cu118, cu121, cu124, rocm6.2" in said
     assert 'line 10, [[workload]] 1, model: unknown model "resnet5O"; did you mean "resnet50"?' in said
     assert 'line 11, [[workload]] 1, precision: unknown value "apm"; did you mean "amp"?' in said
@@ -148,7 +148,39 @@ def test_every_release_of_the_catalog_makes_a_stack_of_each_of_its_variants() ->
                 key = f'rocm = "{variant[4:]}"'
             stack = stack_of(f'[[stack]]\ntorch = "{release.torch}"\n{key}\n')
             assert stack.name == f"torch{release.torch}-{variant}"
-            assert catalog.version_key(release.python[0]) <= catalog.version_key(release.default_python)
+            assert stack.base == f"python:{release.default_python}-slim-bookworm"
+            assert stack.indexes[0].url == f"https://download.pytorch.org/whl/{variant}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("2.5.3", "2.5.1, 2.6.0"),
+        ("2.5", "2.5.0, 2.5.1"),
+        ("1.11.0", "1.12.1"),
+        ("2.1.9", "2.1.2, 2.2.0"),
+        ("99.0", "2.15.0"),
+    ],
+)
+def test_an_unknown_release_names_the_nearest_by_version(asked: str, near: str) -> None:
+    assert problems_of(f'[[stack]]\ntorch = "{asked}"\ncpu = true\n' + WORKLOAD).endswith(f"the nearest: {near}")
+
+
+def test_a_python_too_old_for_the_transformers_is_refused_unless_an_older_one_is_named() -> None:
+    old = '[[stack]]\ntorch = "2.10.0"\ncpu = true\npython = "3.10"\n'
+    assert "transformers 5.23.0 needs Python 3.11 or newer" in problems_of(old + WORKLOAD)
+    assert stack_of(old + 'transformers = "4.57.6"\n').python == "3.10"
+    assert stack_of('[[stack]]\ntorch = "2.10.0"\ncpu = true\n').python_range == ">=3.11,<3.15"
+
+
+def test_an_ngc_image_in_the_table_knows_its_torch_and_cuda_and_another_does_not() -> None:
+    known = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n')
+    assert (known.torch, known.cuda) == ("2.7.0a0+6c54963f75", "12.8")
+    pinned = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3@sha256:00ff"\n')
+    assert (pinned.torch, pinned.cuda) == (known.torch, known.cuda)
+    for other in ("nvcr.io/nvidia/pytorch:99.01-py3", "nvcr.io/nvidia/tensorflow:25.02-py3", "pytorch/pytorch:latest"):
+        stack = stack_of(f'[[stack]]\nimage = "{other}"\n')
+        assert (stack.torch, stack.cuda, stack.accelerator) == (None, None, "cuda")
 
 
 WITH_A_STACK = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'

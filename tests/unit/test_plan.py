@@ -183,7 +183,10 @@ def test_to_explain_a_cell_adds_every_device_alone_and_the_cells_without_all_red
 @pytest.mark.parametrize(
     ("gpu", "capability", "stack", "nearest"),
     [
+        ("NVIDIA H100", "9.0", ("1.12.1", "11.6"), 'torch = "2.0.0", cuda = "11.8"'),
         ("NVIDIA H100", "9.0", ("1.13.1", "11.7"), 'torch = "2.0.0", cuda = "11.8"'),
+        ("NVIDIA B200", "10.0", ("2.7.0", "12.6"), 'torch = "2.7.0", cuda = "12.8"'),
+        ("Tesla V100-SXM2-16GB", "7.0", ("2.11.0", "12.8"), 'torch = "2.11.0", cuda = "12.6"'),
         ("NVIDIA GeForce RTX 5090", "12.0", ("2.7.0", "11.8"), 'torch = "2.7.0", cuda = "12.8"'),
         ("NVIDIA GeForce RTX 5090", "12.0", ("2.5.1", "12.4"), 'torch = "2.7.0", cuda = "12.8"'),
         ("Tesla V100-SXM2-16GB", "7.0", ("2.7.1", "12.8"), 'torch = "2.7.1", cuda = "11.8"'),

@@ -127,6 +127,10 @@ class Engine(Protocol):
         """Is this recipe built already, with the workload as it is now?"""
         ...
 
+    def is_stored(self, recipe: Recipe) -> bool:
+        """Are the large parts of this recipe on disk already, so that building it takes little more?"""
+        ...
+
     def platform(self) -> str:
         """What the engine's packages and images are for, such as linux/amd64."""
         ...

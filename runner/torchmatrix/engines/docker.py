@@ -44,7 +44,7 @@ USER = "65532:65532"
 STOP_SECONDS = 10
 INFO_KEYS = (
     "Name", "ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "Architecture", "CgroupVersion", "DefaultRuntime",
-    "NCPU", "MemTotal",
+    "NCPU", "MemTotal", "DockerRootDir",
 )  # fmt: skip
 """What of `docker info` is recorded."""
 LOST_HINT = "see that the daemon runs (docker info); the same command then continues"
@@ -82,6 +82,12 @@ class DockerEngine:
     def is_ready(self, recipe: Recipe) -> bool:
         """Is there an image under the recipe's content-hash tag?"""
         return self._has(_tag(recipe))
+
+    def is_stored(self, recipe: Recipe) -> bool:
+        """The same environment with another workload, or the vendor's image that the recipe only adds to."""
+        if self._has(_environment_tag(recipe)):
+            return True
+        return recipe.source == "image" and self._has(settings.load().image(str(recipe.base)))
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

@@ -30,6 +30,8 @@ LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
 """Mark our processes, as labels mark containers: what a killed run or a killed torchrun left behind is found by them."""
 _PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
 _VERSION = "import platform; print(platform.python_version())"
+UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "https://releases.astral.sh")
+"""Where uv's own Pythons come from: the first always was, newer versions of uv also ask the second."""
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
 
@@ -52,6 +54,10 @@ class LocalEngine:
         if recipe.source == "interpreter":
             return Path(recipe.arguments["PYTHON"]).exists()
         return self._mark(recipe).exists() and (self._venv(recipe) / "bin" / "python").exists()
+
+    def is_stored(self, recipe: Recipe) -> bool:
+        """A virtualenv is there as a whole or not at all."""
+        return self.is_ready(recipe)
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Make the virtualenv (or look at the interpreter). Raises BuildFailed with the last lines of the log."""
@@ -185,6 +191,24 @@ class LocalEngine:
         found = packages.resolve(recipe.requires, str(recipe.index), python, log)
         version = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
         return replace(asked_lock(recipe, _PLATFORM), python=version, packages=found)
+
+
+def finds_python(request: str) -> bool:
+    """Does uv find such a Python on this machine? `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
+    command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
+    return subprocess.run(command, env=packages.environment(), capture_output=True).returncode == 0
+
+
+def python_sources() -> list[str]:
+    """The addresses that uv may download a Python from; none if the user switched that off.
+
+    https://docs.astral.sh/uv/reference/environment/ names the variables.
+    """
+    variables = packages.environment()
+    if variables.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or variables.get("UV_OFFLINE") in ("1", "true"):
+        return []
+    mirror = variables.get("UV_PYTHON_INSTALL_MIRROR") or variables.get("UV_ASTRAL_MIRROR_URL")
+    return [mirror] if mirror else list(UV_PYTHONS)
 
 
 def _size(folder: Path) -> int:
