@@ -150,18 +150,22 @@ class DockerEngine:
                 fileobj=_context(recipe), custom_context=True, dockerfile=recipe.dockerfile, tag=tag, rm=True,
                 forcerm=True, buildargs=dict(recipe.arguments), labels=labels, decode=True,
             )  # fmt: skip
-            step = ""
+            step, said, failure = "", "", None
             for chunk in stream:
                 for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
                     if line.strip():
                         log(line)
                     if line.startswith("Step "):
-                        step = line.partition(" : ")[2]
+                        step, said = line.partition(" : ")[2], ""
+                    if line.startswith("error: "):
+                        said = line.removeprefix("error: ")
                 if "error" in chunk:
                     place = f"base image {recipe.arguments['BASE']}" if step.startswith("FROM") else step.partition(" ")[0]
-                    raise BuildFailed(f"{place}: {str(chunk['error']).strip()}")
+                    failure = BuildFailed(f"{place}: {said or str(chunk['error']).strip()}")
         except (DockerException, RequestException, OSError) as error:
             raise BuildFailed(_words(error)) from None
+        if failure is not None:  # raised here, since a stream read to its end is a closed one
+            raise failure
 
 
 def _tag(recipe: Recipe) -> str:
