@@ -12,3 +12,9 @@ WORKLOAD = IMAGES / "workload"
 TEMPLATES = ROOT / "reports" / "templates"
 PUBLISHED = ROOT / "reports" / "published"
 DEFAULT_MATRIX = ROOT / "matrix.toml"
+
+
+def build_files(dockerfile: str) -> list[Path]:
+    """A Dockerfile and what it runs while building: what makes the image besides its arguments and the workload."""
+    guard = ["vendor_guard.py"] if dockerfile == "vendor.Dockerfile" else []
+    return [IMAGES / name for name in (dockerfile, *guard)]

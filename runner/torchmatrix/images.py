@@ -101,7 +101,7 @@ def _wheels_recipe(stack: Stack, index: Index) -> Recipe:
 
 
 def _recipe(stack: Stack, dockerfile: str | None, arguments: dict[str, str], index: str | None = None) -> Recipe:
-    text = (assets.IMAGES / dockerfile).read_text() if dockerfile else ""
+    text = "".join(path.read_text() for path in assets.build_files(dockerfile)) if dockerfile else ""
     python = [stack.python or "", stack.python_range or ""]
     environment = _digest([dockerfile or "interpreter", text, arguments, python])
     return Recipe(

@@ -180,11 +180,11 @@ def build_command(recipe: Recipe) -> list[str]:
 
 
 def _context(recipe: Recipe) -> io.BytesIO:
-    """The build context: the one Dockerfile and the workload, with fixed times and owners so that layers are cached."""
+    """The build context: a Dockerfile, its files and the workload, with fixed times and owners so that layers are cached."""
     buffer = io.BytesIO()
     paths = sorted(p for p in assets.WORKLOAD.rglob("*") if p.suffix in (".py", ".json"))
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in [assets.IMAGES / str(recipe.dockerfile), *paths]:
+        for path in [*assets.build_files(str(recipe.dockerfile)), *paths]:
             info = tarfile.TarInfo(str(path.relative_to(assets.IMAGES)))
             info.size, info.mode = path.stat().st_size, 0o644
             with path.open("rb") as file:
