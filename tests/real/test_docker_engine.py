@@ -162,6 +162,9 @@ def test_a_vendors_image_is_kept_as_it_is(
         (launch,) = run.launches()
         assert launch.outcome == "ok" and launch.header["image"]["dockerfile"] == "vendor.Dockerfile"
         assert launch.of("environment")[0]["torch"].startswith("2.5.1")
+        vendor = launch.header["image"]["self_test"]["vendor"]
+        assert vendor["torch"].startswith("2.5.1") and not vendor["added"]
+        assert {"torch", "torchvision", "numpy"} <= set(vendor["digests"])
     finally:
         client.images.remove("torchmatrix-test/vendor:1")
 
