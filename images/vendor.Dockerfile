@@ -1,25 +1,31 @@
 # An image that already holds torch (NVIDIA NGC, rocm/pytorch, pytorch/pytorch), kept as it is: only what the workload needs
-# besides is added, and nothing may replace the vendor's own packages.
+# besides is added, and nothing may replace the vendor's own packages; vendor_guard.py sees to it.
 ARG BASE
 FROM ${BASE}
 USER root
+WORKDIR /tmp
 
+# `python3` is from here on the Python that holds torch, which in many images is a conda environment's or a virtualenv's. A script,
+# since Python would not find its virtualenv behind a link.
+ENV PATH=/opt/torchmatrix/bin:$PATH
+RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1; python=""; tried=""; \
+    for candidate in python3 python /opt/venv/bin/python3 /opt/conda/bin/python /opt/conda/envs/*/bin/python; do \
+      command -v "${candidate}" >/dev/null || continue; \
+      if words="$("${candidate}" -c 'import torch' 2>&1)"; then \
+        python="$("${candidate}" -c 'import sys; print(sys.executable)')"; break; \
+      fi; \
+      tried="${tried} ${candidate}: $(echo "${words}" | tail -n 1);"; \
+    done; \
+    if [ -z "${python}" ]; then echo "error: no Python of this image can import torch;${tried}"; exit 1; fi; \
+    mkdir -p /opt/torchmatrix/bin && printf '#!/bin/sh\nexec "%s" "$@"\n' "${python}" > /opt/torchmatrix/bin/python3 \
+    && chmod 755 /opt/torchmatrix/bin/python3
+
+COPY vendor_guard.py /opt/torchmatrix/
 ARG PACKAGES
 ARG USUAL_PACKAGES
-# Without PACKAGES the image's own transformers stays; only where there is none, the usual ones come. What is installed
-# already becomes a constraint, so that pip can't change the vendor's torch or numpy.
-RUN set -e; export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1; \
-    wanted="${PACKAGES}"; \
-    if [ -z "${wanted}" ] && ! python3 -c 'import transformers' 2>/dev/null; then wanted="${USUAL_PACKAGES}"; fi; \
-    if [ -n "${wanted}" ]; then \
-      python3 -m pip list --format=freeze | grep -E '^(torch|torchvision|triton|numpy|nvidia-|pytorch-triton)' > /tmp/keep.txt || true; \
-      python3 -m pip install --constraint /tmp/keep.txt ${wanted}; \
-      rm -f /tmp/keep.txt; \
-    fi
+RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1 guard=/opt/torchmatrix/vendor_guard.py; \
+    python3 "${guard}" record 2>&1 \
+    && python3 "${guard}" install --packages "${PACKAGES}" --usual "${USUAL_PACKAGES}" 2>&1 \
+    && python3 "${guard}" check 2>&1
 
 RUN mkdir -p /cache && chown 65532:65532 /cache
-COPY workload/ /opt/workload/
-USER 65532:65532
-ENV HOME=/tmp
-WORKDIR /tmp
-ENTRYPOINT []

@@ -1,17 +1,22 @@
 """Does this image hold what it should, and does it train? Run once after each build, on the CPU, without network.
 
-Imports the libraries, compares their versions with the recipe's, trains a small ResNet and a small BERT for one step and, where
-this torch can, compiles a function. One line ``@matrix {"event": "self-test", …}``; a failure line where something is wrong.
+Imports the libraries, compares their versions with the recipe's and the files of a vendor's packages with what the vendor
+delivered, trains a small ResNet and a small BERT for one step and, where this torch can, compiles a function. One line
+``@matrix {"event": "self-test", …}``; a failure line where something is wrong.
 """
 
 import argparse
+import json
 import math
 import os
+import subprocess
 import sys
 
 import failures
 import protocol
 
+VENDOR_GUARD = "/opt/torchmatrix/vendor_guard.py"
+"""In images that are made from a vendor's."""
 SMALL = {
     "mode": "train", "precision": "fp32", "batch": 2, "compile": False, "channels_last": False, "attention": "eager",
     "optimizer": "sgd", "image_size": 32, "sequence_length": 16, "parallel": "ddp", "batches": 1, "seed": 0, "rank": 0,
@@ -44,10 +49,12 @@ def check(args):
     wrong = mismatches(args.require)
     if wrong:
         raise RuntimeError("not what the recipe says: " + "; ".join(wrong))
+    vendor = _vendor()
     import record
 
     losses = {name: _train(name) for name in ("resnet18", "bert-tiny")}
-    return {"losses": losses, "compiled": _compiles() if args.compile else None, **record.environment()}
+    compiled = _compiles() if args.compile else None
+    return {"losses": losses, "compiled": compiled, "vendor": vendor, **record.environment()}
 
 
 def mismatches(requirements):
@@ -65,6 +72,16 @@ def mismatches(requirements):
         if wanted and wanted not in (version, version.split("+")[0]):
             found.append("%s is %s, not %s" % (name, version, wanted))
     return found
+
+
+def _vendor():
+    """What the guard finds of the vendor's packages, or None if this is no vendor's image; raises if they were changed."""
+    if not os.path.exists(VENDOR_GUARD):
+        return None
+    done = subprocess.run([sys.executable, VENDOR_GUARD, "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().split("\n")[-1])
+    return json.loads(done.stdout.strip().split("\n")[-1])
 
 
 def _train(name):

@@ -13,3 +13,9 @@ TEMPLATES = ROOT / "reports" / "templates"
 PUBLISHED = ROOT / "reports" / "published"
 PRESETS = ROOT / "runner" / "presets"
 DEFAULT_MATRIX = ROOT / "matrix.toml"
+
+
+def build_files(dockerfile: str) -> list[Path]:
+    """A Dockerfile and what it runs while building: what makes the image besides its arguments and the workload."""
+    beside = "vendor_guard.py" if dockerfile == "vendor.Dockerfile" else "install.sh"
+    return [IMAGES / dockerfile, IMAGES / beside]

@@ -98,7 +98,8 @@ def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | Build
             if job.marks is None or recipe.source == "interpreter":  # nothing was built
                 return image
             found = selftest.ensure(engine, image, recipe, job.marks, job.owner, keep)
-            return replace(image, facts={**image.facts, "self_test": {k: found[k] for k in ("losses", "compiled")}})
+            kept = {key: found.get(key) for key in ("losses", "compiled", "vendor")}
+            return replace(image, facts={**image.facts, "self_test": kept})
     except BuildFailed as failure:
         return BuildFailed(with_way_out(str(failure)))
     except Exception as error:  # a thread has nobody to raise to

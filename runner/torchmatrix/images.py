@@ -109,7 +109,7 @@ def _recipe(
     requires: tuple[str, ...] = (),
 ) -> Recipe:
     """What stands in `environment` tells two images apart; a mirror or a proxy doesn't."""
-    texts = [(assets.IMAGES / name).read_text() for name in (dockerfile, "install.sh") if dockerfile and name]
+    texts = [path.read_text() for path in assets.build_files(dockerfile)] if dockerfile else []
     python = [stack.python or "", stack.python_range or ""]
     locked = lock.text if lock else None
     environment = _digest([dockerfile or "interpreter", texts, arguments, python, base, index, requires, locked])

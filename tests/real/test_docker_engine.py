@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -15,8 +14,7 @@ import pytest
 from support import REAL_MATRIX, Command
 from torchmatrix import assets, images, matrix
 from torchmatrix.engines import Image, LaunchSpec
-from torchmatrix.engines.docker import DockerEngine, connect, container_options
-from torchmatrix.errors import EngineUnusable
+from torchmatrix.engines.docker import DockerEngine, container_options
 from torchmatrix.plan import GpuSet
 from torchmatrix.store import Results
 
@@ -34,19 +32,6 @@ warmup_cap = 4
 """
 )
 ONE_CPU = GpuSet(indices=(0,), vendor="cpu", cpus=("0",))
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[docker.DockerClient]:
-    """A daemon that answers, or a skip that says why."""
-    if "DOCKER_HOST" not in os.environ and not Path("/var/run/docker.sock").exists():
-        pytest.skip("no container engine: no Docker socket and no DOCKER_HOST (tests/start-engine starts one)")
-    try:
-        client = connect()
-    except EngineUnusable as error:
-        pytest.skip(f"no container engine: {error}")
-    yield client
-    client.close()
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +162,9 @@ def test_a_vendors_image_is_kept_as_it_is(
         (launch,) = run.launches()
         assert launch.outcome == "ok" and launch.header["image"]["dockerfile"] == "vendor.Dockerfile"
         assert launch.of("environment")[0]["torch"].startswith("2.5.1")
+        vendor = launch.header["image"]["self_test"]["vendor"]
+        assert vendor["torch"].startswith("2.5.1") and not vendor["added"]
+        assert {"torch", "torchvision", "numpy"} <= set(vendor["digests"])
     finally:
         client.images.remove("torchmatrix-test/vendor:1")
 

@@ -16,13 +16,12 @@ Files = dict[str, bytes | Path]
 def environment_files(recipe: Recipe, lock: StackLock) -> Files:
     """The context of the environment: its Dockerfile and, for wheels, what to install in each layer."""
     site, dockerfile = settings.load(), dockerfile_of(recipe)
-    files: Files = {dockerfile: (assets.IMAGES / dockerfile).read_bytes()}
+    files: Files = {path.name: path.read_bytes() for path in assets.build_files(dockerfile)}
     if recipe.source != "wheels":
         return files
     by_layer = {"uv": [lock.installer], **packages.layers(lock.packages)}
     for layer, lines in by_layer.items():
         files[f"requirements/{layer}.txt"] = "".join(f"{line}\n" for line in lines).encode()
-    files["install.sh"] = (assets.IMAGES / "install.sh").read_bytes()
     if site.ca_bundle:
         files["site.crt"] = site.ca_bundle.read_bytes()
     if site.wheelhouse:

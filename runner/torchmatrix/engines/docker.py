@@ -266,22 +266,26 @@ class DockerEngine:
     def _build(
         self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
-        """One `docker build`, its lines logged. Raises BuildFailed with the step that failed."""
+        """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and what it said of it."""
         log("$ " + shlex.join(build_command(dockerfile, arguments, tag)))
         stream = self._client.api.build(
             fileobj=context.archive(files), custom_context=True, dockerfile=dockerfile, tag=tag, rm=True, forcerm=True,
             buildargs=arguments | _proxies(), labels=labels, decode=True,
         )  # fmt: skip
-        step = ""
+        step, said, failure = "", "", None
         for chunk in stream:
             for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
                 if line.strip():
                     log(line)
                 if line.startswith("Step "):
-                    step = line.partition(" : ")[2]
+                    step, said = line.partition(" : ")[2], ""
+                if line.startswith("error: "):
+                    said = line.removeprefix("error: ")
             if "error" in chunk:
                 place = f"base image {arguments.get('BASE')}" if step.startswith("FROM") else step.partition(" ")[0]
-                raise BuildFailed(f"{place}: {str(chunk['error']).strip()}")
+                failure = BuildFailed(f"{place}: {said or str(chunk['error']).strip()}")
+        if failure is not None:  # raised here, since a stream read to its end is a closed one
+            raise failure
 
 
 def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:

@@ -1,0 +1,253 @@
+"""Keeps a vendor's image as it is while what the workload lacks is added; vendor.Dockerfile runs it with the vendor's Python.
+
+    record     before: every installed version, and the SHA-256 of every file of torch and of what computes for it
+    install    what is wanted and not there, under every installed version as a constraint, so that pip can replace nothing
+    check      after, and again in the self-test: what was recorded is still so; prints one line of JSON
+
+Standard library and Python 3.8 only. What is refused is said in one line that begins with ``error: ``.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+
+STATE = "/opt/torchmatrix/vendor.json"
+MODULES = ("torch", "torchvision", "triton", "numpy", "apex", "transformer_engine")
+"""All that lies in their folders is guarded: a RECORD may be missing (Debian, setup.py) and names no file put beside."""
+DISTRIBUTIONS = re.compile(r"torch|torchvision|(pytorch-)?triton(-.*)?|numpy|apex|transformer-engine(-.*)?|nvidia-.*")
+"""The files that these list are guarded."""
+PEP440 = re.compile(
+    r"v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?"
+    r"([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
+    re.IGNORECASE,
+)
+"""Versions that pip takes in a constraint; Debian has others. From https://peps.python.org/pep-0440/, appendix B."""
+SHOWN = 5
+
+
+class Refused(Exception):
+    """The image would not be the vendor's any more, or what is wanted can't be added to it."""
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("action", choices=("record", "install", "check"))
+    parser.add_argument("--packages", default="", help="requirements to add")
+    parser.add_argument("--usual", default="", help="requirements to add where the image has no such package in any version")
+    parser.add_argument("--state", default=STATE, help="the file that keeps what was recorded")
+    return parser.parse_args(argv)
+
+
+def main(argv):
+    args = parse(argv)
+    try:
+        if args.action == "record":
+            record(args.state)
+        elif args.action == "install":
+            install(load(args.state), args.packages.split(), args.usual.split())
+        else:
+            print(json.dumps(check(load(args.state))))
+    except Refused as refusal:
+        sys.exit("error: %s" % refusal)
+
+
+def load(state):
+    with open(state) as file:
+        return json.load(file)
+
+
+def record(state):
+    """Write what the vendor delivered to the file `state`."""
+    files = {package: hashed(paths) for package, paths in kept().items()}
+    found = {
+        "python": sys.executable,
+        "torch": torch_version(),
+        "digests": {package: digest_of(digests) for package, digests in files.items()},
+        "versions": versions(),
+        "files": files,
+    }
+    with open(state, "w") as file:
+        json.dump(found, file, indent=0, sort_keys=True)
+    print("torch %s of %s, kept: %s" % (found["torch"], sys.executable, ", ".join(sorted(files))))
+
+
+def torch_version():
+    """As torch itself says; NGC's is such as 2.7.0a0+6c54963f75.nv25.2."""
+    import torch
+
+    return str(torch.__version__)
+
+
+def versions():
+    """{name: version} of every distribution; of several of one name, that which this Python finds first, as pip does."""
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(normal(name), version_of(name) or distribution.version)
+    return found
+
+
+def version_of(name):
+    """By name, since walking also meets what an interrupted pip left behind ("~umpy"); Python 3.8 finds not every name so."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def name_of(requirement):
+    """The name in a requirement such as `transformers[torch]==4.57.6`."""
+    return normal(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+
+
+def kept():
+    """{package: the paths of its files}, for what must stay as it is."""
+    found = {}
+    for module in MODULES:
+        spec = importlib.util.find_spec(module)
+        if spec is not None:
+            found[module] = beneath(spec.submodule_search_locations or ())
+    for distribution in metadata.distributions():
+        name = normal(distribution.metadata["Name"] or "")
+        if DISTRIBUTIONS.fullmatch(name):
+            package = "triton" if "triton" in name else name.replace("-", "_")
+            found.setdefault(package, set()).update(listed(distribution))
+    return found
+
+
+def beneath(folders):
+    """Every file in the folders, at any depth."""
+    return {os.path.join(place, name) for folder in folders for place, _, names in os.walk(folder) for name in names}
+
+
+def listed(distribution):
+    """The files that a distribution's own RECORD names and that exist."""
+    paths = {os.path.normpath(str(distribution.locate_file(file))) for file in distribution.files or ()}
+    return {path for path in paths if os.path.isfile(path)}
+
+
+def hashed(paths):
+    """{path: SHA-256}, "gone" where there is none, and None where this user may not read it."""
+    with ThreadPoolExecutor() as pool:  # hashlib lets other threads run
+        return dict(zip(sorted(paths), pool.map(sha256_of, sorted(paths))))
+
+
+def sha256_of(path):
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except PermissionError:
+        return None
+    except OSError:
+        return "gone"
+    return digest.hexdigest()
+
+
+def digest_of(digests):
+    """One SHA-256 over the paths of a package and their digests."""
+    lines = ["%s  %s\n" % (digest, path) for path, digest in sorted(digests.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def install(vendor, packages, usual):
+    """Let pip add what is wanted, in versions that go with every installed one. Raises Refused with pip's words."""
+    there = {*vendor["versions"], *map(name_of, packages)}
+    wanted = packages + [requirement for requirement in usual if name_of(requirement) not in there]
+    if not wanted:
+        print("nothing is wanted: nothing is installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = os.path.join(folder, "constraints.txt")
+        with open(constraints, "w") as file:
+            file.writelines(line + "\n" for line in constraints_of(vendor["versions"]))
+        # pip adds these to the constraints of PIP_CONSTRAINT, which NGC sets from 25.03 on. They are not put in that variable,
+        # since they would then bind the environments too in which pip builds packages, and those touch nothing.
+        run_pip([*pip(folder), "install", "--progress-bar", "off", "--constraint", constraints, *wanted], wanted)
+
+
+def constraints_of(found):
+    """Lines for pip; a version that it would not understand is left out, and still checked afterwards."""
+    return ["%s==%s" % item for item in sorted(found.items()) if PEP440.fullmatch(item[1] or "")]
+
+
+def pip(folder):
+    """The words that run the image's pip; if it has none, one in a virtualenv of `folder` that acts on this Python."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    done = subprocess.run(
+        [sys.executable, "-m", "venv", os.path.join(folder, "pip")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode:
+        raise Refused("the image has no pip, and can't make one: %s" % " ".join(done.stdout.split()))
+    return [os.path.join(folder, "pip", "bin", "python"), "-m", "pip", "--python", sys.executable]
+
+
+def run_pip(command, wanted):
+    # A system Python under PEP 668 refuses pip otherwise; the image is ours to add to.
+    settings = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
+    process = subprocess.Popen(
+        command, env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    said = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        said.append(line)
+    if process.wait():
+        raise Refused("pip can't add %s to the vendor's packages: %s" % (" ".join(wanted), reason(said)))
+
+
+def reason(said):
+    """What pip said from its first error on, in one line, without its advice to loosen versions: they are the vendor's."""
+    first = next((i for i, line in enumerate(said) if line.startswith("ERROR")), 0)
+    words = " ".join(" ".join(said[first:]).split())
+    return words.split(" To fix this ")[0].replace("ERROR: ", "")
+
+
+def check(vendor):
+    """What was kept and what was added; raises Refused if anything that was recorded is not so any more."""
+    now = versions()
+    wrong = [
+        "%s was %s and is %s" % (name, version, now.get(name, "gone"))
+        for name, version in sorted(vendor["versions"].items())
+        if now.get(name) != version
+    ]
+    wrong += changes(vendor["files"])
+    version = torch_version()
+    if version != vendor["torch"]:
+        wrong.insert(0, "torch says that it is %s and not %s" % (version, vendor["torch"]))
+    if wrong:
+        more = ["%d more" % (len(wrong) - SHOWN)] if len(wrong) > SHOWN else []
+        raise Refused("the vendor's packages did not stay as they were: %s" % "; ".join(wrong[:SHOWN] + more))
+    added = ["%s==%s" % item for item in sorted(now.items()) if item[0] not in vendor["versions"]]
+    return {"torch": version, "python": vendor["python"], "digests": vendor["digests"], "added": added}
+
+
+def changes(recorded):
+    """A line for every file that is not as recorded. One that this user may not read can't matter to what this user runs."""
+    paths = kept()
+    found = []
+    for package, before in sorted(recorded.items()):
+        for path, digest in hashed({*before, *paths.get(package, ())}).items():
+            if digest is not None and digest != before.get(path, "gone"):
+                how = "is gone" if digest == "gone" else "was changed" if path in before else "was added"
+                found.append("%s: %s %s" % (package, path, how))
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
