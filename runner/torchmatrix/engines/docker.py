@@ -149,15 +149,22 @@ class DockerEngine:
         here = settings.load().image(reference)
         if not self._has(here):
             self._pull(here, log)
-        attributes = self._client.images.get(here).attrs
-        digests = [digest.partition("@")[2] for digest in attributes.get("RepoDigests") or ()]
-        return (digests[0], "") if digests else ("", str(attributes["Id"]))
+        digests = self._digests(here)
+        return (digests[0], "") if digests else ("", str(self._client.images.get(here).id))
+
+    def _digests(self, reference: str) -> list[str]:
+        """Under which digests registries know an image of this daemon; those of its own repository first."""
+        own = settings.full_reference(repository(reference))
+        known = [name.split("@") for name in self._client.images.get(reference).attrs.get("RepoDigests") or ()]
+        return [digest for name, digest in sorted(known, key=lambda pair: settings.full_reference(pair[0]) != own)]
 
     def _base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
         """The reference to build on, which is what was locked. Raises BuildFailed."""
         here = settings.load().image(str(recipe.base))
         if lock.digest:
             by_digest = f"{repository(here)}@{lock.digest}"
+            if not self._has(by_digest) and self._has(here) and lock.digest in self._digests(here):
+                return here
             if not self._has(by_digest):
                 self._pull(by_digest, log)
             return by_digest
