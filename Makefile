@@ -7,7 +7,7 @@ UV     := $(BIN)/python -m uv
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test proof check clean
+.PHONY: help matrix demo plan report doctor test proof versions check clean
 
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -29,6 +29,9 @@ doctor: $(TM)    ## what this machine has and lacks, with fixes
 
 test: $(VENV)/dev ## unit tests, the workload on the CPU, the local engine, real containers where an engine answers
 	@$(BIN)/python -m pytest $(ARGS)
+
+versions: $(TM) ## PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
+	@$(TM) reproduce versions --output reports/versions.html $(ARGS)
 
 proof: $(VENV)/dev ## the instrument against itself with real training: A/A, a negative control, a bare loop (about half an hour)
 	@$(BIN)/python -m pytest tests/proof -s $(ARGS)

@@ -35,8 +35,8 @@ class Devices:
 class Preset:
     """What a matrix repeats, if it repeats something published.
 
-    `article`: its addresses. `question`: what a reader finds out. `claims`: the files of reports/published (without .csv)
-    that hold its figures. `deviations`: one sentence for each thing that differs from the article, and why.
+    `article`: its addresses; none if it is our own. `question`: what a reader finds out. `claims`: the files of
+    reports/published (without .csv) that hold its figures. `deviations`: one sentence for each thing that differs from the article, and why.
     """
 
     title: str
@@ -176,7 +176,7 @@ def _preset(data: Table, problems: Problems) -> Preset | None:
         return None
     place = Place(header="[preset]")
     values = check(_table(data, "preset", problems), _PRESET, place, problems)
-    for required in ("title", "question", "article"):
+    for required in ("title", "question"):
         if not values[required]:
             problems.add(place, None, f"needs {required}")
     published = {path.stem for path in assets.PUBLISHED.glob("*.csv")} - {"gpus"}

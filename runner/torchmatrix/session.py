@@ -82,13 +82,14 @@ def prepare(
     matrix.lock doesn't hold as the matrix asks for it now.
     """
     asked = matrix.under(matrix.load(path), request)
-    held = lock.read(locking.path_beside(path))
+    place = locking.path_beside(path)
+    held = lock.read(place)
     s = assemble(matrix.explained(asked) if explain else asked, held, results, engine, globs, where)
-    if locked and s.notes:
-        listing = "".join(f"\n  {line}" for line in s.notes)
+    if locked and (s.notes or not held):
+        listing = ":" + "".join(f"\n  {line}" for line in s.notes) if held else ": there is no such file"
         hint = "torchmatrix lock brings it up to date"
-        raise BadInput(f"{locking.path_beside(path)} does not hold what the matrix asks for:{listing}", hint=hint)
-    return replace(s, notes=s.notes if held else ())
+        raise BadInput(f"{place} does not hold what the matrix asks for{listing}", hint=hint)
+    return s
 
 
 def assemble(
@@ -119,7 +120,7 @@ def assemble(
         plan=plan,
         means=found,
         locks=locks,
-        notes=locking.unlocked(images.stacks_of(plan.cells), locks, drifts),
+        notes=locking.unlocked(images.stacks_of(plan.cells), locks, drifts) if held else (),
         launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
         is_here=host is here,
         results=store,

@@ -28,8 +28,12 @@ STACKS = {
     "bourke-2023": ["torch2.0.0-cu118 3.10", *NEWEST],
     "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
     "nvidia-dle": ["nvidia-pytorch-22.03-py3", *NEWEST],
+    "versions": [
+        "torch1.12.1-cpu 3.9", "torch1.13.1-cpu 3.9", "torch2.0.1-cpu 3.9", "torch2.1.2-cpu 3.9", "torch2.5.1-cpu 3.11",
+        "torch2.15.0-cpu 3.13",
+    ],
 }  # fmt: skip
-"""What each article ran, with the Python of wheels, and the newest at the end."""
+"""What each article ran, with the Python of wheels, and the newest at the end; `versions` is our own."""
 
 
 @pytest.fixture
@@ -61,7 +65,8 @@ def test_the_presets_are_those_of_the_table() -> None:
 def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) -> None:
     matrix = presets.load(name)
     said = matrix.preset
-    assert said and all((said.title, said.question.endswith("?"), said.article, said.claims, said.deviations))
+    assert said and all((said.title, said.question.endswith("?"), said.deviations))
+    assert bool(said.article) == bool(said.claims) == (name != "versions")
     assert all(sentence.endswith(".") for sentence in said.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
     assert matrix.method.launches == 3 and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
@@ -183,6 +188,14 @@ def test_presets_are_listed(torchmatrix: Command) -> None:
     for name, row in rows.items():
         assert f"{name}\n  {row['title']}\n  {len(row['stacks'])} stacks, {row['cells']} cells" in text.stdout
         assert all(address in text.stdout for address in row["article"])
+
+
+def test_versions_runs_one_workload_unchanged_on_a_cpu_and_compiles_from_2_0_on(cpu_host: Host) -> None:
+    plan = plan_of("versions", cpu_host)
+    works = {stack: [cell.workload.id for cell in plan.cells if cell.stack.torch == stack] for stack in ("1.12.1", "2.15.0")}
+    assert len(plan.cells) == 6 * 2 + 4 * 2 and len(works["1.12.1"]) == 2
+    assert set(works["1.12.1"]) < set(works["2.15.0"]) and len(works["2.15.0"]) == 4
+    assert {skip.why.reason.partition(" has ")[2] for skip in plan.skips} == {"no torch.compile (it came with 2.0)"}
 
 
 def test_what_is_wrong_in_a_preset_table_is_named() -> None:
