@@ -36,7 +36,8 @@ class Preset:
     """What a matrix repeats, if it repeats something published.
 
     `article`: its addresses; none if it is our own. `question`: what a reader finds out. `claims`: the files of
-    reports/published (without .csv) that hold its figures. `deviations`: one sentence for each thing that differs from the article, and why.
+    reports/published (without .csv) that hold its figures. `deviations`: one sentence for each thing that differs from the
+    article, and why.
     """
 
     title: str
