@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -30,6 +31,7 @@ from torchmatrix.engines import (
     asked_lock,
     bench_command,
     box_environment,
+    builders,
     context,
 )
 from torchmatrix.errors import BuildFailed, EngineLost, EngineUnusable, LaunchFailed, with_way_out
@@ -275,24 +277,8 @@ class DockerEngine:
     ) -> None:
         """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and what it said of it."""
         log("$ " + shlex.join(build_command(dockerfile, arguments, tag)))
-        stream = self._client.api.build(
-            fileobj=context.archive(files), custom_context=True, dockerfile=dockerfile, tag=tag, rm=True, forcerm=True,
-            buildargs=arguments | _proxies(), labels=labels, decode=True,
-        )  # fmt: skip
-        step, said, failure = "", "", None
-        for chunk in stream:
-            for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
-                if line.strip():
-                    log(line)
-                if line.startswith("Step "):
-                    step, said = line.partition(" : ")[2], ""
-                if line.startswith("error: "):
-                    said = line.removeprefix("error: ")
-            if "error" in chunk:
-                place = f"base image {arguments.get('BASE')}" if step.startswith("FROM") else step.partition(" ")[0]
-                failure = BuildFailed(f"{place}: {said or str(chunk['error']).strip()}")
-        if failure is not None:  # raised here, since a stream read to its end is a closed one
-            raise failure
+        build = builders.buildx if builders.has_buildx() else partial(builders.classic, self._client)
+        build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
 
 
 def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:
@@ -317,12 +303,6 @@ def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock
 
 def _labels(recipe: Recipe) -> dict[str, str]:
     return {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
-
-
-def _proxies() -> dict[str, str]:
-    """The proxies of this site, as build arguments that Docker knows and leaves out of the image; never logged."""
-    names = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
-    return {name: os.environ[name] for known in names for name in (known, known.lower()) if name in os.environ}
 
 
 def _tag(recipe: Recipe) -> str:
