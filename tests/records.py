@@ -41,15 +41,17 @@ def launch_lines(
     rate: float = 100.0, stack: str = "stack-a", workload: str = "resnet50-train-fp32-b4", devices: tuple[int, ...] = (0,),
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
     parallel: str = "ddp", edges: tuple[float, float] = (100.0, 120.0), readings: Sequence[tuple[float, dict[str, Any]]] = (),
-    flops: float | None = None, device: str = "NVIDIA H200", **more: Any,
+    flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
+    job: dict[str, Any] | None = None, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together).
 
-    `edges`: of the timed window on the monotonic clock. `readings`: (monotonic seconds, reading) of the telemetry.
+    `edges`: of the timed window on the monotonic clock. `readings`: (monotonic seconds, reading) of the telemetry. `job`: other
+    values of the workload's fields.
     """
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices))
-    n, steps, batch = len(devices), 10, 4
+    n, steps, batch = len(devices), 10, (job or {}).get("batch", 4)
     seconds = batch * steps * n / rate
     gpus = [] if vendor == "cpu" else [{"uuid": f"GPU-{i}", "name": device} for i in devices]
     header = {
@@ -61,6 +63,7 @@ def launch_lines(
         "workload": {
             "id": workload, "model": model, "mode": "train", "unit": "images", "precision": "fp32", "compile": False,
             "channels_last": False, "attention": None, "batch": batch, "parallel": parallel, "image_size": 224,
+            **(job or {}),
         },
         "gpus": {"indices": list(devices), "label": label, "vendor": vendor, "gpus": gpus, "threads": 1},
         "engine": {"engine": "docker", "ServerVersion": "20.10"},
@@ -71,14 +74,14 @@ def launch_lines(
         return [header, exit_line]
     body: list[dict[str, Any]] = [
         {"event": "hello", "protocol": 1, "compile_cache": "cold"},
-        {"event": "environment", "torch": "2.5.1+cu124", "python": "3.11.7", "packages": ["torchvision==0.20.1"],
+        {"event": "environment", "torch": torch, "python": "3.11.7", "packages": ["torchvision==0.20.1"],
          "torch_config": "cfg", "os": "Debian"},
         {"event": "sample", "phase": "warm-up", "window": 0, "steps": steps, "items": 999, "seconds": [seconds] * n,
          "enqueue_seconds": [seconds / 4] * n, "step_seconds": [[seconds / steps] * steps] * n, "loss": [1.0] * n},
     ]  # fmt: skip
     if outcome == "ok":
         begin, end = edges
-        body.append({"event": "setup", "devices": [{"name": device, "memory_bytes": 141 * 2**30}] * n})
+        body.append({"event": "setup", "devices": [{"name": device, "memory_bytes": memory_bytes}] * n})
         sample = {**body[-2], "phase": "measure", "items": batch * steps * n}
         sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
         sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]

@@ -32,5 +32,14 @@ DEFINITIONS = {
     "E_ddp": "DDP without all-reduce (no_sync) over independent processes: what DDP's own bookkeeping costs.",
     "E_comm": "DDP over DDP without all-reduce: what communication costs that computation does not hide. "
     "E = E_hetero · E_corun · E_ddp · E_comm.",
+    "published_figure": "Beside each published throughput stand our cells of its model, mode, GPU model and number of GPUs. "
+    "They are comparable if framework, precision, compile, batch per GPU, memory format, and image size or sequence length are "
+    "known and the same; else the fields that differ are named, with the published value and ours. What a source does not say "
+    "differs. fp32-conv-tf32 (PyTorch's default on Ampere and newer: TF32 in convolutions only) is none of our precisions.",
+    "reproduced": "Our 95 % interval (without one, the figure itself) meets the published figure ± 5 %, or published range. "
+    "better, worse: ours lies wholly above or below. ambiguous: ours reaches beyond both ends.",
+    "audit": "What can't be, or can't be judged: efficiency above 1.02; AMP below 1.1 times fp32 on tensor cores (one GPU, no "
+    "loader, steps long enough not to wait for the host); more than the GPU's peak; rounding by more than 1 %; a baseline from "
+    "another machine, date or driver; unknown memory format or batch per GPU.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

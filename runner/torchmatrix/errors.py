@@ -8,6 +8,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     CELL_NOT_OK = 1
+    FINDINGS = 1
     BAD_INPUT = 2
     NOTHING_SELECTED = 3
     ENGINE_UNUSABLE = 4

@@ -12,6 +12,9 @@ NOTEWORTHY = 0.01
 """A ratio must differ from 1 by more than this to be called faster or slower."""
 SAME_WITHIN = 0.02
 """A ratio whose whole interval lies within 1 ± this is called the same."""
+REPRODUCED_WITHIN = 0.05
+"""A published figure is reproduced within this share of it: GPUs of one model differ by 8 % on average and by up to 22 %
+(arXiv:2208.11035), and cooling, hosts and power limits are seldom published. Our own decision."""
 CHANCE_QUANTILE = 0.8416
 """Of the normal distribution, for a chance of 4 in 5."""
 PAIRED_FROM = 10
@@ -134,6 +137,25 @@ def difference_verdict(found: Interval) -> str:
     if found.low >= 1 - SAME_WITHIN and found.high <= 1 + SAME_WITHIN:
         return "SAME"
     return "AMBIGUOUS"
+
+
+def around(figure: float) -> tuple[float, float]:
+    """What counts as a reproduction of a published figure."""
+    return (1 - REPRODUCED_WITHIN) * figure, (1 + REPRODUCED_WITHIN) * figure
+
+
+def reproduction_verdict(found: Interval, low: float, high: float) -> str:
+    """Where our interval (without one, the figure itself) lies to what counts as reproduced, from `low` to `high`.
+
+    reproduced: they intersect; better or worse: ours is wholly above or below; ambiguous: ours reaches beyond both ends, and so
+    could be any of the three.
+    """
+    least, most = (found.value, found.value) if math.isnan(found.low) else (found.low, found.high)
+    if least > high:
+        return "better"
+    if most < low:
+        return "worse"
+    return "ambiguous" if least < low and most > high else "reproduced"
 
 
 def launches_to_settle(above: Sequence[float], below: Sequence[float], paired: bool = False) -> int | None:

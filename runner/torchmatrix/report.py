@@ -8,9 +8,11 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from torchmatrix import __version__, analysis, assets, scaling, watched
+from torchmatrix import __version__, analysis, assets, audit, figures, published, scaling, watched
+from torchmatrix.claims import Claim, Tested
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput, EngineUnusable
+from torchmatrix.intervals import Interval
 from torchmatrix.launches import Launch, last_tries
 from torchmatrix.protocol import Event
 from torchmatrix.store import Results, RunFolder
@@ -48,6 +50,9 @@ def render(run: RunFolder) -> str:
     every_cell = analysis.cells_table(table)
     cells = every_cell[every_cell["parallel"] == "ddp"]  # the others explain a loss and stand in a table of their own
     scales, speedups = scaling.scaling_table(table), scaling.speedup_table(table)
+    measured = figures.measured(_records(every_cell), _records(table))
+    matrix_text = str(header.get("matrix") or "")
+    preset = published.preset_of(matrix_text)
     context = {
         "version": __version__,
         "run": run.id,
@@ -68,6 +73,9 @@ def render(run: RunFolder) -> str:
         "decomposition": _records(scaling.decomposition_table(table)),
         "devices": _records(scaling.devices_table(table)),
         "headlines": _headlines(cells, scales, speedups),
+        "published": published.section(preset, measured, _records(scales)),
+        "preset_is_lost": preset is None and "[preset]" in matrix_text,
+        "findings": audit.check([own.figure for own in measured]),
         "scaling_charts": _scaling_charts(scales),
         "speedup_charts": _speedup_charts(speedups),
         "skips": _skips(events),
@@ -158,6 +166,8 @@ def _environment() -> jinja2.Environment:
         "degrees": lambda value: f"{value:.0f} °C" if _known(value) else "n/a",
         "watts": lambda value: f"{value:.0f} W" if _known(value) else "n/a",
         "milliseconds": lambda value: f"{1e3 * value:.2f} ms" if _known(value) else "n/a",
+        "limits": _limits,
+        "range": _range,
         "bandwidth": lambda value: f"{figure(value / 1e9)} GB/s" if _known(value) else "n/a",
     }
     return environment
@@ -173,6 +183,19 @@ def figure(value: Any) -> str:
 
 def _ratio(value: Any) -> str:
     return f"{round(value, 3) + 0.0:.3f}" if _known(value) else "n/a"
+
+
+def _limits(found: Interval, kind: str) -> str:
+    """Both ends of an interval, written as `kind` of number: figure or ratio."""
+    write = figure if kind == "figure" else _ratio
+    return "n/a" if math.isnan(found.low) else f"{write(found.low)} – {write(found.high)}"
+
+
+def _range(found: Claim | Tested) -> str:
+    """From low to high, one number if they are the same, "more than" if there is no end."""
+    if math.isinf(found.high):
+        return f"more than {found.low:g}"
+    return f"{found.low:g}" if found.low == found.high else f"{found.low:g} – {found.high:g}"
 
 
 def _percent(value: Any) -> str:

@@ -1,13 +1,17 @@
 """Tables -> lines for the terminal, aligned; what `compare` and `explain` print."""
 
 import math
+from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import launches_table
-from torchmatrix.compare import Comparison
+from torchmatrix import figures
+from torchmatrix.analysis import cells_table, launches_table
+from torchmatrix.audit import Finding
+from torchmatrix.compare import Comparison, choose
+from torchmatrix.figures import Figure
 from torchmatrix.launches import last_tries
 from torchmatrix.scaling import FACTORS, decomposition_table
-from torchmatrix.store import RunFolder
+from torchmatrix.store import Results, RunFolder
 
 LONGEST = 60
 
@@ -33,6 +37,27 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
         if row["bus_bytes_per_second"] is not None:
             lines.append(f"  all-reduce of the gradients: {row['bus_bytes_per_second'] / 1e9:.2f} GB/s bus bandwidth")
     return "\n".join(lines) or "nothing could be explained: some of the launches it needs are not ok"
+
+
+def stated(results: Results, word: str) -> tuple[Figure, ...]:
+    """The throughputs of a CSV file, or those of the launches that `word` names (as in compare). Raises BadInput."""
+    if word.lower().endswith(".csv"):
+        return figures.read(Path(word))
+    launches = launches_table(choose(results, word))
+    found = figures.measured(cells_table(launches).to_dict("records"), launches.to_dict("records"))
+    return tuple(own.figure for own in found)
+
+
+def findings_in_words(findings: list[Finding]) -> str:
+    """One line per finding: place, field, value, limit, and the sentence that says why."""
+    rows = [("row", "field", "value", "limit", "reason")]
+    rows += [(_place(f), f.field, _short(f.value) or "unknown", f.limit, f.reason) for f in findings]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join("  ".join([*(f"{row[i]:<{widths[i]}}" for i in range(4)), row[4]]) for row in rows)
+
+
+def _place(finding: Finding) -> str:
+    return finding.cell or str(finding.row)
 
 
 def comparison_in_words(found: Comparison) -> str:

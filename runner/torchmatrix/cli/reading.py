@@ -1,11 +1,13 @@
-"""Verbs that only read facts: compare, report."""
+"""Verbs that only read facts: compare, report, audit."""
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from torchmatrix.cli.application import app
+from torchmatrix.cli.console import say
 from torchmatrix.errors import ExitCode
 from torchmatrix.options import (
     REPORT,
@@ -46,3 +48,24 @@ def report(
     from torchmatrix.store import Results
 
     print(pages.write(Results(results), output, run_id))
+
+
+@app.command()
+def audit(
+    target: Annotated[str, typer.Argument(metavar="FILE.csv|RUN", help="Published figures; or a run, last, last~1, a folder.")],
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Check throughputs for what can't be: efficiency, gain by AMP, peak, rounding, baselines, unknown fields."""
+    from torchmatrix import audit as auditing
+    from torchmatrix import tables
+    from torchmatrix.store import Results
+
+    stated = tables.stated(Results(results), target)
+    findings = auditing.check(stated)
+    if as_json:
+        print(json.dumps({"figures": len(stated), "findings": [asdict(finding) for finding in findings]}))
+    elif findings:
+        print(tables.findings_in_words(findings))
+    say(f"{len(stated)} figures, {len(findings)} findings")
+    raise typer.Exit(ExitCode.FINDINGS if findings else ExitCode.OK)
