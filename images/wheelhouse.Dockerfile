@@ -8,7 +8,7 @@ FROM base AS build
 COPY install.sh /opt/build/
 COPY wheelhouse/ /opt/build/wheelhouse/
 COPY requirements/ /opt/build/requirements/
-RUN for file in uv toolkit libraries rest torch; do sh /opt/build/install.sh $file.txt; done
+RUN for file in uv toolkit libraries rest torch; do sh /opt/build/install.sh $file.txt || exit 1; done
 
 FROM base
 COPY --from=build /opt/stack /opt/stack

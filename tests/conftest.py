@@ -3,15 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support import FAKE_PYTHON, Command
+from torchmatrix import settings
 from torchmatrix.host import Gpu, Host
 
-_WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean")
+_WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "lock", "reproduce")
 
 
 @pytest.fixture
@@ -44,6 +46,25 @@ def amd_host(cpu_host: Host) -> Host:
         for i in range(2)
     )  # fmt: skip
     return replace(cpu_host, vendor="amd", gpus=gpus, driver="6.8.5")
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., settings.Settings]]:
+    """Makes this process, and the commands that it starts, live at another site: variables in, its settings out."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "TORCHMATRIX_MIRRORS", "TORCHMATRIX_WHEELHOUSE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCHMATRIX_SETTINGS", str(tmp_path / "settings.toml"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))
+
+    def move(**variables: object) -> settings.Settings:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value)) if value is not None else monkeypatch.delenv(name, raising=False)
+        settings.load.cache_clear()
+        return settings.load()
+
+    yield move
+    settings.load.cache_clear()
 
 
 @pytest.fixture

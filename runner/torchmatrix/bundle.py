@@ -7,9 +7,10 @@ ids, and what the machine must be like. Import reads all of it once before it ch
 import hashlib
 import io
 import json
+import re
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -17,11 +18,13 @@ from typing import IO, Any
 from torchmatrix import __version__, assets, images, locking, packages
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.engines.docker import DockerEngine
-from torchmatrix.errors import BadInput, EngineUnusable, NothingSelected
+from torchmatrix.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.session import Session, cache_folder
 
 VERSION = 1
 INDEX, IMAGES, WHEELS = "bundle.json", "images.tar", "wheelhouse/"
+_NAMES = re.compile(r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl")
+"""What a bundle may hold; nothing of it can lie outside of the folders that an import writes to."""
 _CUT = "copy the archive again; nothing was imported"
 
 
@@ -40,6 +43,15 @@ def export(s: Session, matrix_path: Path, archive: Path, wheels: bool, tell: Cal
     `wheels`: with the wheels too, for the local engine on the other machine and for builds there.
     """
     recipes = _built_recipes(s)
+    try:
+        _write(s, recipes, matrix_path, archive, wheels, tell)
+    except OSError as error:
+        raise BadInput(f"can't write {archive}: {error.strerror or error}", hint="write it elsewhere, or free space") from None
+
+
+def _write(
+    s: Session, recipes: Sequence[Recipe], matrix_path: Path, archive: Path, wheels: bool, tell: Callable[[str], None]
+) -> None:
     docker = s.engines.get("docker")
     with tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=archive.absolute().parent) as temporary:
         folder, ids = Path(temporary), dict[str, str]()
@@ -87,7 +99,10 @@ def _download(recipe: Recipe, folder: Path, tell: Callable[[str], None]) -> None
     if recipe.lock and recipe.lock.packages:
         held = recipe.lock
         lines = [*held.packages, *([held.installer] if held.installer else [])]
-        packages.download(lines, held.index, held.python, held.platform, folder, tell)
+        try:
+            packages.download(lines, held.index, held.python, held.platform, folder, tell)
+        except BuildFailed as failure:
+            raise EngineUnusable(f"{recipe.stack}: {failure}", hint="mend the network, or leave out --wheels") from None
 
 
 def load(archive: Path, folder: Path, engines: Mapping[str, Engine], force: bool) -> Imported:
@@ -130,17 +145,25 @@ def _verified(archive: Path) -> dict[str, Any]:
             index = dict(json.loads(_content(tar, first).read()))
             if index.get("version") != VERSION:
                 raise BadInput(f"{archive} has the version {index.get('version')}, not {VERSION}", hint="use its torchmatrix")
-            found = {member.name: _digest(_content(tar, member)) for member in tar if member.name != INDEX}
-    except (tarfile.TarError, EOFError, ValueError) as error:
+            found: dict[str, str] = {}
+            for member in tar:
+                if member.name in found:
+                    raise ValueError(f"{member.name} stands there twice")
+                found[member.name] = _digest(_content(tar, member))
+            del found[INDEX]
+        wanted = {str(name): entry["sha256"] for name, entry in index["files"].items()}
+        if not isinstance(index["platform"], str) or not isinstance(index["images"], dict):
+            raise ValueError("its index is none")
+    except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadInput(f"{archive} is cut short or damaged: {error}", hint=_CUT) from None
     except OSError as error:
         raise BadInput(f"can't read {archive}: {error.strerror or error}", hint=_CUT) from None
-    wanted = {name: entry["sha256"] for name, entry in index["files"].items()}
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         raise BadInput(f"{archive} is cut short or damaged: {', '.join(wrong[:5])}", hint=_CUT)
-    if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in wanted):
-        raise BadInput(f"{archive} names files outside of itself", hint="don't import it")
+    strange = sorted(name for name in wanted if not _NAMES.fullmatch(name))
+    if strange:
+        raise BadInput(f"{archive} holds what no bundle has: {', '.join(strange[:5])}", hint="don't import it")
     return index
 
 

@@ -62,6 +62,7 @@ _WAYS_OUT = {
     "could not select device driver": "install the NVIDIA Container Toolkit and restart Docker",
     "unknown runtime specified": "install the NVIDIA Container Toolkit and restart Docker",
     "certificate verify failed": "the image or this machine lacks your proxy's certificate authority",
+    "no such image": "it was removed meanwhile; build it again: torchmatrix build",
     "no such host": "check the network, the proxy settings and the name",
 }
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
@@ -65,8 +66,10 @@ def unreachable_indexes(urls: Iterable[str], timeout_seconds: float = 3.0) -> se
 
 def _answers(url: str, timeout_seconds: float) -> bool:
     request = urllib.request.Request(url.rstrip("/") + "/", method="HEAD")
+    bundle = settings.load().ca_bundle
     try:
-        urllib.request.urlopen(request, timeout=timeout_seconds).close()
+        trusted = ssl.create_default_context(cafile=bundle) if bundle else None
+        urllib.request.urlopen(request, timeout=timeout_seconds, context=trusted).close()
     except urllib.error.HTTPError as error:
         return error.code < 500
     except (OSError, ValueError):
@@ -119,7 +122,7 @@ def _recipe(
         accelerator=stack.accelerator,
         dockerfile=dockerfile,
         arguments=arguments,
-        python=stack.python,
+        python=lock.python if lock and stack.python_range else stack.python,
         python_range=stack.python_range,
         base=base,
         index=index,

@@ -21,6 +21,7 @@ _HEAD = """\
 # What the stacks of the matrix are made of, exactly. Written by `torchmatrix lock`; `--locked` builds this and nothing else.
 """
 _HINT = "make it again: torchmatrix lock"
+_LISTS = ("requires", "packages")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,18 +69,28 @@ def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
     if data.get("version") != VERSION:
         raise BadInput(f"{name} has the version {data.get('version')}, not {VERSION}", hint=_HINT)
     try:
-        found = {table["name"]: from_table(table) for table in data.get("stack", [])}
-    except (KeyError, TypeError) as error:
+        every = [from_table(table) for table in data.get("stack", [])]
+        listed, held = sorted(data["stacks"]), sorted(lock.name for lock in every)
+    except KeyError as error:
+        raise BadInput(f"{name} is not a whole lock file: {error.args[0]} is missing", hint=_HINT) from None
+    except TypeError as error:
         raise BadInput(f"{name} is not a whole lock file: {error}", hint=_HINT) from None
-    missing = set(data.get("stacks", [])) - set(found)
-    if missing:
-        raise BadInput(f"{name} is cut short: {', '.join(sorted(missing))} is missing", hint=_HINT)
-    return found
+    if listed != held:
+        odd = ", ".join(sorted(set(listed) ^ set(held))) or "a stack stands there twice"
+        raise BadInput(f"{name} is cut short or badly merged: {odd}", hint=_HINT)
+    return {lock.name: lock for lock in every}
 
 
 def from_table(table: Mapping[str, Any]) -> StackLock:
-    """A [[stack]] table of a lock. Raises TypeError or KeyError if it isn't one."""
+    """A [[stack]] table of a lock. Raises TypeError or KeyError if it isn't a whole one: `packages` is its last line."""
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    for key, value in values.items():
+        words = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, tuple) is not (key in _LISTS) or not all(isinstance(word, str) for word in words):
+            raise TypeError(f"{key} is no {'list of texts' if key in _LISTS else 'text'}")
+    for key in ("name", "platform", *_LISTS):
+        if key not in values:
+            raise KeyError(key)
     return StackLock(**values)
 
 
@@ -119,7 +130,7 @@ def drift(lock: StackLock, asked: StackLock) -> list[str]:
     found = []
     for key, word in {"platform": "platform", "python": "Python", "base": "base image", "index": "index"}.items():
         locked, now = getattr(lock, key), getattr(asked, key)
-        if locked != now:
+        if locked != now and not (key == "python" and locked.startswith(f"{now}.")):
             found.append(f"{word}: {locked or 'none'} in the lock, {now or 'none'} now")
     gone, new = set(lock.requires) - set(asked.requires), set(asked.requires) - set(lock.requires)
     if gone or new:

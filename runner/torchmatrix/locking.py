@@ -26,6 +26,8 @@ def applicable(held: Mapping[str, StackLock], stacks: Iterable[Stack], engine: E
     for stack in (stack for stack in stacks if stack.name in held and stack.source != "interpreter"):
         found = held[stack.name]
         differences = [lock.drift(found, asked_lock(recipe, engine.platform())) for recipe in images.recipes(stack, found)]
+        if engine.name == "docker" and not (found.digest or found.image_id):
+            differences = [["base image: not locked, since the local engine made the lock"]]
         if [] in differences:
             good[stack.name] = found
         else:
@@ -50,7 +52,7 @@ def resolve(
             recipe = next((r for r in images.recipes(stack) if r.index not in unreachable), None)
             if recipe is None:
                 return BuildFailed(f"no answer from {', '.join(index.url for index in stack.indexes)}")
-            return engine.resolve(recipe, log)
+            return engine.resolve(recipe, log, fresh=True)
         except BuildFailed as failure:
             return failure
 

@@ -46,7 +46,9 @@ def _disk(engine: Engine, cache_folder: Path) -> Disk | None:
 def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
     """The stacks whose Python is neither here nor to be had from where uv gets it; a lock leaves no choice among Pythons."""
     found = cache(finds_python)
-    wheels = {s: (s.python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"}
+    wheels = {
+        s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
+    }
     lacking = [stack for stack, requests in wheels.items() if not any(found(request) for request in requests if request)]
     sources = set(python_sources()) if lacking else set()
     remote = {url for url in sources if url.startswith("http")}

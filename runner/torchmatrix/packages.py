@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
@@ -63,23 +63,30 @@ def _entries(target: list[str], lines: Iterable[str], index: str, log: Callable[
 def download(lines: Iterable[str], index: str, python: str, platform: str, folder: Path, log: Callable[[str], None]) -> None:
     """Put the wheels of locked packages into `folder`, each checked against its hashes. Raises BuildFailed."""
     folder.mkdir(parents=True, exist_ok=True)
-    for entry in _entries(["--no-deps", *_for_platform(python, platform)], lines, index, log):
-        for wheel in entry.get("wheels", []):
-            path = folder / str(wheel.get("name") or unquote(urlsplit(wheel["url"]).path.rpartition("/")[2]))
+    every = list(lines)
+    locked = {name_of(line): set(re.findall(r"--hash=sha256:(\w+)", line)) for line in every}
+    for entry in _entries(["--no-deps", *_for_platform(python, platform)], every, index, log):
+        if not entry.get("wheels"):
+            raise BuildFailed(f"{entry['name']} has no wheel, only its source, which can't be carried")
+        wheels = [wheel for wheel in entry["wheels"] if wheel["hashes"]["sha256"] in locked[name_of(entry["name"])]]
+        if not wheels:
+            raise BuildFailed(f"{entry['name']} {entry['version']}: no file has a locked hash; it was changed after the lock")
+        for wheel in wheels:
+            place = str(wheel.get("url") or wheel["path"])
+            path = folder / str(wheel.get("name") or unquote(urlsplit(place).path.rpartition("/")[2]))
             if not path.exists():
                 log(f"downloading {path.name}")
-                _fetch(wheel["url"], wheel["hashes"]["sha256"], path)
+                _fetch(place, wheel["hashes"]["sha256"], path)
 
 
-def _fetch(url: str, sha256: str, path: Path) -> None:
+def _fetch(place: str, sha256: str, path: Path) -> None:
+    """`place`: a URL, or a path on this machine, as a wheelhouse gives it."""
     part, digest = path.with_suffix(".part"), hashlib.sha256()
     try:
-        with requests.get(url, stream=True, timeout=60, verify=str(settings.load().ca_bundle or True)) as answer:
-            answer.raise_for_status()
-            with part.open("wb") as file:
-                for block in answer.iter_content(1 << 20):
-                    digest.update(block)
-                    file.write(block)
+        with part.open("wb") as file:
+            for block in _blocks(place):
+                digest.update(block)
+                file.write(block)
         if digest.hexdigest() != sha256:
             raise BuildFailed(f"{path.name}: its hash is not the locked one")
         part.replace(path)
@@ -87,6 +94,16 @@ def _fetch(url: str, sha256: str, path: Path) -> None:
         raise BuildFailed(f"{path.name} could not be downloaded: {error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _blocks(place: str) -> Iterator[bytes]:
+    if not place.startswith(("http://", "https://")):
+        yield from [Path(unquote(place.removeprefix("file://"))).read_bytes()]
+        return
+    bundle = settings.load().ca_bundle
+    with requests.get(place, stream=True, timeout=60, verify=str(bundle) if bundle else True) as answer:
+        answer.raise_for_status()
+        yield from answer.iter_content(1 << 20)
 
 
 def _line(entry: Mapping[str, Any]) -> str:
@@ -106,10 +123,16 @@ def layers(packages: Iterable[str]) -> dict[str, list[str]]:
     globs = catalog.load().layers
     found: dict[str, list[str]] = {name: [] for name in LAYERS}
     for line in packages:
-        name = re.split(r"[=@ ]", line, maxsplit=1)[0]
+        name = name_of(line)
         layer = next((layer for layer in globs if any(fnmatchcase(name, glob) for glob in globs[layer])), "rest")
         found[layer].append(line)
     return found
+
+
+def name_of(line: str) -> str:
+    """The package that a locked line, or a wheel's file name, is about; spelt as in a lock."""
+    first = line.partition("-")[0] if line.endswith(".whl") else re.split(r"[=@ ]", line, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", first).lower()
 
 
 def index_options(index: str, for_container: bool = False) -> list[str]:
@@ -149,7 +172,7 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
             lines.append(line.rstrip())
             log(lines[-1])
     if process.returncode:
-        raise BuildFailed(_first_error(lines))
+        raise BuildFailed(first_error(lines))
     return lines
 
 
@@ -161,9 +184,16 @@ def environment() -> dict[str, str]:
     return variables | ({"SSL_CERT_FILE": str(bundle)} if bundle else {})
 
 
-def _first_error(lines: list[str]) -> str:
+def first_error(lines: list[str]) -> str:
     """What uv says is wrong: its error line and, of the causes on the lines after, the last, which is the root."""
     said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
     start = next((i for i, line in enumerate(said) if "error" in line.lower() or "no solution" in line.lower()), 0)
-    story = [line[:300] for line in said[start:]]
-    return " ".join(dict.fromkeys((story[0], story[-1]))) if story else "uv failed and said nothing"
+    story = said[start:]
+    mismatch = [line for line in story if "hash mismatch" in line.lower()]
+    parts = dict.fromkeys((*story[:1], *mismatch, *story[-1:]))
+    return " ".join(map(_shortened, parts)) or "uv failed and said nothing"
+
+
+def _shortened(line: str, most: int = 400) -> str:
+    """Both ends: what it is about stands first, and what the system said of it last."""
+    return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"

@@ -6,14 +6,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchmatrix import images, lock, matrix, session
-from torchmatrix.engines import context
-from torchmatrix.engines.docker import build_commands
+from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.errors import BadInput
 from torchmatrix.launches import Launch, read_launch, throughput
 from torchmatrix.launching import Job
 from torchmatrix.lock import StackLock
 from torchmatrix.method import Request
 from torchmatrix.news import News
+from torchmatrix.protocol import Event
 from torchmatrix.session import Session
 from torchmatrix.store import Results, RunFolder
 from torchmatrix.workloads import ddp_id
@@ -37,12 +37,13 @@ def find(results: Path, target: str) -> Launch:
     if path.is_file():
         return _readable(path)
     for run in reversed(Results(results).runs()):
-        found = [launch for launch in run.launches() if fnmatchcase(str(launch.header.get("cell")), target)]
+        every = [launch for launch in run.launches() if launch.header.get("image")]
+        found = [launch for launch in every if fnmatchcase(str(launch.header["cell"]), target)]
         cells = sorted({str(launch.header["cell"]) for launch in found})
         if len(cells) > 1:
             raise BadInput(f"{len(cells)} cells of run {run.id} match: {', '.join(cells[:5])}", hint="name one of them")
         if found:
-            return max(found, key=lambda launch: launch.path.name)
+            return max(found, key=lambda launch: float(launch.header["unix_seconds"]))
     raise BadInput(f"no preset, launch file or measured cell is called {target}", hint="torchmatrix presets; torchmatrix plan")
 
 
@@ -50,13 +51,24 @@ def _readable(path: Path) -> Launch:
     launch = read_launch(path)
     if "stack" not in launch.header:
         raise BadInput(f"{path} is no launch file: it has no header", hint="name a round*.jsonl under results/")
+    if not launch.header.get("image"):
+        hint = "torchmatrix build says why; another launch can be repeated"
+        raise BadInput(f"{path} never started: {launch.outcome}: {launch.error}", hint=hint)
     return launch
+
+
+def _run_of(launch: Launch) -> tuple[RunFolder, Event]:
+    """The run that a launch belongs to, and its record's first line."""
+    folders = [RunFolder(parent) for parent in launch.path.absolute().parents if (parent / "run.jsonl").exists()]
+    records = [event for folder in folders[:1] for event in folder.events() if event["event"] == "run"]
+    if not records:
+        raise BadInput(f"{launch.path} lies in no run: there is no run.jsonl above it", hint="copy the whole run's folder")
+    return folders[0], records[0]
 
 
 def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     """Everything to repeat `launch` with on this machine. Raises BadInput where that would be another measurement."""
-    folder = RunFolder(next(parent for parent in launch.path.parents if (parent / "run.jsonl").exists()))
-    record = next(event for event in folder.events() if event["event"] == "run")
+    folder, record = _run_of(launch)
     header = launch.header
     asked = matrix.under(matrix.parse(record["matrix"]), Request(protocol=header["method"]["name"], launches=1))
     if header["workload"]["explain"]:
@@ -70,30 +82,32 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
             f"the workload has changed since: {header['workload_hash'][:12]} then, {images.workload_hash()[:12]} now",
             hint="check out the commit that measured it (the tool's version then: " + str(header["tool"]) + ")",
         )
-    return Repetition(launch=launch, held=held, session=_with_the_same_image(s, launch))
+    return Repetition(launch=launch, held=held, session=_with_the_same_image(s, launch, held))
 
 
-def _with_the_same_image(s: Session, launch: Launch) -> Session:
-    """Without the lock, if the very image that was measured is still what the stack's own recipe gives."""
+def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> Session:
+    """Without the lock, if the very image that was measured is still what the stack's own recipe gives.
+
+    Raises BadInput if it isn't, and what it was made of can't be made here.
+    """
     for cell in s.plan.cells:
         engine = s.engine_for(cell.stack)
         recipe = images.ready_recipe(cell.stack, engine)
         if recipe and engine.build(recipe, lambda line: None).reference == launch.header["image"]["reference"]:
             return session.without_locks(s)
+    if held and s.plan.cells and held.name not in s.locks:
+        raise BadInput(f"the image that was measured is gone, and {'; '.join(s.notes)}", hint="repeat it where it was measured")
     return s
 
 
 def commands(again: Repetition, folder: Path) -> list[str]:
     """The commands that build and run the launch anew, to be pasted; the contexts of the builds are written to `folder`."""
-    lines = []
-    if again.held and again.session.plan.cells:
-        stack = again.session.plan.cells[0].stack
-        recipe = images.recipes(stack, again.held)[0]
-        if recipe.dockerfile and "docker" in again.session.engines:
-            context.write(context.environment_files(recipe, again.held), folder / "environment")
-            context.write(context.workload_files(), folder / "workload")
-            lines = build_commands(recipe, again.held, folder)
-    return [*lines, str(again.launch.header["command"])]
+    launch, docker = str(again.launch.header["command"]), again.session.engines.get("docker")
+    stacks = images.stacks_of(again.session.plan.cells)
+    if not again.held or not stacks or not isinstance(docker, DockerEngine):
+        return [launch]
+    builds, tag = docker.build_commands(images.recipes(stacks[0], again.held)[0], again.held, folder)
+    return [*builds, launch.replace(str(again.launch.header["image"]["reference"]), tag)]
 
 
 def run(again: Repetition, job: Job) -> Iterator[News]:

@@ -108,7 +108,7 @@ def assemble(
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         host = seen_through(host, engines["docker"].facts(), over_network)
     locks, drifts = locking.applicable(held, asked.stacks, engines.get("docker") or engines["local"])
-    plan, found = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
+    plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), images.workload_hash(), sorted(engines)]
     key += sorted(one.sha256 for one in locks.values())
@@ -120,7 +120,7 @@ def assemble(
         plan=plan,
         means=found,
         locks=locks,
-        notes=locking.unlocked(images.stacks_of(plan.cells), locks, drifts) if held else (),
+        notes=locking.unlocked(wanted, locks, drifts) if held else (),
         launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
         is_here=host is here,
         results=store,
@@ -184,15 +184,16 @@ def _plan(
     where: Sequence[str],
     *,
     is_here: bool,
-) -> tuple[Plan, Means]:
-    """The selected plan. What building takes is looked at only for stacks that run here otherwise."""
+) -> tuple[Plan, Means, list[Stack]]:
+    """The selected plan. What building takes is looked at only for stacks that run here otherwise; these are named too."""
     containers = "docker" in engines
     plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
     engine = engines["docker" if containers else "local"]
-    found = means.find(images.stacks_of(plan.cells), engine, locks, cache_folder(), is_here)
-    if any(stack.name not in found.built for stack in images.stacks_of(plan.cells) if stack.source != "interpreter"):
+    wanted = images.stacks_of(plan.cells)
+    found = means.find(wanted, engine, locks, cache_folder(), is_here)
+    if any(stack.name not in found.built for stack in wanted if stack.source != "interpreter"):
         plan = select(make_plan(asked, host, found), globs, where)
-    return plan, found
+    return plan, found, wanted
 
 
 @contextmanager

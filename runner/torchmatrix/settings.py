@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.errors import BadInput
-from torchmatrix.schema import ADDRESS, Key, Place, Problems, check
+from torchmatrix.schema import Key, Place, Problems, check
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,6 +28,13 @@ else:
     import tomli as tomllib
 
 HUB = "docker.io"
+_SECTION = "Locked, mirrored, without a network"
+_MIRROR = Key(
+    kind=str,
+    pattern=r"[^@?\s]+",
+    explanation="is no address, or holds credentials or a query, which would reach logs and images; put them into ~/.netrc "
+    "(indexes) or use docker login (registries)",
+)
 _KEYS = {
     "wheelhouse": Key(kind=str),
     "ca_bundle": Key(kind=str),
@@ -100,10 +107,10 @@ def _from_file(path: Path) -> dict[str, Any]:
     problems = Problems(text)
     values = check(data, _KEYS, Place(header="the top"), problems)
     mirrors = values["mirrors"] or {}
-    check(mirrors, dict.fromkeys(mirrors, ADDRESS), Place(header="[mirrors]"), problems)
+    check(mirrors, dict.fromkeys(mirrors, _MIRROR), Place(header="[mirrors]"), problems)
     if problems.messages:
         listing = "\n".join(f"  {message}" for message in problems.messages)
-        raise BadInput(f"{path}:\n{listing}", hint="its keys are explained in the README, under Mirrors")
+        raise BadInput(f"{path}:\n{listing}", hint=f"its keys are explained in the README, under {_SECTION}")
     return values
 
 
@@ -111,10 +118,12 @@ def _from_environment(key: str, said: str) -> Any:
     if key == "mirrors":
         pairs = [pair.partition("=") for pair in said.split(",") if pair.strip()]
         if not all(name.strip() and value.strip() for name, _, value in pairs):
-            raise BadInput(
-                f"TORCHMATRIX_MIRRORS is not a list of A=B: {said}", hint="such as docker.io=registry.example:5000/hub"
-            )
-        return {name.strip(): value.strip() for name, _, value in pairs}
+            raise BadInput("TORCHMATRIX_MIRRORS is not a list of A=B", hint="such as docker.io=registry.example:5000/hub")
+        mirrors = {name.strip(): value.strip() for name, _, value in pairs}
+        refused = [name for name, value in mirrors.items() if not re.fullmatch(_MIRROR.pattern, value)]
+        if refused:
+            raise BadInput(f"TORCHMATRIX_MIRRORS: the mirror of {refused[0]} {_MIRROR.explanation}", hint="leave them out")
+        return mirrors
     if key == "parallel_builds":
         if not said.isdigit() or int(said) < 1:
             raise BadInput(f"TORCHMATRIX_PARALLEL_BUILDS is not a number of builds: {said}", hint="such as 2")

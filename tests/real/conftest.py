@@ -1,13 +1,20 @@
 """A real stack: torch 2.5.1 with torchvision and transformers, built once per machine by the tool's own local engine; and a
 real container engine."""
 
+import io
 import os
+import subprocess
+import time
+import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
+from containers import BRIDGE, SMALL, Registry, free_port, remove_images
+from sites import Authority, make_authority
 from support import REAL_MATRIX
 from torchmatrix.engines.docker import connect
 from torchmatrix.errors import EngineUnusable
@@ -45,3 +52,56 @@ def client() -> Iterator[docker.DockerClient]:
         pytest.skip(f"no container engine: {error}")
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority that nobody else trusts."""
+    try:
+        return make_authority(tmp_path_factory.mktemp("tls"), ["127.0.0.1", BRIDGE])
+    except FileNotFoundError:
+        pytest.skip("making a certificate needs openssl")
+
+
+@pytest.fixture(scope="session")
+def small(client: docker.DockerClient) -> Iterator[str]:
+    """That base, under a name that no registry has."""
+    tag = "torchmatrix-test/small:1"
+    client.images.build(fileobj=io.BytesIO(SMALL.encode()), tag=tag, rm=True, forcerm=True)
+    yield tag
+    client.images.remove(tag, force=True)
+
+
+@pytest.fixture(scope="session")
+def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry of our own on loopback, which Docker uses without TLS."""
+    folder = tmp_path_factory.mktemp("registry")
+    address = f"127.0.0.1:{free_port()}"
+    settings = f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{address}'}}\n"
+    settings += f"storage: {{filesystem: {{rootdirectory: '{folder}'}}, delete: {{enabled: true}}}}\n"
+    (folder / "config.yml").write_text(settings)
+    try:
+        process = subprocess.Popen(
+            ["docker-registry", "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        pytest.skip("no docker-registry (Debian's package of that name)")
+    try:
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(f"http://{address}/v2/").close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield Registry(address=address, client=client)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def own(client: docker.DockerClient) -> Iterator[str]:
+    """The name of a stack that nobody else has; its images are removed after the test."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    yield name
+    remove_images(client, name)

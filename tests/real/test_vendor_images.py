@@ -1,16 +1,14 @@
 """Real containers from invented vendors' images: what is added, what is refused, and that torch stays as it was delivered."""
 
-import io
 import json
 import re
 import shlex
-import tarfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import docker
 import pytest
 
+from containers import context
 from torchmatrix import catalog, images, matrix
 from torchmatrix.engines import Image
 from torchmatrix.engines.docker import DockerEngine
@@ -72,18 +70,6 @@ def make(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) 
     yield build
     for tag in made:
         client.images.remove(tag)
-
-
-def context(dockerfile: str, wheels: Path) -> io.BytesIO:
-    buffer = io.BytesIO()
-    parts = {"Dockerfile": dockerfile.encode()} | {f"wheels/{p.name}": p.read_bytes() for p in sorted(wheels.iterdir())}
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in parts.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    buffer.seek(0)
-    return buffer
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BuildFailed, ExitCode, NothingSelected
+from torchmatrix.errors import BadInput, BuildFailed, ExitCode, NothingSelected
 from torchmatrix.options import MATRIX, RESULTS, EngineOption, GlobsArgument, MatrixOption, ResultsOption, WhereOption
 
 
@@ -27,8 +27,17 @@ def lock(
         raise NothingSelected(
             "no stack to lock is selected", hint="a stack of wheels or an image; name it by its name or a glob"
         )
-    path = locking.path_beside(matrix)
-    held, failed = locks.read(path), 0
+    path, failed = locking.path_beside(matrix), 0
+    try:
+        held = locks.read(path)
+    except BadInput as error:
+        if stacks:
+            raise BadInput(str(error), hint="make all of it again: torchmatrix lock, without a glob") from None
+        held = {}
+        say(f"made anew: {error}")
+    for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
+        say(f"removed     {name}: no longer in the matrix")
+        del held[name]
     for stack, found in locking.resolve(chosen, its_engine, unreachable, lambda line: None):
         if isinstance(found, BuildFailed):
             failed += 1

@@ -135,8 +135,11 @@ class Engine(Protocol):
         """What the engine's packages and images are for, such as linux/amd64."""
         ...
 
-    def resolve(self, recipe: Recipe, log: Log) -> StackLock:
-        """What the recipe comes to now: the base's digest, every package with its hashes. Raises BuildFailed."""
+    def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
+        """What the recipe comes to now: the base's digest, every package with its hashes. Raises BuildFailed.
+
+        `fresh`: of the base, what its registry holds now, not what was pulled once; nothing is pulled for that.
+        """
         ...
 
     def build(self, recipe: Recipe, log: Log) -> Image:

@@ -8,14 +8,21 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import docker
 
+from torchmatrix import packages
 from torchmatrix.engines import Log, context
 from torchmatrix.errors import BuildFailed
 
 CACHE = "--mount=type=cache,target=/root/.cache/uv,sharing=locked"
 """install.sh uses this folder if it is there; it is no part of the image."""
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OF_THE_BUILDER = re.compile(r"Removing intermediate container |ERROR: (process|failed to solve)|-----|>>>| > |DONE |CANCELED")
+"""Lines that are not the step's program's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +65,8 @@ def buildx(build: Build, log: Log) -> None:
         assert process.stdin is not None and process.stdout is not None
         atexit.register(process.kill)  # builds run in threads, which an interruption ends without a word
         try:
-            shutil.copyfileobj(context.archive(files), process.stdin)
+            with context.archive(files) as archive:
+                shutil.copyfileobj(archive, process.stdin)
             process.stdin.close()
             for line in _lines(process.stdout):
                 said.hear(plain(line))
@@ -73,7 +81,7 @@ def buildx(build: Build, log: Log) -> None:
 
 def plain(line: str) -> str:
     """A line of buildx without the number of its step and the seconds."""
-    return re.sub(r"^#\d+ ([\d.]+ )?", "", line)
+    return _COLOUR.sub("", re.sub(r"^#\d+ ([\d.]+ )?", "", line))
 
 
 def with_cache(dockerfile: str) -> str:
@@ -83,42 +91,52 @@ def with_cache(dockerfile: str) -> str:
 
 def classic(client: docker.DockerClient, build: Build, log: Log) -> None:
     """By the docker SDK. Raises BuildFailed, and what the SDK raises."""
-    stream = client.api.build(
-        fileobj=context.archive(build.files), custom_context=True, dockerfile=build.dockerfile, tag=build.tag, rm=True,
-        forcerm=True, buildargs=build.arguments | proxies(), labels=build.labels, decode=True,
-    )  # fmt: skip
-    said, error = _Said(), None
-    for chunk in stream:
-        for line in str(chunk.get("stream") or chunk.get("status") or "").splitlines():
-            if line.strip():
+    said, rest, error = _Said(), "", None
+    with context.archive(build.files) as archive:
+        stream = client.api.build(
+            fileobj=archive, custom_context=True, dockerfile=build.dockerfile, tag=build.tag, rm=True, forcerm=True,
+            buildargs=build.arguments | proxies(), labels=build.labels, decode=True,
+        )  # fmt: skip
+        for chunk in stream:
+            *lines, rest = (rest + _text(chunk)).split("\n")
+            for line in filter(str.strip, lines):
                 said.hear(line)
                 log(line)
-        error = chunk.get("error") or error
+            error = chunk.get("error") or error
     if error:  # only now, since a stream read to its end is a closed one
         said.last = str(error).strip()
         raise BuildFailed(said.failure(build))
 
 
+def _text(chunk: dict[str, Any]) -> str:
+    """What a chunk of the SDK's stream adds to the log: a step's output comes in pieces, that of its standard error in red."""
+    if "status" in chunk:
+        return f"{chunk['status']}\n"
+    return _COLOUR.sub("", str(chunk.get("stream", ""))).replace("\r", "\n")
+
+
 class _Said:
-    """What a build's lines say of its end: the step it was in, its own error line, the last line."""
+    """What a build's lines say of its end: the step it was in, what its program said from its first error on, the last line."""
 
     def __init__(self) -> None:
-        self.step, self.error, self.last = "", "", ""
+        self.step, self.last = "", ""
+        self.errors: list[str] = []
 
     def hear(self, line: str) -> None:
         """One line."""
-        step = re.match(r"Step \d+/\d+ : (.*)|\[[^]]*\d+/\d+\] (.*)", line)
+        step = re.match(r"Step \d+/\d+ : (.*)|\[[^]]*\d+/\d+\] (.*)|\[internal\] load metadata for", line)
         if step:
-            self.step, self.error = step[1] or step[2], ""
-        if line.startswith("error: "):
-            self.error = line.removeprefix("error: ")
+            self.step, self.errors = step[1] or step[2] or "FROM", []
+        elif self.errors or line.lower().startswith("error: "):
+            self.errors += [line] if not _OF_THE_BUILDER.match(line) else []
         if line.strip():
             self.last = line.strip()
 
     def failure(self, build: Build) -> str:
-        """In one line."""
+        """In words; the builder's own last line, for where the program said nothing."""
         place = f"base image {build.arguments.get('BASE')}" if self.step.startswith("FROM") else self.step.partition(" ")[0]
-        return f"{place or 'build'}: {self.error or self.last}"
+        said = packages.first_error(self.errors) if self.errors else self.last
+        return f"{place or 'build'}: {re.sub('^error: ', '', said, flags=re.IGNORECASE)}"
 
 
 def _lines(stream: Iterable[bytes]) -> Iterator[str]:

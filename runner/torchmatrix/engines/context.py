@@ -1,9 +1,13 @@
 """What a Docker build is given: the files of its context and the arguments. Pure but for reading images/."""
 
 import io
+import shutil
 import tarfile
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from torchmatrix import assets, packages, settings
 from torchmatrix.engines import Recipe
@@ -25,7 +29,9 @@ def environment_files(recipe: Recipe, lock: StackLock) -> Files:
     if site.ca_bundle:
         files["site.crt"] = site.ca_bundle.read_bytes()
     if site.wheelhouse:
-        files |= {f"wheelhouse/{wheel.name}": wheel for wheel in sorted(site.wheelhouse.glob("*.whl"))}
+        wanted = {packages.name_of(line) for line in [lock.installer, *lock.packages]}
+        wheels = [wheel for wheel in sorted(site.wheelhouse.glob("*.whl")) if packages.name_of(wheel.name) in wanted]
+        files |= {f"wheelhouse/{wheel.name}": wheel for wheel in wheels}
     return files
 
 
@@ -60,17 +66,22 @@ def write(files: Mapping[str, bytes | Path], folder: Path) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.read_bytes() if isinstance(content, Path) else content)
+        if isinstance(content, Path):
+            shutil.copyfile(content, path)
+        else:
+            path.write_bytes(content)
 
 
-def archive(files: Mapping[str, bytes | Path]) -> io.BytesIO:
-    """`files` as a tar archive with fixed times and owners, so that layers are found again."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, content in files.items():
-            data = content.read_bytes() if isinstance(content, Path) else content
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), 0o644
-            tar.addfile(info, io.BytesIO(data))
-    buffer.seek(0)
-    return buffer
+@contextmanager
+def archive(files: Mapping[str, bytes | Path]) -> Iterator[IO[bytes]]:
+    """`files` as a tar archive with fixed times and owners, so that layers are found again; on disk, since wheels are large."""
+    with tempfile.TemporaryFile() as buffer:
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            for name, content in files.items():
+                with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as source:
+                    info = tarfile.TarInfo(name)
+                    info.size, info.mode = source.seek(0, io.SEEK_END), 0o644
+                    source.seek(0)
+                    tar.addfile(info, source)
+        buffer.seek(0)
+        yield buffer

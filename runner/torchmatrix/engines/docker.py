@@ -99,10 +99,10 @@ class DockerEngine:
         except (DockerException, RequestException, OSError) as error:
             raise EngineLost(f"Docker stopped answering: {_words(error)}", hint=LOST_HINT) from None
 
-    def resolve(self, recipe: Recipe, log: Log) -> StackLock:
+    def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
         """The base's digest, by its registry or by the daemon, and every package. Raises BuildFailed."""
         asked = asked_lock(recipe, self.platform())
-        digest, image_id = self._identity(str(recipe.base), log)
+        digest, image_id = self._identity(str(recipe.base), log, fresh)
         asked = replace(asked, digest=digest, image_id=image_id)
         if recipe.source != "wheels":
             return asked
@@ -132,7 +132,7 @@ class DockerEngine:
             attributes = self._client.images.get(tag).attrs
         except (DockerException, RequestException, OSError) as error:
             raise BuildFailed(_words(error)) from None
-        lock = from_text((attributes["Config"].get("Labels") or {}).get(f"{LABEL}.lock", ""))
+        lock = recipe.lock or from_text((attributes["Config"].get("Labels") or {}).get(f"{LABEL}.lock", ""))
         return Image(
             reference=attributes["Id"], environment=recipe.environment, lock=lock, facts=_facts(recipe, tag, attributes, lock)
         )
@@ -146,9 +146,12 @@ class DockerEngine:
         arguments = context.environment_arguments(recipe, base)
         self._build(files, context.dockerfile_of(recipe), arguments, tag, labels, log)
 
-    def _identity(self, reference: str, log: Log) -> tuple[str, str]:
+    def _identity(self, reference: str, log: Log, fresh: bool) -> tuple[str, str]:
         """(digest, "") of an image that came from a registry, ("", id) of another."""
         here = settings.load().image(reference)
+        if fresh:
+            with suppress(DockerException, RequestException, OSError):  # no registry has it, or none answers
+                return str(self._client.images.get_registry_data(here).id), ""
         if not self._has(here):
             self._pull(here, log)
         digests = self._digests(here)
@@ -162,18 +165,23 @@ class DockerEngine:
 
     def _base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
         """The reference to build on, which is what was locked. Raises BuildFailed."""
+        base = self._locked_base(recipe, lock)
+        if lock.digest and not self._has(base):
+            self._pull(base, log)
+        if not lock.digest:
+            found = self._client.images.get(base).id if self._has(base) else "missing"
+            if found != lock.image_id:
+                locked = f"{lock.image_id} in the lock, and came from no registry"
+                raise BuildFailed(f"base image {base} is {found} here, but {locked}")
+        return base
+
+    def _locked_base(self, recipe: Recipe, lock: StackLock) -> str:
+        """By digest; by its name where this daemon knows that very digest only from another registry."""
         here = settings.load().image(str(recipe.base))
-        if lock.digest:
-            by_digest = f"{repository(here)}@{lock.digest}"
-            if not self._has(by_digest) and self._has(here) and lock.digest in self._digests(here):
-                return here
-            if not self._has(by_digest):
-                self._pull(by_digest, log)
-            return by_digest
-        found = self._client.images.get(here).id if self._has(here) else "missing"
-        if found != lock.image_id:
-            raise BuildFailed(f"base image {here} is {found} here, but {lock.image_id} in the lock, and came from no registry")
-        return here
+        by_digest = f"{repository(here)}@{lock.digest}"
+        if not lock.digest or (not self._has(by_digest) and self._has(here) and lock.digest in self._digests(here)):
+            return here
+        return by_digest
 
     def _pull(self, reference: str, log: Log) -> None:
         """By way of the daemon, with the credentials of its user's own store. Raises BuildFailed."""
@@ -195,7 +203,25 @@ class DockerEngine:
                 self._client.images.get(reference)
             except ImageNotFound:
                 return False
+            except APIError as error:
+                if error.is_client_error():  # no reference at all: a pull says so in Docker's words
+                    return False
+                raise
         return True
+
+    def build_commands(self, recipe: Recipe, lock: StackLock, folder: Path) -> tuple[list[str], str]:
+        """The builds of environment and workload, to be pasted, and the tag that they make; writes their contexts to `folder`.
+
+        On the base that was locked; with our labels, so that `torchmatrix clean` finds what they make.
+        """
+        environment, tag, labels = _environment_tag(recipe), _tag(recipe), _labels(recipe)
+        context.write(context.environment_files(recipe, lock), folder / "environment")
+        context.write(context.workload_files(), folder / "workload")
+        arguments = context.environment_arguments(recipe, self._locked_base(recipe, lock))
+        first = build_command(context.dockerfile_of(recipe), arguments, environment, labels)
+        second = build_command("workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
+        places = ((first, "environment"), (second, "workload"))
+        return [f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places], tag
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """By the images' histories: steps that are the same from the first one on are on disk once."""
@@ -276,7 +302,7 @@ class DockerEngine:
         self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
         """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and what it said of it."""
-        log("$ " + shlex.join(build_command(dockerfile, arguments, tag)))
+        log("$ " + shlex.join(build_command(dockerfile, arguments, tag, {})))
         build = builders.buildx if builders.has_buildx() else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
 
@@ -328,19 +354,10 @@ def _tag_of(reference: str) -> str:
     return reference.removeprefix(repository(reference)).removeprefix(":") or "latest"
 
 
-def build_commands(recipe: Recipe, lock: StackLock, folder: Path) -> list[str]:
-    """The builds of environment and workload, whose contexts lie in `folder`, to be pasted; on the base that was locked."""
-    name = settings.load().image(str(recipe.base))
-    base = f"{repository(name)}@{lock.digest}" if lock.digest else name
-    first = build_command(context.dockerfile_of(recipe), context.environment_arguments(recipe, base), _environment_tag(recipe))
-    second = build_command("workload.Dockerfile", {"ENVIRONMENT": _environment_tag(recipe)}, _tag(recipe))
-    places = ((first, "environment"), (second, "workload"))
-    return [f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places]
-
-
-def build_command(dockerfile: str, arguments: dict[str, str], tag: str) -> list[str]:
+def build_command(dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:
     """The `docker build` that does the same in the folder of its context."""
     words = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
+    words += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
     return ["docker", "build", "-f", dockerfile, *words, "-t", tag, "."]
 
 

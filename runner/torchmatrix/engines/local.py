@@ -84,7 +84,7 @@ class LocalEngine:
         """Of this machine."""
         return _PLATFORM
 
-    def resolve(self, recipe: Recipe, log: Log) -> StackLock:
+    def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
         """Every package, for the recipe's own Python on this machine. Raises BuildFailed."""
         if recipe.source != "wheels":
             raise BuildFailed("needs a container engine, which knows the image's digest")
@@ -178,13 +178,15 @@ class LocalEngine:
             listed.write_text("".join(f"{line}\n" for line in lock.packages))
             options = ["--python", python, "--no-deps", "--requirement", str(listed)]
             self._uv(["pip", "install", *options, *packages.index_options(str(recipe.index))], log)
+            part = self._mark(recipe).with_suffix(".part")
+            part.write_text(lock.text)
+            part.replace(self._mark(recipe))  # whole or not at all: a virtualenv with a mark is a ready one
         except OSError as error:
             shutil.rmtree(venv, ignore_errors=True)
             raise BuildFailed(f"can't write {venv}: {error.strerror}") from None
         except BuildFailed:
             shutil.rmtree(venv, ignore_errors=True)
             raise
-        self._mark(recipe).write_text(lock.text)
 
     def _resolve_for(self, recipe: Recipe, python: str, log: Log) -> StackLock:
         """What the recipe comes to for an interpreter of this machine."""

@@ -1,0 +1,80 @@
+"""What tests of containers share: a small base, a registry, and contexts for builds by hand."""
+
+import io
+import socket
+import tarfile
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+
+BRIDGE = "172.17.0.1"
+"""Where a container of Docker's default network finds this machine, unless its daemon is told otherwise."""
+
+
+SMALL = """
+FROM python:3.11-slim-bookworm AS all
+RUN set -e; mkdir -p /small/tmp /small/usr/bin /small/usr/lib /small/usr/lib64 /small/etc; cp /etc/passwd /small/etc; \
+    cd /small; ln -s usr/bin usr/lib usr/lib64 .; system=/usr/lib/$(uname -m)-linux-gnu; \
+    stdlib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))'); \
+    programs=$(for name in sh cat chmod chown env head mkdir printf rm tail python3; do command -v $name; done | grep /); \
+    libraries=$(ldd $programs $stdlib/lib-dynload/*.so | grep -o '/[^ ]*[.]so[^ :]*' | sort -u); \
+    for file in $programs $libraries $(for one in gcc_s m dl pthread rt; do ls $system/lib$one.so.[0-9]; done); do \
+      [ ! -e $file ] || cp -L --parents $file /small; done; \
+    cp -a --parents $stdlib /small; [ ! -d /usr/share/python-wheels ] || cp -a --parents /usr/share/python-wheels /small; \
+    rm -rf /small$stdlib/config-* /small$stdlib/test; printf '#!/bin/sh\\n' > /small/usr/bin/g++; chmod 755 /small/usr/bin/g++
+FROM scratch
+COPY --from=all /small /
+ENV PATH=/usr/local/bin:/usr/bin:/bin
+"""
+"""A container base of a few tens of megabytes: Python, a shell, and a compiler that is one in name only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """A registry of container images at `address`, such as 127.0.0.1:5001."""
+
+    address: str
+    client: docker.DockerClient
+
+    def push(self, image: str, name: str) -> str:
+        """Push a local image as `name` ("vendors/torch:1"), forget that name here, and return its digest."""
+        repository, _, tag = f"{self.address}/{name}".rpartition(":")
+        self.client.images.get(image).tag(repository, tag)
+        list(self.client.api.push(repository, tag=tag, stream=True, decode=True))
+        digest = str(self.client.images.get_registry_data(f"{repository}:{tag}").id)
+        self.client.images.remove(f"{repository}:{tag}")
+        return digest
+
+    def forget(self, name: str, digest: str) -> None:
+        """Delete what `digest` stands for."""
+        url = f"http://{self.address}/v2/{name}/manifests/{digest}"
+        urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def remove_images(client: docker.DockerClient, stack: str) -> None:
+    """All images of a stack, as `torchmatrix clean` would."""
+    for image in client.images.list(filters={"label": f"torchmatrix.stack={stack}"}):
+        for tag in image.tags:
+            client.images.remove(tag, force=True)
+
+
+def context(dockerfile: str, wheels: Path) -> io.BytesIO:
+    """A build context of a Dockerfile and the folder wheels/."""
+    buffer = io.BytesIO()
+    parts = {"Dockerfile": dockerfile.encode()} | {f"wheels/{p.name}": p.read_bytes() for p in sorted(wheels.iterdir())}
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in parts.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    buffer.seek(0)
+    return buffer
