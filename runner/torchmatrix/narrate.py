@@ -1,6 +1,6 @@
 """News -> words for the terminal: a progress bar with ETA where there is a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -125,12 +125,3 @@ class Narrator:
         """What is left by the estimates, corrected by how the finished launches compared with theirs."""
         pace = self._spent / self._expected if self._expected else 1.0
         return f"about {estimate.in_words(sum(self._left.values()) * pace)} left"
-
-
-def skips_in_words(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """(stack, reason) pairs, each once, with the number of cells."""
-    counted: dict[tuple[str, str], int] = {}
-    for pair in reasons:
-        counted[pair] = counted.get(pair, 0) + 1
-    for (stack, reason), count in counted.items():
-        yield f"{stack} ({count} cell{'s' if count > 1 else ''}): {reason}"
