@@ -92,12 +92,14 @@ class Narrator:
         self._line("images", "green", f"{own / 1e9:.2f} GB on disk, {(total - own) / 1e9:.2f} GB saved by shared layers")
 
     def _tell_build(self, news: BuildFinished) -> None:
-        if news.stack in self._builds:
-            self._progress.remove_task(self._builds.pop(news.stack))
+        """Who said nothing meanwhile did nothing: an engine logs each step of a build and of a self-test."""
+        row = self._builds.pop(news.stack, None)
+        if row is not None:
+            self._progress.remove_task(row)
         if news.error:
             self.outcomes["build-failed"] = self.outcomes.get("build-failed", 0) + 1
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
-        elif news.seconds > 1:
+        elif row is not None:
             self._built = True
             self._line("built", "green", f"{news.stack} in {estimate.in_words(news.seconds)}")
         else:
