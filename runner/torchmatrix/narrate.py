@@ -1,6 +1,6 @@
 """News -> words for the terminal: a progress bar with ETA where there is a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -92,12 +92,14 @@ class Narrator:
         self._line("images", "green", f"{own / 1e9:.2f} GB on disk, {(total - own) / 1e9:.2f} GB saved by shared layers")
 
     def _tell_build(self, news: BuildFinished) -> None:
-        if news.stack in self._builds:
-            self._progress.remove_task(self._builds.pop(news.stack))
+        """Who said nothing meanwhile did nothing: an engine logs each step of a build and of a self-test."""
+        row = self._builds.pop(news.stack, None)
+        if row is not None:
+            self._progress.remove_task(row)
         if news.error:
             self.outcomes["build-failed"] = self.outcomes.get("build-failed", 0) + 1
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
-        elif news.seconds > 1:
+        elif row is not None:
             self._built = True
             self._line("built", "green", f"{news.stack} in {estimate.in_words(news.seconds)}")
         else:
@@ -125,12 +127,3 @@ class Narrator:
         """What is left by the estimates, corrected by how the finished launches compared with theirs."""
         pace = self._spent / self._expected if self._expected else 1.0
         return f"about {estimate.in_words(sum(self._left.values()) * pace)} left"
-
-
-def skips_in_words(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """(stack, reason) pairs, each once, with the number of cells."""
-    counted: dict[tuple[str, str], int] = {}
-    for pair in reasons:
-        counted[pair] = counted.get(pair, 0) + 1
-    for (stack, reason), count in counted.items():
-        yield f"{stack} ({count} cell{'s' if count > 1 else ''}): {reason}"

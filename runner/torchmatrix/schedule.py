@@ -7,7 +7,6 @@ the same devices, and those on sets that share a device with them.
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from torchmatrix.intervals import relative_half_width
 from torchmatrix.method import ADAPTIVE_MAXIMUM, Method
 from torchmatrix.plan import Cell
 
@@ -29,6 +28,8 @@ def adaptive(
 
     `rates`: the throughputs of a cell's launches so far, asked anew in each round. `is_over`: is the budget spent?
     """
+    from torchmatrix.intervals import relative_half_width  # with numpy and scipy, which plan and build don't need
+
     assert method.until is not None
     every = list(cells)
     yield from interleave(every, method.launches, seed)

@@ -1,6 +1,7 @@
 """What every verb says on stderr: complaints, the machine, progress."""
 
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix import __version__
@@ -39,6 +40,15 @@ def refuse_nothing(s: "Session") -> None:
             hint=f"{first.why.fix}; torchmatrix doctor lists the rest",
         )
     raise NothingSelected("the selection matches no cell", hint="torchmatrix plan lists the ids of all cells")
+
+
+def skips_in_words(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """(stack, reason) pairs, each once, with the number of cells."""
+    counted: dict[tuple[str, str], int] = {}
+    for pair in reasons:
+        counted[pair] = counted.get(pair, 0) + 1
+    for (stack, reason), count in counted.items():
+        yield f"{stack} ({count} cell{'s' if count > 1 else ''}): {reason}"
 
 
 def tell(news: Any, todo: list[Any], known: dict[str, float]) -> "Narrator":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import preamble, refuse_nothing, say, tell
+from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words, tell
 from torchmatrix.errors import ExitCode, NothingSelected
 from torchmatrix.options import (
     MATRIX,
@@ -45,7 +45,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show every cell: * would run, - is skipped and why. Runs nothing."""
-    from torchmatrix import narrate, session
+    from torchmatrix import session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     preamble(s)
@@ -57,7 +57,7 @@ def plan(
     lines = [f"- {skip.cell.id}  {skip.why.reason}" for skip in s.plan.skips] + [f"* {cell.id}" for cell in s.plan.cells]
     print("\n".join(lines))
     say(f"\n{len(s.plan.cells)} to run, {len(s.plan.skips)} skipped" + (":" if s.plan.skips else ""))
-    for line in narrate.skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
+    for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
         say(f"  {line}")
 
 
@@ -190,7 +190,7 @@ def reproduce(
 
 def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None) -> None:
     """Plan, build, run, report; without `output` only the plan."""
-    from torchmatrix import narrate, presets, session
+    from torchmatrix import presets, session
 
     asked = presets.load(name)
     s = session.assemble(asked, {}, results, engine, globs, where)
@@ -199,7 +199,7 @@ def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Pa
     if output is None:
         preamble(s)
         print("\n".join(f"* {cell.id}" for cell in s.plan.cells))
-        for line in narrate.skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
+        for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
             say(f"skipped: {line}")
         return
     written, _, counts = _measure(s, output, new=False)
