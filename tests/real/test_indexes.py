@@ -145,10 +145,12 @@ def background(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0, process: "subprocess.Popen[str] | None" = None) -> None:
+    """Wait for it; if `process` is to bring it about, no longer than that lives."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
+        assert process is None or process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
 
 
@@ -171,7 +173,7 @@ def test_kill_9_during_lock_leaves_the_old_lock(torchmatrix: Command, index: Ind
     index.asked.clear()
     index.delay_seconds = 1.0
     process = background(tmp_path, "lock")
-    until(lambda: "/simple/torch/" in index.asked)
+    until(lambda: "/simple/torch/" in index.asked, process=process)
     process.kill()
     process.communicate(timeout=20)
     assert path.read_bytes() == before
@@ -184,9 +186,9 @@ def test_ctrl_c_during_a_build_leaves_no_process_and_no_half_virtualenv(
 ) -> None:
     assert torchmatrix("lock").returncode == 0
     index.asked.clear()
-    index.delay_seconds = 3.0
+    index.delay_seconds = 2.0  # less than what the tool waits for an index to answer at all
     process = background(tmp_path, "build", "--locked")
-    until(lambda: any(path.startswith("/simple/torch") for path in index.asked))
+    until(lambda: any(path.startswith("/simple/torch") for path in index.asked), process=process)
     owner = Results(tmp_path / "results").owner
     assert alive(owner)
     process.send_signal(signal.SIGINT)
