@@ -20,12 +20,14 @@ RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1; python=""; tried=""; \
     mkdir -p /opt/torchmatrix/bin && printf '#!/bin/sh\nexec "%s" "$@"\n' "${python}" > /opt/torchmatrix/bin/python3 \
     && chmod 755 /opt/torchmatrix/bin/python3
 
-COPY vendor_guard.py /opt/torchmatrix/
+# vendor.txt is there if matrix.lock says which packages are added.
+COPY vendor_guard.py requirements/vendor.tx[t] /opt/torchmatrix/
 ARG PACKAGES
 ARG USUAL_PACKAGES
 RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1 guard=/opt/torchmatrix/vendor_guard.py; \
     python3 "${guard}" record 2>&1 \
-    && python3 "${guard}" install --packages "${PACKAGES}" --usual "${USUAL_PACKAGES}" 2>&1 \
+    && python3 "${guard}" install --packages "${PACKAGES}" --usual "${USUAL_PACKAGES}" \
+      --locked /opt/torchmatrix/vendor.txt 2>&1 \
     && python3 "${guard}" check 2>&1
 
 RUN mkdir -p /cache && chown 65532:65532 /cache

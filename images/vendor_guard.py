@@ -42,6 +42,9 @@ def parse(argv):
     parser.add_argument("action", choices=("record", "install", "check"))
     parser.add_argument("--packages", default="", help="requirements to add")
     parser.add_argument("--usual", default="", help="requirements to add where the image has no such package in any version")
+    parser.add_argument(
+        "--locked", default="", help="a file with the very packages to add, and their hashes, instead of the wanted ones"
+    )
     parser.add_argument("--state", default=STATE, help="the file that keeps what was recorded")
     return parser.parse_args(argv)
 
@@ -52,7 +55,10 @@ def main(argv):
         if args.action == "record":
             record(args.state)
         elif args.action == "install":
-            install(load(args.state), args.packages.split(), args.usual.split())
+            if args.locked and os.path.exists(args.locked):
+                install_locked(args.locked)
+            else:
+                install(load(args.state), args.packages.split(), args.usual.split())
         else:
             print(json.dumps(check(load(args.state))))
     except Refused as refusal:
@@ -180,6 +186,14 @@ def install(vendor, packages, usual):
         run_pip([*pip(folder), "install", "--progress-bar", "off", "--constraint", constraints, *wanted], wanted)
 
 
+def install_locked(path):
+    """Let pip add the packages of `path` by their hashes, and nothing else. Constraints were kept when they were chosen; pip
+    takes none beside hashes."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*pip(folder), "install", "--progress-bar", "off", "--no-deps", "--require-hashes", "--requirement", path]
+        run_pip(command, ["what is locked"], {"PIP_CONSTRAINT": ""})
+
+
 def constraints_of(found):
     """Lines for pip; a version that it would not understand is left out, and still checked afterwards."""
     return ["%s==%s" % item for item in sorted(found.items()) if PEP440.fullmatch(item[1] or "")]
@@ -197,11 +211,12 @@ def pip(folder):
     return [os.path.join(folder, "pip", "bin", "python"), "-m", "pip", "--python", sys.executable]
 
 
-def run_pip(command, wanted):
+def run_pip(command, wanted, more=None):
     # A system Python under PEP 668 refuses pip otherwise; the image is ours to add to.
     settings = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
+    variables = {**os.environ, **settings, **(more or {})}
     process = subprocess.Popen(
-        command, env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     said = []
     for line in process.stdout:

@@ -96,7 +96,7 @@ def _built_recipes(s: Session) -> list[Recipe]:
 
 
 def _download(recipe: Recipe, folder: Path, tell: Callable[[str], None]) -> None:
-    if recipe.lock and recipe.lock.packages:
+    if recipe.source == "wheels" and recipe.lock:  # what was added to a vendor's image is in it
         held = recipe.lock
         lines = [*held.packages, *([held.installer] if held.installer else [])]
         try:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from torchmatrix import images, lock
+from torchmatrix import images, lock, packages, selftest
 from torchmatrix.engines import Engine, asked_lock
 from torchmatrix.errors import BuildFailed
 from torchmatrix.lock import StackLock
-from torchmatrix.stacks import Stack
+from torchmatrix.stacks import PYPI, Stack
 
 Drifts = dict[str, list[str]]
 """By stack: how what the matrix asks for differs from what was locked, in words."""
@@ -43,21 +45,31 @@ def unlocked(stacks: Iterable[Stack], locks: Mapping[str, StackLock], drifts: Ma
 
 
 def resolve(
-    stacks: Sequence[Stack], engine: Engine, unreachable: Collection[str], log: Callable[[str], None]
+    stacks: Sequence[Stack], engine: Engine, unreachable: Collection[str], marks: Path, log: Callable[[str], None]
 ) -> Iterator[tuple[Stack, StackLock | BuildFailed]]:
-    """What each stack comes to now, a few at a time, in order."""
+    """What each stack comes to now, a few at a time, in order. `marks`: where the self-tests of images are remembered."""
 
     def one(stack: Stack) -> StackLock | BuildFailed:
         try:
             recipe = next((r for r in images.recipes(stack) if r.index not in unreachable), None)
             if recipe is None:
                 return BuildFailed(f"no answer from {', '.join(index.url for index in stack.indexes)}")
-            return engine.resolve(recipe, log, fresh=True)
+            found = engine.resolve(recipe, log, fresh=True)
+            return _with_added(found, selftest.known(engine, recipe, marks), log) if recipe.source == "image" else found
         except BuildFailed as failure:
             return failure
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         yield from zip(stacks, pool.map(one, stacks), strict=True)
+
+
+def _with_added(found: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
+    """With the packages that were added to a vendor's image when it was built here; what fits it, only the image knows."""
+    added = (tested or {}).get("vendor", {}).get("added", [])
+    if not tested or not added:
+        return found
+    python = ".".join(str(tested["python"]).split(".")[:2])
+    return replace(found, packages=packages.resolve(added, PYPI, python, log, found.platform, alone=True))
 
 
 def changes(old: StackLock | None, new: StackLock) -> list[str]:

@@ -33,14 +33,20 @@ UV = f"uv=={metadata.version('uv')}"
 
 
 def resolve(
-    requirements: Iterable[str], index: str, python: str, log: Callable[[str], None], platform: str | None = None
+    requirements: Iterable[str],
+    index: str,
+    python: str,
+    log: Callable[[str], None],
+    platform: str | None = None,
+    alone: bool = False,
 ) -> tuple[str, ...]:
     """(requirements) -> every package with its version and hashes, as lines that pip and uv install from, sorted by name.
 
     `python`: a version such as "3.11" together with `platform` (a key of PLATFORMS), or an interpreter's path alone.
-    Raises BuildFailed with uv's own words.
+    `alone`: without what they depend on. Raises BuildFailed with uv's own words.
     """
     target = ["--python", python] if platform is None else _for_platform(python, platform)
+    target += ["--no-deps"] if alone else []
     return tuple(sorted(map(_line, _entries(target, requirements, index, log))))
 
 

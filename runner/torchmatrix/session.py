@@ -160,6 +160,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("TORCHMATRIX_CACHE") or usual)
 
 
+def marks_folder() -> Path:
+    """Where it is remembered what the self-tests of images found."""
+    return cache_folder() / "self-tests"
+
+
 def docker_answers() -> bool:
     """Is there a Docker daemon to build with?"""
     from torchmatrix.engines.docker import connect
@@ -215,7 +220,7 @@ def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
             recipe_for=s.recipe_for,
             sensors=sensors,
             watch_notes=notes,
-            marks=cache_folder() / "self-tests",
+            marks=marks_folder(),
             engine_facts={name: engine.facts() for name, engine in s.engines.items()},
         )
         if command and not folder.record.exists():

@@ -38,13 +38,15 @@ def lock(
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix")
         del held[name]
-    for stack, found in locking.resolve(chosen, its_engine, unreachable, lambda line: None):
+    for stack, found in locking.resolve(chosen, its_engine, unreachable, session.marks_folder(), lambda line: None):
         if isinstance(found, BuildFailed):
             failed += 1
             say(f"not locked  {stack.name}: {found}")
             continue
         changes = locking.changes(held.get(stack.name), found)
         say(f"locked      {stack.name}: {len(found.packages)} packages; {', '.join(changes) or 'no change'}")
+        if stack.source == "image" and not found.packages:
+            say("            nothing was added to it, or it was not built here yet: its packages are locked after a build")
         held[stack.name] = found
     locks.write(path, held.values())
     say(f"{len(held)} stacks in the lock" + (f"; {failed} could not be resolved, their old entries stay" if failed else ""))

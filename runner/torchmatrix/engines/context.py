@@ -22,7 +22,8 @@ def environment_files(recipe: Recipe, lock: StackLock) -> Files:
     site, dockerfile = settings.load(), dockerfile_of(recipe)
     files: Files = {path.name: path.read_bytes() for path in assets.build_files(dockerfile)}
     if recipe.source != "wheels":
-        return files
+        listed = "".join(f"{line}\n" for line in lock.packages)
+        return files | ({"requirements/vendor.txt": listed.encode()} if listed else {})
     by_layer = {"uv": [lock.installer], **packages.layers(lock.packages)}
     for layer, lines in by_layer.items():
         files[f"requirements/{layer}.txt"] = "".join(f"{line}\n" for line in lines).encode()
