@@ -7,7 +7,7 @@ UV     := $(BIN)/python -m uv
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test proof versions check clean
+.PHONY: help matrix demo plan report doctor test proof twice versions check clean
 
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -34,7 +34,10 @@ versions: $(TM) ## PyTorch 1.12 to the newest on the CPU, in containers (25 GB o
 	@$(TM) reproduce versions --output reports/versions.html $(ARGS)
 
 proof: $(VENV)/dev ## the instrument against itself with real training: A/A, a negative control, a bare loop (about half an hour)
-	@$(BIN)/python -m pytest tests/proof -s $(ARGS)
+	@$(BIN)/python -m pytest tests/proof/test_instrument.py -s $(ARGS)
+
+twice: $(VENV)/dev ## one lock built in two Docker engines that held nothing: the same files (root, 12 GB, about ten minutes)
+	@$(BIN)/python -m pytest tests/proof/test_two_builds.py -s $(ARGS)
 
 check: $(VENV)/dev ## format, lint, types, direction of imports
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports

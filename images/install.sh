@@ -14,7 +14,8 @@ if [ "$1" = uv.txt ]; then
     case "${DEFAULT_INDEX_URL:-}" in    # a mirror without TLS: uv takes it, pip only by name; what comes from it is checked by hash
         http://*) host=${DEFAULT_INDEX_URL#http://}; from="$from --trusted-host ${host%%/*}" ;;
     esac
-    exec /opt/uv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --require-hashes $from $options
+    /opt/uv/bin/python -m pip install --no-cache-dir --no-compile --disable-pip-version-check --require-hashes $from $options
+    exec find /opt/uv -name '*.pyc' -delete    # they hold the times of their sources, which differ from build to build
 fi
 [ -d /opt/stack ] || python3 -m venv --without-pip /opt/stack
 [ -d /root/.cache/uv ] || export UV_NO_CACHE=1      # a builder that keeps packages between builds mounts it
