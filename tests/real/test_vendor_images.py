@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import docker
 import pytest
@@ -87,12 +88,15 @@ def build(client: docker.DockerClient) -> Iterator[Callable[..., Image]]:
     """The tool's own build of a stack from a vendor's image, with its log in `lines`; removed after the test."""
     made = []
 
-    def call(base: str, *packages: str, lines: list[str] | None = None) -> Image:
+    def call(base: str, *packages: str, lines: list[str] | None = None, locked: tuple[str, ...] = ()) -> Image:
         text = f'[[stack]]\nimage = "{base}"\naccelerator = "cpu"\npackages = {json.dumps(packages)}\n'
         text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
         (stack,) = matrix.parse(text).stacks
+        engine = DockerEngine(client)
         (recipe,) = images.recipes(stack)
-        image = DockerEngine(client).build(recipe, print if lines is None else lines.append)
+        if locked:
+            (recipe,) = images.recipes(stack, replace(engine.resolve(recipe, print), packages=locked))
+        image = engine.build(recipe, print if lines is None else lines.append)
         made.append(image.reference)
         return image
 
@@ -105,6 +109,11 @@ def said_in(client: docker.DockerClient, image: Image, command: str) -> str:
     """What a shell command prints in the image, as the image's own user."""
     output = client.containers.run(image.reference, ["sh", "-c", command], remove=True, network_mode="none", read_only=True)
     return str(output.decode())
+
+
+def said_in_base(client: docker.DockerClient, tag: str, command: str) -> str:
+    """What a shell command prints in a vendor's image."""
+    return str(client.containers.run(tag, ["sh", "-c", command], remove=True, network_mode="none").decode())
 
 
 def checked(client: docker.DockerClient, image: Image) -> dict[str, object]:
@@ -141,6 +150,18 @@ def test_the_vendors_own_constraints_hold_besides(
     assert checked(client, build(system, "fresh"))["added"] == ["fresh==1.0", USUAL]
     with pytest.raises(BuildFailed, match=r"pip can't add fresh==2.0 .*fresh<2"):
         build(system, "fresh==2.0")
+
+
+def test_what_is_locked_is_added_by_its_hash_and_nothing_else(
+    client: docker.DockerClient, system: str, build: Callable[..., Image]
+) -> None:
+    sha256 = said_in_base(client, system, "sha256sum /wheels/fresh-1.0-*.whl").split()[0]
+    image = build(system, locked=(f"fresh==1.0 --hash=sha256:{sha256}",))
+    found = checked(client, image)
+    assert found["added"] == ["fresh==1.0"] and found["torch"] == TORCH, "not even the usual packages come besides"
+    assert image.lock and image.lock.packages and image.lock.image_id.startswith("sha256:")
+    with pytest.raises(BuildFailed, match="THESE PACKAGES DO NOT MATCH THE HASHES"):
+        build(system, locked=(f"fresh==1.0 --hash=sha256:{'0' * 64}",))
 
 
 def test_a_package_that_overwrites_a_file_of_torch_is_refused(system: str, build: Callable[..., Image]) -> None:
