@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import docker
 import pytest
 
-from containers import context
+from containers import context, remove_images
 from torchmatrix import catalog, images, matrix
 from torchmatrix.engines import Image
 from torchmatrix.engines.docker import DockerEngine
@@ -92,13 +92,13 @@ def build(client: docker.DockerClient) -> Iterator[Callable[..., Image]]:
         text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
         (stack,) = matrix.parse(text).stacks
         (recipe,) = images.recipes(stack)
-        image = DockerEngine(client).build(recipe, print if lines is None else lines.append)
-        made.append(image.reference)
-        return image
+        remove_images(client, stack.name)  # of a test run that was killed
+        made.append(stack.name)
+        return DockerEngine(client).build(recipe, print if lines is None else lines.append)
 
     yield call
-    for reference in made:
-        client.images.remove(reference)
+    for name in made:
+        remove_images(client, name)
 
 
 def said_in(client: docker.DockerClient, image: Image, command: str) -> str:
