@@ -9,6 +9,10 @@ from pathlib import Path
 
 import docker
 
+from support import FAKE_PYTHON
+from torchmatrix import catalog
+from vendors import plain_wheel, torch_wheel
+
 BRIDGE = "172.17.0.1"
 """Where a container of Docker's default network finds this machine, unless its daemon is told otherwise."""
 
@@ -78,3 +82,44 @@ def context(dockerfile: str, wheels: Path) -> io.BytesIO:
             archive.addfile(info, io.BytesIO(content))
     buffer.seek(0)
     return buffer
+
+
+STAND_IN = """
+import os, sys, time
+
+if sys.orig_argv[1:] == ["/opt/torchmatrix/vendor_guard.py", "record"] and os.path.exists("/slow"):
+    time.sleep(5)
+script = next((word for word in sys.orig_argv if word.startswith("/opt/workload/")), "")
+if script.endswith("selftest.py"):
+    print('@matrix {"event": "self-test", "losses": {}, "compiled": false, "vendor": null}', flush=True)
+    os._exit(0)
+if script:
+    os.execv(sys.executable, [sys.executable, "-S", "/stand-in", *sys.orig_argv[sys.orig_argv.index(script) + 1 :]])
+"""
+"""A sitecustomize.py that answers for the workload: with it a container measures known times, and needs no PyTorch.
+
+Where there is a file /slow, an image is built slowly."""
+
+
+def vendor_image(client: docker.DockerClient, base: str, folder: Path, tag: str, number: int) -> None:
+    """An image of an invented vendor on `base`, in which the tests' stand-in answers; `number` stands in its file /which."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch_wheel(folder)
+    plain_wheel(folder, "numpy", "1.26.4")
+    name, version = catalog.load().vendor_packages[0].split("==")
+    plain_wheel(folder, name, version)
+    (folder / "sitecustomize.py").write_text(STAND_IN)
+    (folder / "stand-in").write_bytes(FAKE_PYTHON.read_bytes())
+    site = "$(python3 -c 'import site; print(site.getsitepackages()[0])')"
+    text = f"FROM {base}\nCOPY wheels/ /wheels/\nRUN for w in /wheels/*.whl; do python3 -m zipfile -e $w {site}; done\n"
+    text += (
+        f"RUN cat /wheels/sitecustomize.py > {site}/sitecustomize.py; cat /wheels/stand-in > /stand-in; chmod 644 /stand-in\n"
+    )
+    file = context(f"{text}RUN echo {number} > /which\n", folder)
+    client.images.build(fileobj=file, custom_context=True, tag=tag, rm=True, forcerm=True)
+
+
+def listing(client: docker.DockerClient, reference: str) -> list[str]:
+    """The packages of an image's Python, such as ["torch==2.5.1"]."""
+    code = "import importlib.metadata as m; print(*sorted(d.name + '==' + d.version for d in m.distributions()))"
+    return str(client.containers.run(reference, ["python3", "-c", code], remove=True, network_mode="none").decode()).split()

@@ -16,14 +16,16 @@ import pytest
 from containers import BRIDGE, SMALL, Registry, free_port, remove_images
 from sites import Authority, make_authority
 from support import REAL_MATRIX
-from torchmatrix.engines.docker import connect
+from torchmatrix import images, packages
+from torchmatrix.engines.docker import DockerEngine, connect
 from torchmatrix.errors import EngineUnusable
+from torchmatrix.stacks import PYPI
 
 
 @pytest.fixture(scope="session")
 def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The interpreter of the stack's virtualenv, as the launches of a build say."""
-    from torchmatrix import images, matrix, session
+    from torchmatrix import matrix, session
     from torchmatrix.store import Results
 
     text = REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
@@ -105,3 +107,15 @@ def own(client: docker.DockerClient) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     yield name
     remove_images(client, name)
+
+
+@pytest.fixture(scope="session")
+def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of what installs packages in a container, from PyPI."""
+    folder, platform = tmp_path_factory.mktemp("uv"), DockerEngine(client).platform()
+    if images.unreachable_indexes([PYPI]):
+        pytest.skip("PyPI does not answer: no wheel of uv for the container")
+    lines = packages.resolve([packages.UV], PYPI, "3.11", lambda line: None, platform)
+    packages.download(lines, PYPI, "3.11", platform, folder, lambda line: None)
+    (found,) = folder.iterdir()
+    return found

@@ -9,16 +9,15 @@ from pathlib import Path
 import docker
 import pytest
 
-from containers import BRIDGE, Registry, context, free_port, remove_images
+from containers import BRIDGE, Registry, free_port, listing, remove_images, vendor_image
 from sites import Authority, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
-from torchmatrix import catalog, images, locking, matrix, packages
+from torchmatrix import images, locking, matrix
 from torchmatrix.engines import Recipe
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.errors import BuildFailed
 from torchmatrix.lock import StackLock
 from torchmatrix.settings import Settings
-from torchmatrix.stacks import PYPI
-from vendors import plain_wheel, torch_wheel
+from vendors import plain_wheel
 
 Site = Callable[..., Settings]
 VENDOR = "vendors.example/torch:1"
@@ -32,19 +31,10 @@ def quiet(line: str) -> None:
 @pytest.fixture
 def vendors(client: docker.DockerClient, small: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Two vendor's images with an invented torch and all that the workload needs; they differ in one file, /which."""
-    wheels = tmp_path_factory.mktemp("vendor-wheels")
-    torch_wheel(wheels)
-    plain_wheel(wheels, "numpy", "1.26.4")
-    name, version = catalog.load().vendor_packages[0].split("==")
-    plain_wheel(wheels, name, version)
-    site = "$(python3 -c 'import site; print(site.getsitepackages()[0])')"
-    text = f"FROM {small}\nCOPY wheels/ /wheels/\nRUN for w in /wheels/*.whl; do python3 -m zipfile -e $w {site}; done\n"
-    made = []
-    for number in ("1", "2"):
-        tag = f"torchmatrix-test/vendor-small:{number}"
-        file = context(f"{text}RUN echo {number} > /which\n", wheels)
-        client.images.build(fileobj=file, custom_context=True, tag=tag, rm=True, forcerm=True)
-        made.append(tag)
+    wheels, made = tmp_path_factory.mktemp("vendor-wheels"), []
+    for number in (1, 2):
+        made.append(f"torchmatrix-test/vendor-small:{number}")
+        vendor_image(client, small, wheels, made[-1], number)
     yield made
     for tag in made:
         with suppress(docker.errors.ImageNotFound):  # a test may have removed it
@@ -128,23 +118,6 @@ def test_a_reference_that_is_none_is_a_failed_build_and_not_a_lost_engine(client
     assert not engine.is_stored(recipe)
     with pytest.raises(BuildFailed, match=r"base image UPPER/case:1: .*must be lowercase"):
         engine.build(recipe, quiet)
-
-
-def listing(client: docker.DockerClient, reference: str) -> list[str]:
-    code = "import importlib.metadata as m; print(*sorted(d.name + '==' + d.version for d in m.distributions()))"
-    return str(client.containers.run(reference, ["python3", "-c", code], remove=True, network_mode="none").decode()).split()
-
-
-@pytest.fixture(scope="module")
-def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the installer, from PyPI."""
-    folder = tmp_path_factory.mktemp("uv")
-    if images.unreachable_indexes([PYPI]):
-        pytest.skip("PyPI does not answer: no wheel of uv for the container")
-    lines = packages.resolve([packages.UV], PYPI, "3.11", quiet, DockerEngine(client).platform())
-    packages.download(lines, PYPI, "3.11", DockerEngine(client).platform(), folder, quiet)
-    (found,) = folder.iterdir()
-    return found
 
 
 PACKAGES = ["helper==1.0", "setuptools==80.0", "torch==2.5.1", "torchvision==0.20.1", "transformers==4.57.6"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import docker
 import pytest
 
-from containers import context
+from containers import context, remove_images
 from torchmatrix import catalog, images, matrix
 from torchmatrix.engines import Image
 from torchmatrix.engines.docker import DockerEngine
@@ -96,13 +96,13 @@ def build(client: docker.DockerClient) -> Iterator[Callable[..., Image]]:
         (recipe,) = images.recipes(stack)
         if locked:
             (recipe,) = images.recipes(stack, replace(engine.resolve(recipe, print), packages=locked))
-        image = engine.build(recipe, print if lines is None else lines.append)
-        made.append(image.reference)
-        return image
+        remove_images(client, stack.name)  # of a test run that was killed
+        made.append(stack.name)
+        return engine.build(recipe, print if lines is None else lines.append)
 
     yield call
-    for reference in made:
-        client.images.remove(reference)
+    for name in made:
+        remove_images(client, name)
 
 
 def said_in(client: docker.DockerClient, image: Image, command: str) -> str:
