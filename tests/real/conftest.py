@@ -8,6 +8,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import docker
@@ -96,6 +97,11 @@ def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFacto
             except OSError:
                 time.sleep(0.1)
         yield Registry(address=address, client=client)
+        for image in client.images.list():
+            for reference in (*image.tags, *image.attrs["RepoDigests"]):
+                if reference.startswith(f"{address}/"):
+                    with suppress(docker.errors.ImageNotFound):  # it went with the reference before
+                        client.images.remove(reference)
     finally:
         process.terminate()
         process.wait()
