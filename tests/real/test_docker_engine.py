@@ -14,7 +14,8 @@ import pytest
 from support import REAL_MATRIX, Command
 from torchmatrix import assets, images, matrix
 from torchmatrix.engines import Image, LaunchSpec
-from torchmatrix.engines.docker import DockerEngine, container_options
+from torchmatrix.engines.containers import DockerExecution, container_options
+from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.plan import GpuSet
 from torchmatrix.store import Results
 
@@ -109,8 +110,6 @@ def test_a_cell_has_no_rights(client: docker.DockerClient, built: Image) -> None
 
 
 def test_a_containers_processes_are_told_from_other_peoples(client: docker.DockerClient, built: Image) -> None:
-    from torchmatrix.engines.docker import DockerExecution
-
     spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-owns")
     options = container_options(built, spec) | {
         "command": ["python3", "-c", "print('up', flush=True); import time; time.sleep(60)"]
@@ -240,8 +239,6 @@ def test_the_next_start_removes_what_kill_9_left_and_nobody_elses_container(
 
 
 def test_a_container_that_outgrows_its_memory_is_out_of_memory(client: docker.DockerClient, built: Image) -> None:
-    from torchmatrix.engines.docker import DockerExecution
-
     spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-memory")
     grow = "b = []\nwhile True: b.append(bytearray(10_000_000))"
     options = container_options(built, spec) | {

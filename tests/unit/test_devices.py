@@ -1,7 +1,7 @@
 """(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
 
 from torchmatrix.engines import Image, LaunchSpec, bench_command
-from torchmatrix.engines.docker import communication_options, container_options, device_options, run_command
+from torchmatrix.engines.containers import communication_options, container_options, device_options, run_command
 from torchmatrix.engines.local import visible_devices
 from torchmatrix.host import Host
 from torchmatrix.plan import GpuSet
