@@ -15,7 +15,8 @@ if [ "$1" = uv.txt ]; then
         http://*) host=${DEFAULT_INDEX_URL#http://}; from="$from --trusted-host ${host%%/*}" ;;
     esac
     /opt/uv/bin/python -m pip install --no-cache-dir --no-compile --disable-pip-version-check --require-hashes $from $options
-    exec find /opt/uv -name '*.pyc' -delete    # they hold the times of their sources, which differ from build to build
+    # Compiled modules hold the times of their sources, which differ from build to build.
+    exec /opt/uv/bin/python -B -c 'import pathlib; [path.unlink() for path in pathlib.Path("/opt/uv").rglob("*.pyc")]'
 fi
 [ -d /opt/stack ] || python3 -m venv --without-pip /opt/stack
 [ -d /root/.cache/uv ] || export UV_NO_CACHE=1      # a builder that keeps packages between builds mounts it

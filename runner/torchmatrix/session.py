@@ -85,11 +85,11 @@ def prepare(
     place = locking.path_beside(path)
     held = lock.read(place)
     s = assemble(matrix.explained(asked) if explain else asked, held, results, engine, globs, where)
-    if locked and (s.notes or not held):
-        listing = ":" + "".join(f"\n  {line}" for line in s.notes) if held else ": there is no such file"
+    if locked and s.notes:
+        listing = "".join(f"\n  {line}" for line in s.notes)
         hint = "torchmatrix lock brings it up to date"
-        raise BadInput(f"{place} does not hold what the matrix asks for{listing}", hint=hint)
-    return s
+        raise BadInput(f"{place} does not hold what the matrix asks for:{listing}", hint=hint)
+    return s if held else without_locks(s)
 
 
 def assemble(
@@ -120,7 +120,7 @@ def assemble(
         plan=plan,
         means=found,
         locks=locks,
-        notes=locking.unlocked(wanted, locks, drifts) if held else (),
+        notes=locking.unlocked(wanted, locks, drifts),
         launches=list(schedule.interleave(plan.cells, asked.method.launches, asked.seed)),
         is_here=host is here,
         results=store,

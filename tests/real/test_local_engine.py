@@ -154,7 +154,7 @@ def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_bu
     assert (
         selftest.ensure(engines["local"], image, recipe, tmp_path / "marks", "test-self", lines.append) == first and not lines
     )
-    lying = replace(recipe, arguments={**recipe.arguments, "TORCH": "torch==2.5.0"}, environment="other")
+    lying = replace(recipe, requires=("torch==2.5.0",), environment="other")
     with pytest.raises(BuildFailed, match=r"self-test: .*torch is 2\.5\.1.*, not 2\.5\.0"):
         selftest.ensure(engines["local"], image, lying, tmp_path / "marks", "test-self", lines.append)
     assert not list((tmp_path / "marks").glob("*other*"))

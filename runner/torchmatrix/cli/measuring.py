@@ -193,7 +193,7 @@ def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Pa
     from torchmatrix import presets, session
 
     asked = presets.load(name)
-    s = session.assemble(asked, {}, results, engine, globs, where)
+    s = session.without_locks(session.assemble(asked, {}, results, engine, globs, where))
     if asked.preset:
         say("\n".join((asked.preset.title, *(f"differs: {sentence}" for sentence in asked.preset.deviations), "")))
     if output is None:
