@@ -15,6 +15,11 @@ PRESETS = ROOT / "runner" / "presets"
 DEFAULT_MATRIX = ROOT / "matrix.toml"
 
 
+def sources_in(folder: Path) -> list[Path]:
+    """The Python and JSON files at any depth, sorted: of images/workload, what is hashed and what gets into the image."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".json"))
+
+
 def build_files(dockerfile: str) -> list[Path]:
     """A Dockerfile and what it runs while building: what makes the image besides its arguments and the workload."""
     beside = "vendor_guard.py" if dockerfile == "vendor.Dockerfile" else "install.sh"

@@ -19,7 +19,7 @@ from torchmatrix import __version__, assets, images, locking, packages
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.session import Session, cache_folder
+from torchmatrix.session import Session, builder_of, cache_folder
 
 VERSION = 1
 INDEX, IMAGES, WHEELS = "bundle.json", "images.tar", "wheelhouse/"
@@ -112,7 +112,7 @@ def load(archive: Path, folder: Path, engines: Mapping[str, Engine], force: bool
     """
     index = _verified(archive)
     docker = engines.get("docker")
-    platform = (docker or engines["local"]).platform()
+    platform = builder_of(engines).platform()
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
     if index["images"] and docker is None:

@@ -182,6 +182,11 @@ def _architectures(table: dict[str, Any]) -> Architectures:
     return Architectures(oldest=oldest, newest=newest, variants=variants, compiled=compiled)
 
 
+def cuda_of(variant: str) -> str:
+    """The CUDA of a wheel's variant: cu124 is 12.4."""
+    return f"{variant[2:-1]}.{variant[-1]}"
+
+
 def version_key(version: str) -> tuple[int, ...]:
     """Orders dotted version numbers: "3.9" before "3.10"."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -105,7 +105,7 @@ def nearest_stack(stack: Stack, host: Host) -> str | None:
 def _as_key(variant: str) -> str:
     if variant.startswith("rocm"):
         return f'rocm = "{variant.removeprefix("rocm")}"'
-    return f'cuda = "{variant[2:-1]}.{variant[-1]}"'
+    return f'cuda = "{catalog.cuda_of(variant)}"'
 
 
 def _newest_ngc_image(host: Host) -> str | None:
@@ -121,7 +121,7 @@ def _is_known_to_run(torch: str, variant: str, host: Host) -> bool:
     compiled = catalog.compiled_for(torch, variant)
     if compiled is None or not all(gpu.capability and _runs_on(compiled, gpu.capability) for gpu in host.gpus):
         return False
-    return not variant.startswith("cu") or not host.driver or _runs_on_driver(f"{variant[2:-1]}.{variant[-1]}", host.driver)
+    return not variant.startswith("cu") or not host.driver or _runs_on_driver(catalog.cuda_of(variant), host.driver)
 
 
 def _runs_on_driver(cuda: str, driver: str) -> bool:

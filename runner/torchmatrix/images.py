@@ -26,7 +26,7 @@ def recipes(stack: Stack, lock: StackLock | None = None) -> list[Recipe]:
     if stack.source == "image":
         usual = " ".join(catalog.load().vendor_packages)
         arguments = {"PACKAGES": " ".join(stack.packages), "USUAL_PACKAGES": usual}
-        return [_recipe(stack, "vendor.Dockerfile", arguments, lock=lock, base=stack.image)]
+        return [_recipe(stack, "vendor.Dockerfile", arguments, lock=lock, base=stack.image, requires=stack.packages)]
     return [_recipe(stack, None, {"PYTHON": stack.python or ""})]
 
 
@@ -91,7 +91,7 @@ def workload_hash() -> str:
 def hash_files(folder: Path) -> str:
     """SHA-256 over the relative names and contents of the Python and JSON files in `folder`."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".json")):
+    for path in assets.sources_in(folder):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -76,7 +76,7 @@ def changes(old: StackLock | None, new: StackLock) -> list[str]:
     """How a lock differs from the one before, one phrase per fact or package."""
     if old is None:
         return ["new"]
-    before, now = ({_name(line): _version(line) for line in one.packages} for one in (old, new))
+    before, now = ({packages.name_of(line): _version(line) for line in one.packages} for one in (old, new))
     moved = [f"{name} {before[name]} -> {now[name]}" for name in before if name in now and before[name] != now[name]]
     gone = [f"without {name}" for name in before if name not in now]
     came = [f"with {name} {now[name]}" for name in now if name not in before]
@@ -84,10 +84,6 @@ def changes(old: StackLock | None, new: StackLock) -> list[str]:
     base = [f"base {was[:19]} -> {now_is[:19]}"] if was != now_is else []
     rest = ["hashes"] if old.text != new.text and not (moved or gone or came or base) else []
     return lock.drift(old, new) + base + moved + gone + came + rest
-
-
-def _name(line: str) -> str:
-    return line.partition("==")[0]
 
 
 def _version(line: str) -> str:

@@ -63,8 +63,7 @@ def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> d
 
 
 def _spec(recipe: Recipe, owner: str) -> LaunchSpec:
-    words = recipe.requires or tuple(recipe.arguments.get("PACKAGES", "").split())
-    exact = [word for word in words if "==" in word]
+    exact = [word for word in recipe.requires if "==" in word]
     flags = [part for word in exact for part in ("--require", word)]
     gpus = GpuSet(indices=(0,), vendor="cpu")
     return LaunchSpec(

@@ -57,9 +57,7 @@ class Session:
 
     def engine_for(self, stack: Stack) -> Engine:
         """An interpreter of this machine runs locally whatever the engine; all else on the chosen one."""
-        if stack.source == "interpreter" or "docker" not in self.engines:
-            return self.engines["local"]
-        return self.engines["docker"]
+        return self.engines["local"] if stack.source == "interpreter" else builder_of(self.engines)
 
     def recipe_for(self, stack: Stack) -> Recipe:
         """The recipe that is built, or can be; the locked one where there is a lock."""
@@ -107,7 +105,7 @@ def assemble(
     if "docker" in engines:
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         host = seen_through(host, engines["docker"].facts(), over_network)
-    locks, drifts = locking.applicable(held, asked.stacks, engines.get("docker") or engines["local"])
+    locks, drifts = locking.applicable(held, asked.stacks, builder_of(engines))
     plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), images.workload_hash(), sorted(engines)]
@@ -154,6 +152,11 @@ def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str
     return engines, f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}"
 
 
+def builder_of(engines: Mapping[str, Engine]) -> Engine:
+    """The engine that builds and runs all but interpreters of this machine."""
+    return engines.get("docker") or engines["local"]
+
+
 def cache_folder() -> Path:
     """Where virtualenvs and compile caches are kept."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
@@ -193,9 +196,8 @@ def _plan(
     """The selected plan. What building takes is looked at only for stacks that run here otherwise; these are named too."""
     containers = "docker" in engines
     plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
-    engine = engines["docker" if containers else "local"]
     wanted = images.stacks_of(plan.cells)
-    found = means.find(wanted, engine, locks, cache_folder(), is_here)
+    found = means.find(wanted, builder_of(engines), locks, cache_folder(), is_here)
     if any(stack.name not in found.built for stack in wanted if stack.source != "interpreter"):
         plan = select(make_plan(asked, host, found), globs, where)
     return plan, found, wanted
@@ -335,7 +337,7 @@ def lockable(matrix_path: Path, results: Path, engine: str, globs: Sequence[str]
     held = [stack for stack in matrix.load(matrix_path).stacks if stack.source != "interpreter"]
     chosen = [stack for stack in held if not globs or any(fnmatchcase(stack.name, glob) for glob in globs)]
     unreachable = frozenset(images.unreachable_indexes(images.indexes_to_probe(chosen)))
-    return chosen, engines.get("docker") or engines["local"], unreachable
+    return chosen, builder_of(engines), unreachable
 
 
 def leftovers(matrix_path: Path, results: Path, engine: str, everything: bool) -> list[tuple[Engine, Leftover]]:

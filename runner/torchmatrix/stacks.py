@@ -104,7 +104,7 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         accelerator="cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu",
         torch=release.torch,
         variant=variant,
-        cuda=f"{variant[2:-1]}.{variant[-1]}" if variant.startswith("cu") else None,
+        cuda=catalog.cuda_of(variant) if variant.startswith("cu") else None,
         python=python,
         python_range=None if values["python"] else _python_range(release, transformers),
         base=values["base"] or facts.wheels_base.format(python=python),

@@ -3,8 +3,9 @@
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -116,9 +117,7 @@ def run(
 
     request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
-    written, _, counts = _measure(s, output, new)
-    print(written)
-    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+    _measure_and_exit(s, output, new)
 
 
 @app.command()
@@ -147,7 +146,7 @@ def explain(
     _, folder, counts = _measure(s, output, new)
     rows = tables.decomposition(folder)
     print(json.dumps(rows) if as_json else tables.decomposition_in_words(rows))
-    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+    raise typer.Exit(_code(counts))
 
 
 @app.command()
@@ -202,9 +201,7 @@ def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Pa
         for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
             say(f"skipped: {line}")
         return
-    written, _, counts = _measure(s, output, new=False)
-    print(written)
-    raise typer.Exit(ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK)
+    _measure_and_exit(s, output, new=False)
 
 
 def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool) -> None:
@@ -214,13 +211,28 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool)
     s = again.session
     preamble(s)
     refuse_nothing(s)
-    with session.hold(s, new=True, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
+    with session.hold(s, new=True, command=_as_typed()) as job:
         print("\n".join(repeating.commands(again, job.folder.path / "contexts")), flush=True)
         if only_print:
             return
         narrator = tell(repeating.run(again, job), s.launches, {})
     say(repeating.outcome_in_words(again, job.folder))
-    raise typer.Exit(ExitCode.OK if set(narrator.outcomes) <= {"ok"} else ExitCode.CELL_NOT_OK)
+    raise typer.Exit(_code(narrator.outcomes))
+
+
+def _measure_and_exit(s: "Session", output: Path, new: bool) -> NoReturn:
+    written, _, counts = _measure(s, output, new)
+    print(written)
+    raise typer.Exit(_code(counts))
+
+
+def _code(counts: Mapping[str, int]) -> ExitCode:
+    """`counts`: how many launches ended how."""
+    return ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK
+
+
+def _as_typed() -> str:
+    return shlex.join(["torchmatrix", *sys.argv[1:]])
 
 
 def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, dict[str, int]]":
@@ -229,7 +241,7 @@ def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, d
 
     preamble(s)
     refuse_nothing(s)
-    with session.hold(s, new=new, command=shlex.join(["torchmatrix", *sys.argv[1:]])) as job:
+    with session.hold(s, new=new, command=_as_typed()) as job:
         todo, known = session.todo(s, job), session.known_seconds(s)
         done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
         stacks = [stack.name for stack in images.stacks_of(s.plan.cells)]

@@ -175,7 +175,7 @@ def asked_lock(recipe: Recipe, platform: str) -> StackLock:
         python=recipe.python or "",
         base=recipe.base or "",
         index=recipe.index or "",
-        requires=recipe.requires or tuple(recipe.arguments.get("PACKAGES", "").split()),
+        requires=recipe.requires,
     )
 
 

@@ -56,10 +56,9 @@ def environment_arguments(recipe: Recipe, base: str) -> dict[str, str]:
 
 def workload_files() -> Files:
     """The context of the workload's image."""
-    paths = sorted(p for p in assets.WORKLOAD.rglob("*") if p.suffix in (".py", ".json"))
     dockerfile = "workload.Dockerfile"
     files: Files = {dockerfile: (assets.IMAGES / dockerfile).read_bytes()}
-    return files | {str(path.relative_to(assets.IMAGES)): path for path in paths}
+    return files | {str(path.relative_to(assets.IMAGES)): path for path in assets.sources_in(assets.WORKLOAD)}
 
 
 def write(files: Mapping[str, bytes | Path], folder: Path) -> None:
