@@ -9,14 +9,20 @@ from torchmatrix.store import RunFolder
 
 
 def write_run(
-    root: Path, launches: list[dict[str, Any]], skips: Sequence[tuple[str, str]] = (), complete: bool = True, **header: Any
+    root: Path,
+    launches: list[dict[str, Any]],
+    skips: Sequence[tuple[str, str]] = (),
+    complete: bool = True,
+    run: str = "20260101T000000Z",
+    host: str = "testhost",
+    **header: Any,
 ) -> RunFolder:
-    """A run folder under `root`/testhost holding `launches` (keyword arguments of `launch_lines`)."""
-    folder = RunFolder(root / "testhost" / "20260101T000000Z")
+    """The folder of a `run` under `root`/`host` holding `launches` (keyword arguments of `launch_lines`)."""
+    folder = RunFolder(root / host / run)
     folder.path.mkdir(parents=True)
-    host = {"name": "testhost", "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
+    machine = {"name": host, "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
     folder.append(
-        "run", **{"key": "k", "host": host, "matrix": "", "launches": 3, "seed": 0, "command": "torchmatrix run", **header}
+        "run", **{"key": "k", "host": machine, "matrix": "", "launches": 3, "seed": 0, "command": "torchmatrix run", **header}
     )
     cells: dict[str, int] = {}
     written = []

@@ -41,5 +41,7 @@ DEFINITIONS = {
     "audit": "What can't be, or can't be judged: efficiency above 1.02; AMP below 1.1 times fp32 on tensor cores (one GPU, no "
     "loader, steps long enough not to wait for the host); more than the GPU's peak; rounding by more than 1 %; a baseline from "
     "another machine, date or driver; unknown memory format or batch per GPU.",
+    "gate": "A night of a cell is slower if its throughput over the median of the nights before it lies below the limit that these "
+    "nights' own scatter sets (prediction interval on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

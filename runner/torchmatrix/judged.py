@@ -83,14 +83,10 @@ class Gate:
 
     def as_record(self) -> dict[str, Any]:
         """For --json and the hook; NaN becomes null."""
-        cells = [{**asdict(cell), "counts": cell.counts} for cell in self.cells]
-        return {
-            "verdict": self.verdict,
-            **{name: getattr(self, name) for name in ("run", "host", "started", "complete", "baseline")},
-            **asdict(self.options),
-            "cells": [{key: _known(value) for key, value in cell.items()} for cell in cells],
-        }
+        fields = {name: getattr(self, name) for name in ("run", "host", "started", "complete", "baseline")}
+        cells = [_known(asdict(cell)) | {"counts": cell.counts} for cell in self.cells]
+        return {"verdict": self.verdict, **_known(fields), **asdict(self.options), "cells": cells}
 
 
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}

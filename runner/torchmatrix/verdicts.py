@@ -7,14 +7,13 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.judged import UNJUDGED, Gate, Judged
-from torchmatrix.options import RESULTS
 
 LONGEST = 300
 """Characters of one message; more is cut, with an ellipsis."""
@@ -22,22 +21,25 @@ MOST_CHANGES = 8
 """So many changes of an environment are shown; the record has all."""
 
 
-def record(gate: Gate, results: Path = RESULTS) -> dict[str, Any]:
+def record(gate: Gate, results: Path | None = None) -> dict[str, Any]:
     """For --json and the hook: all that is known, and the text as `text`, which is what chat services show."""
     return {**gate.as_record(), "text": text(gate, results)}
 
 
-def text(gate: Gate, results: Path = RESULTS) -> str:
-    """The verdict in one line; then a line per cell that isn't ok with what to do, and what changed. `results`: as it was typed."""
+def text(gate: Gate, results: Path | None = None) -> str:
+    """The verdict in one line; then every cell that isn't ok with its figures and what to do, then what changed.
+
+    `results`: the folder to name in commands, where it is not the usual one.
+    """
     shown = [one for one in gate.cells if one.verdict != "ok"]
     lines = [headline(gate), _tally(gate)]
     for one in (one for one in shown if one.verdict not in UNJUDGED):
         lines += [f"{one.verdict:<11} {plain(one.cell)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
         lines += [f"  {line}" for line in commands(gate, one, results)]
     lines += _unjudged(one for one in shown if one.verdict in UNJUDGED)
-    lines += _changes(gate, shown)
+    lines += _changes(shown)
     if gate.verdict == "NO-BASELINE":
-        lines.append("a baseline is one complete run on this host, or more: torchmatrix run --new; --baseline RUN names an older one")
+        lines.append("a baseline is an earlier run of the same cells on this host; to make one: torchmatrix run --new")
     return "\n".join(lines)
 
 
@@ -56,15 +58,15 @@ def figures(one: Judged) -> str:
     """The ratio, where it becomes slower, and by what; empty where nothing was compared."""
     if math.isnan(one.ratio):
         return ""
-    limit = "no limit" if math.isnan(one.low) else f"slower below {one.low:.3f}"
-    before = "" if math.isnan(one.before) else f", the night before {one.before:.3f}"
+    limit = "no limit" if math.isnan(one.low) else f"slower below {one.low:.4f}"
+    before = "" if math.isnan(one.before) else f", the night before {one.before:.4f}"
     strays = f", {len(one.strays)} left out as strays" if one.strays else ""
-    return f"{one.ratio:.3f} of the baseline ({limit}: {one.rule}{strays}){before}"
+    return f"{one.ratio:.4f} of the baseline ({limit}: {one.rule}{strays}){before}"
 
 
-def commands(gate: Gate, one: Judged, results: Path = RESULTS) -> list[str]:
+def commands(gate: Gate, one: Judged, results: Path | None = None) -> list[str]:
     """What to paste to look into a cell that isn't ok."""
-    where = [] if results == RESULTS else ["--results", str(results)]
+    where = [] if results is None else ["--results", str(results)]
     if one.verdict in ("missing", "skipped-now"):
         return [f"look: {shlex.join(['torchmatrix', 'plan', one.cell])}"]
     lines = [f"facts: {plain(one.facts)}"] if one.verdict == "failed" else []
@@ -105,7 +107,7 @@ def _unjudged(cells: Iterable[Judged]) -> list[str]:
     ]
 
 
-def _changes(gate: Gate, cells: Iterable[Judged]) -> list[str]:
+def _changes(cells: Iterable[Judged]) -> list[str]:
     """What changed in the environments of the stacks whose cells moved or failed, each stack once."""
     moved = [one for one in cells if one.verdict in ("regression", "suspected", "faster", "failed")]
     lines = []
@@ -127,17 +129,16 @@ def _cut(value: str) -> str:
     return line if len(line) <= 60 else line[:59] + "…"
 
 
-def markdown(gate: Gate, results: Path = RESULTS) -> str:
+def markdown(gate: Gate, results: Path | None = None) -> str:
     """A heading, a table of all cells (those that aren't ok first), and the text; what others wrote stands in code spans."""
     ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
     head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
     rows = [[one.verdict, code(one.cell), _ratio(one.ratio), _ratio(one.low), code(one.rule), code(_why(one))] for one in ordered]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     details = "\n".join(line.replace("```", "'''") for line in text(gate, results).splitlines())
-    note = f"{DEFINITIONS['gate']}"
-    return f"### torchmatrix gate: {gate.verdict}\n\n{code(headline(gate))}\n\n" + "\n".join(
-        [*table, "", "<details><summary>Details</summary>", "", "```text", details, "```", "", "</details>", "", note, ""]
-    )
+    folded = ["<details><summary>Details</summary>", "", "```text", details, "```", "", "</details>"]
+    blocks = [f"### torchmatrix gate: {gate.verdict}", "", code(headline(gate)), "", *table, "", *folded, "", DEFINITIONS["gate"]]
+    return "\n".join(blocks) + "\n"
 
 
 def code(words: str) -> str:
@@ -149,14 +150,14 @@ def code(words: str) -> str:
 
 
 def _ratio(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{value:.3f}"
+    return "n/a" if math.isnan(value) else f"{value:.4f}"
 
 
 def _why(one: Judged) -> str:
     return "; ".join(_told(one))
 
 
-def junit(gate: Gate, results: Path = RESULTS) -> bytes:
+def junit(gate: Gate, results: Path | None = None) -> bytes:
     """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: one testcase per cell; what could not be judged is skipped."""
     failures = sum(one.counts for one in gate.cells)
     skipped = sum(one.verdict in UNJUDGED for one in gate.cells)
@@ -172,17 +173,13 @@ def junit(gate: Gate, results: Path = RESULTS) -> bytes:
     return found
 
 
-def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path) -> None:
+def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path | None) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=plain(one.stack or "torchmatrix"), name=plain(one.cell))
     message = plain("; ".join(filter(None, (one.verdict, figures(one), _why(one)))))
     if one.counts:
         failure = ElementTree.SubElement(case, "failure", type=one.verdict, message=message)
-        failure.text = _lines([message, *commands(gate, one, results), *_changes(gate, [one])])
+        failure.text = "\n".join([message, *commands(gate, one, results), *_changes([one])])
     elif one.verdict in UNJUDGED:
         ElementTree.SubElement(case, "skipped", message=message)
     else:
         ElementTree.SubElement(case, "system-out").text = message
-
-
-def _lines(lines: Sequence[str]) -> str:
-    return "\n".join(lines)
