@@ -10,7 +10,7 @@ import jinja2
 from torchmatrix import __version__, assets, report, tables
 from torchmatrix.charts_trend import MOST_RULES, MOST_RUNS, trend_svg
 from torchmatrix.definitions import DEFINITIONS
-from torchmatrix.trends import Change, Trend, differences_in_words
+from torchmatrix.trends import Change, Trend, differences_in_words, never_launched
 
 MOST_CHARTS = 40
 """Cells with a chart, those with the largest newest change first; the others stand in the tables, and the page says so."""
@@ -39,6 +39,7 @@ def render(trends: Sequence[Trend]) -> str:
         "most_runs": MOST_RUNS if len(runs) > MOST_RUNS else None,
         "most_rules": MOST_RULES,
         "groups": _groups(trends),
+        "never": never_launched(trends),
         "definitions": DEFINITIONS,
     }
     return _environment().get_template("history.html.j2").render(context)
@@ -110,10 +111,11 @@ def _title(trend: Trend) -> str:
 
 
 def _groups(trends: Sequence[Trend]) -> list[dict[str, Any]]:
-    """The cells of each workload on each host."""
+    """The launched cells of each workload on each host."""
     found: dict[tuple[str, str], list[Trend]] = {}
     for trend in trends:
-        found.setdefault((trend.host, trend.workload or "never launched"), []).append(trend)
+        if trend.is_launched:
+            found.setdefault((trend.host, str(trend.workload)), []).append(trend)
     return [{"host": host, "workload": workload, "trends": group} for (host, workload), group in found.items()]
 
 

@@ -13,7 +13,7 @@ from torchmatrix.figures import Figure
 from torchmatrix.launches import last_tries
 from torchmatrix.scaling import FACTORS, decomposition_table
 from torchmatrix.store import Results, RunFolder
-from torchmatrix.trends import Change, Trend, differences_in_words
+from torchmatrix.trends import Change, Trend, differences_in_words, never_launched
 
 LONGEST = 60
 
@@ -87,13 +87,15 @@ def comparison_in_words(found: Comparison) -> str:
 def trends_in_words(found: Sequence[Trend]) -> str:
     """Each cell with its first and last throughput; below it the changes of its level, and why the newest run has none."""
     hosts = len({trend.host for trend in found}) > 1
+    launched = [trend for trend in found if trend.is_launched]
     rows = [("cell", "measured", "first", "last", "change", "")]
-    rows += [_trend_columns(trend, hosts) for trend in found]
+    rows += [_trend_columns(trend, hosts) for trend in launched]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [_aligned(rows[0], widths)]
-    for trend, row in zip(found, rows[1:], strict=True):
+    for trend, row in zip(launched, rows[1:], strict=True):
         lines.append(_aligned(row, widths))
         lines += [f"    {_plain(line)}" for line in _trend_notes(trend)]
+    lines += [f"never launched: {_plain(reason)} ({len(cells)} cells)" for reason, cells in never_launched(found).items()]
     return "\n".join(lines)
 
 

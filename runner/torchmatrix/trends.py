@@ -59,6 +59,11 @@ class Trend:
     changes: tuple[Change, ...]
 
     @property
+    def is_launched(self) -> bool:
+        """Was there a launch in any run, whatever came of it?"""
+        return self.unit is not None
+
+    @property
     def measured(self) -> list[Row]:
         """The rows that have a throughput."""
         return _measured(self.rows)
@@ -112,6 +117,15 @@ def trends(table: pd.DataFrame) -> list[Trend]:
         newest[key] = row["started"]
     order = sorted(found, key=lambda key: -newest[key] if not math.isnan(newest[key]) else math.inf)
     return [_trend(*key, found[key]) for key in order]
+
+
+def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
+    """The cells that no run launched, by what the newest one says of the reason."""
+    cells: dict[str, list[str]] = {}
+    for trend in found:
+        if not trend.is_launched:
+            cells.setdefault(str(trend.rows[-1]["reason"]), []).append(trend.cell)
+    return cells
 
 
 def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:

@@ -79,7 +79,7 @@ def history(
     store = Results(results)
     runs = selecting.select(store, word, since, host)
     found = trends.trends(trends.series(index.each(store, runs)))
-    print(json.dumps([trend.as_record() for trend in found]) if as_json else tables.trends_in_words(found))
+    print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
     if output or not as_json:
         say(f"{len(runs)} runs: {report.put(pages.render(found), output or HISTORY)}")
 
