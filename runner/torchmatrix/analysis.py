@@ -11,7 +11,6 @@ from torchmatrix import gpus, watched
 from torchmatrix.intervals import mean_interval, noise_verdict
 from torchmatrix.launches import Launch, measured, throughput
 
-
 Row = dict[str, Any]
 
 
