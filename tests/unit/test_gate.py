@@ -299,11 +299,11 @@ def test_runs_that_can_t_be_compared_are_refused(tmp_path: Path) -> None:
 def test_other_hosts_and_experiments_in_between_are_no_nights(tmp_path: Path) -> None:
     cells = [three(100.0, stack=stack) for stack in "abcd"]
     for number in range(1, 4):
-        write_run(tmp_path, sum(cells, []), run=day(number))
+        write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(number))
     for number in range(4, 8):
         write_run(tmp_path, three(50.0, stack="a"), run=day(number), command="torchmatrix run a/*")
-        write_run(tmp_path, three(10.0, stack="a"), run=f"202601{number:02d}T020000Z", host="other")
-    write_run(tmp_path, sum(cells, []), run=day(9))
+        write_run(tmp_path, three(10.0, stack="a"), run=f"202601{number:02d}T020000Z", machine="other")
+    write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(9))
     found = judged(tmp_path, nights=2)
     assert found.host == "testhost" and found.baseline == (day(1), day(2), day(3)) and found.verdict == "PASS"
 
