@@ -19,8 +19,8 @@ def read(
 ) -> list[Indexed]:
     """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
 
-    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then. Words
-    are those of selecting.select. Raises BadInput, and NothingSelected if there is no run at all.
+    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then.
+    Words are those of selecting.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
     if not results.runs():
         raise NothingSelected(
