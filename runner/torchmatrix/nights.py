@@ -30,7 +30,7 @@ def read(
     here = select(results, "all", host=host_of(folder))
     earlier = here[: [run.path for run in here].index(folder.path)]
     (judged,) = index.read(results, [folder])
-    count = (MEMORY + 1) * nights
+    count = max(MEMORY, nights) + nights  # those that were slower are no baseline for the next
     if baseline is None:
         return [*_nights(results, earlier, judged, count), judged]
     named = _one(select(results, baseline, host=host_of(folder)), baseline)

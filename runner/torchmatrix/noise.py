@@ -19,8 +19,8 @@ with 8; one of 20 cells in half as many. (At a scatter of 3 %, in 1.6 % with 8; 
 correlation of 0.3, in 1 %.) A slow-down of 5 % is a regression on its second night in 90 % with 28 nights, in 79 % with 14, in
 38 % with 7; at a scatter of 0.3 %, in all.
 """
-MEMORY = 4
-"""So many times the nights of a baseline are looked at to learn how much the cell differs from night to night."""
+MEMORY = 28
+"""So many nights, or those of the baseline where these are more, tell how much a cell differs from night to night."""
 ENOUGH = 3
 """With fewer nights nothing is known of that."""
 STRAYS_FROM = 7
@@ -146,7 +146,7 @@ def limits(before: Sequence[Night], nights: int, tonight: Night, tolerance: floa
     if len(before) < ENOUGH:
         half = max(_half_by_launches(baseline, tonight), -math.log1p(-EARLY))
         return _limits(baseline, half, tolerance, _launches_in_words(baseline, tonight, half))
-    scatter = _scatter(before[-MEMORY * nights :], nights)
+    scatter = _scatter(before[-max(MEMORY, nights) :], nights)
     half = _half_by_nights(scatter, baseline, tonight)
     return _limits(baseline, half, tolerance, scatter.in_words(), scatter.strays)
 
@@ -158,7 +158,7 @@ def limits_to_run(named: Night, before: Sequence[Night], nights: int, tonight: N
     """
     half = _half_by_launches([named], tonight)
     if len(before) >= ENOUGH:
-        scatter = _scatter(before[-MEMORY * nights :], nights)
+        scatter = _scatter(before[-max(MEMORY, nights) :], nights)
         learned = _half_by_nights(scatter, [named], tonight)
         if not half > learned:
             return _limits([named], learned, tolerance, scatter.in_words(), scatter.strays)
@@ -201,7 +201,7 @@ class _Scatter:
     strays: tuple[str, ...]
 
     def in_words(self) -> str:
-        return f"nights scatter by {100 * self.size:.2g} %, learned from {self.freedom + len(self.strays) + 1}"
+        return f"{self.freedom + len(self.strays) + 1} nights scatter by {100 * self.size:.2g} %"
 
 
 def _scatter(nights: Sequence[Night], count: int) -> _Scatter:

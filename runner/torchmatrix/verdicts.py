@@ -102,7 +102,7 @@ def _unjudged(cells: Iterable[Judged]) -> list[str]:
     for one in cells:
         groups.setdefault((one.verdict, one.why), []).append(one.cell)
     return [
-        f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more cells' if len(ids) > 1 else ''}: {plain(why)}"
+        f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}: {plain(why)}"
         for (verdict, why), ids in groups.items()
     ]
 
@@ -137,7 +137,7 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
     blocks = [
         f"### torchmatrix gate: {gate.verdict}",
         "",
-        code(headline(gate)),
+        f"Judged: {code(headline(gate))}",
         "",
         *table,
         "",

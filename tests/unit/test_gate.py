@@ -64,7 +64,7 @@ def test_the_limit_is_learned_from_what_earlier_nights_were_off_from_their_own_b
     half = noise.factor(6, variances[6]) * scatter * math.sqrt(1 + variances[6])
     assert found.verdict == "PASS" and one.verdict == "ok"
     assert (one.ratio, one.low, one.high) == pytest.approx((100.4 / 100.0, math.exp(-half), math.exp(half)))
-    assert one.nights == tuple(day(n) for n in range(1, 8)) and one.rule == "nights scatter by 0.37 %, learned from 7"
+    assert one.nights == tuple(day(n) for n in range(1, 8)) and one.rule == "7 nights scatter by 0.37 %"
 
 
 @pytest.mark.parametrize(("freedom", "nights"), [(3, 3), (6, 7), (27, 7)])
@@ -305,6 +305,15 @@ def test_a_named_run_is_the_baseline_with_the_scatter_of_the_launches(tmp_path: 
     assert only(judged(tmp_path / "b", baseline=day(1), strict=True)).verdict == "regression"
 
 
+def test_against_a_named_run_too_the_nights_tell_what_is_usual(tmp_path: Path) -> None:
+    noisy = [100.0 + offset for offset in (3.0, -3.0, 1.0, -2.0, 2.5, -1.0, 3.0, -2.5)]
+    write_values(tmp_path, 100.0, *noisy, 96.0, 96.0)
+    one = only(judged(tmp_path, baseline=day(1)))
+    assert one.verdict == "ok" and one.nights == (day(1),) and "8 nights scatter by" in one.rule
+    few = only(judge(nights.read(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
+    assert few.low == 0.99 and "how nights differ is unknown" in few.rule
+
+
 def test_runs_that_can_t_be_compared_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NothingSelected, match="no runs"):
         judged(tmp_path)
@@ -423,7 +432,7 @@ def test_the_text_begins_with_the_verdict_and_says_what_to_do(tmp_path: Path) ->
     assert lines[0] == f"REGRESSION 2 of 5 cells: {day(9)} on testhost against 7 nights before"
     assert lines[1] == "1 regression, 1 suspected, 1 ok, 1 failed, 1 new"
     assert lines[2].startswith(f"regression  {CELL}  0.9530 of the baseline (slower below 0.9799: ")
-    assert lines[2].endswith("nights scatter by 0.37 %, learned from 7), nights before: 0.9500")
+    assert lines[2].endswith("7 nights scatter by 0.37 %), nights before: 0.9500")
     assert f"  repeat: torchmatrix reproduce {CELL} --results elsewhere" in lines
     assert f"  compare: torchmatrix compare {day(9)}:stack-a {day(7)}:stack-a --results elsewhere" in lines
     assert "new         e/resnet50-train-fp32-b4/gpu0: no night before measured it" in lines
@@ -439,7 +448,7 @@ def test_the_headline_counts_what_counts(tmp_path: Path) -> None:
 def test_many_cells_of_one_reason_take_one_line(tmp_path: Path) -> None:
     write(tmp_path, [launch for stack in "abcdefgh" for launch in three(100.0, stack=stack)])
     lines = verdicts.text(judged(tmp_path)).splitlines()
-    assert lines[2] == "new         a/resnet50-train-fp32-b4/gpu0 and 7 more cells: no night before measured it"
+    assert lines[2] == "new         a/resnet50-train-fp32-b4/gpu0 and 7 more: no night before measured it"
     assert lines[-1].startswith("a baseline is an earlier run") and len(lines) == 4
 
 
