@@ -72,14 +72,33 @@ def _day(seconds: float) -> str:
 
 
 def _headlines(trends: Sequence[Trend]) -> list[str]:
-    """The newest changes of level, each as a sentence; or that there is none."""
-    found = [(change, trend) for trend in trends for change in trend.changes]
-    if not found:
-        return ["No cell changed its level." if trends else "Nothing has been launched."]
-    found.sort(key=lambda pair: (pair[0].started, _size(pair[0])), reverse=True)
-    lines = [f"{trend.cell}, {tables.change_in_words(change)}" for change, trend in found[:MOST_HEADLINES]]
-    more = len(found) - len(lines)
-    return lines + ([f"{more} older changes stand with their cells below."] if more else [])
+    """The newest changes of level, a sentence for each run in which there were any; or that there is none."""
+    launched = sum(trend.is_launched for trend in trends)
+    if not launched:
+        return ["Nothing has been launched."]
+    found: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
+    for trend in trends:
+        for change in trend.changes:
+            found.setdefault((trend.host, change.run), []).append((trend, change))
+    runs = sorted(found.values(), key=lambda pairs: pairs[0][1].started, reverse=True)
+    lines = [_headline(pairs, launched) for pairs in runs[:MOST_HEADLINES]]
+    more = len(runs) - len(lines)
+    lines += [f"The changes in {more} older runs stand with their cells below."] if more else []
+    return lines or ["No cell changed its level."]
+
+
+def _headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
+    """What changed in one run, and what else was different then."""
+    trend, first = pairs[0]
+    ratios = sorted(change.ratio.value for _, change in pairs)
+    least, most = _signed(ratios[0] - 1), _signed(ratios[-1] - 1)
+    what = trend.cell if len(pairs) == 1 else f"{len(pairs)} of {cells} cells"
+    size = least if least == most else f"{least} to {most}"
+    together: dict[str, tuple[str, str]] = {}
+    for _, change in pairs:
+        together |= change.environment
+    cause = differences_in_words(together) or "no change of the environment was recorded"
+    return f"Since {_day(first.started)}: {what} {size}; {cause} ({trend.host}, {first.run})."
 
 
 def _charts(trends: Sequence[Trend]) -> tuple[list[dict[str, Any]], int]:

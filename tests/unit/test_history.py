@@ -66,7 +66,7 @@ def test_hostile_strings_are_inert(torchmatrix: Command, tmp_path: Path) -> None
     done = torchmatrix("history")
     page = (tmp_path / "reports/history.html").read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page
-    assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched: <script>" in done.stdout
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched (1 cell): <script>" in done.stdout
 
 
 def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
