@@ -83,7 +83,7 @@ def history(
     found = trends.trends(trends.series(index.each(store, runs)))
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
     if output or not as_json:
-        say(f"{len(runs)} runs: {report.put(pages.render(found), output or HISTORY)}")
+        say(f"{len(runs)} run{'s' * (len(runs) > 1)}: {report.put(pages.render(found), output or HISTORY)}")
 
 
 @app.command()
