@@ -265,7 +265,7 @@ def _span(low: float, high: float) -> str:
 
 def _scaling_charts(scales: pd.DataFrame) -> dict[str, Any]:
     """One chart per workload, with a sentence; at most MOST_CHARTS."""
-    from torchmatrix import charts
+    from torchmatrix.charts import before as charts
 
     found = []
     groups = list(scales.dropna(subset=["S"]).groupby("workload", sort=False))
@@ -278,7 +278,7 @@ def _scaling_charts(scales: pd.DataFrame) -> dict[str, Any]:
 
 def _speedup_charts(speedups: pd.DataFrame) -> dict[str, Any]:
     """One chart per device set, bars of all workloads that more than one stack ran."""
-    from torchmatrix import charts
+    from torchmatrix.charts import before as charts
 
     compared = speedups.dropna(subset=["ratio"])
     sizes = compared.groupby(["workload", "devices"])["stack"].transform("size")
