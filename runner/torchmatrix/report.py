@@ -8,7 +8,10 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from torchmatrix import __version__, analysis, assets, audit, figures, published, scaling, watched
+from torchmatrix import __version__, analysis, assets, audit, figures, published, ratios, scaling, watched
+from torchmatrix.charts import Charts, to_svg
+from torchmatrix.charts import scaling as scaling_charts
+from torchmatrix.charts import speedups as speedup_charts
 from torchmatrix.claims import Claim, Tested
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput, EngineUnusable
@@ -19,9 +22,6 @@ from torchmatrix.store import Results, RunFolder
 
 LAUNCH_BOUND = 0.9
 """Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""
-MOST_CHARTS = 16
-"""Charts of one kind; further workloads stand in the tables, and the page says so."""
-BARS_PER_CHART = 48
 
 
 def write(results: Results, output: Path, run: str | None = None) -> Path:
@@ -49,7 +49,9 @@ def render(run: RunFolder) -> str:
     table = analysis.launches_table(launches)
     every_cell = analysis.cells_table(table)
     cells = every_cell[every_cell["parallel"] == "ddp"]  # the others explain a loss and stand in a table of their own
-    scales, speedups = scaling.scaling_table(table), scaling.speedup_table(table)
+    scales, speedups = scaling.scaling_table(table), ratios.speedup_table(table)
+    decomposition, devices = scaling.decomposition_table(table), scaling.devices_table(table)
+    stacks = list(dict.fromkeys(every_cell["stack"])) if len(every_cell) else []
     measured = figures.measured(_records(every_cell), _records(table))
     matrix_text = str(header.get("matrix") or "")
     preset = published.preset_of(matrix_text)
@@ -70,14 +72,14 @@ def render(run: RunFolder) -> str:
         "known": {name: bool(cells[column].notna().any()) for name, column in _WATCHED.items()} if len(cells) else {},
         "unknown": _unknown(cells, header),
         "scaling": _records(scales),
-        "decomposition": _records(scaling.decomposition_table(table)),
-        "devices": _records(scaling.devices_table(table)),
+        "decomposition": _records(decomposition),
+        "devices": _records(devices),
         "headlines": _headlines(cells, scales, speedups),
         "published": published.section(preset, measured, _records(scales)),
         "preset_is_lost": preset is None and "[preset]" in matrix_text,
         "findings": audit.check([own.figure for own in measured]),
-        "scaling_charts": _scaling_charts(scales),
-        "speedup_charts": _speedup_charts(speedups),
+        "scaling_charts": _drawn(scaling_charts.charts(cells, scales, decomposition, devices, stacks)),
+        "speedup_charts": _drawn(speedup_charts.charts(speedups, ratios.settings_table(table), stacks)),
         "skips": _skips(events),
         "failures": _failures(launches),
         "stacks": _stacks(launches),
@@ -263,33 +265,9 @@ def _span(low: float, high: float) -> str:
     return f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
 
 
-def _scaling_charts(scales: pd.DataFrame) -> dict[str, Any]:
-    """One chart per workload, with a sentence; at most MOST_CHARTS."""
-    from torchmatrix.charts import before as charts
-
-    found = []
-    groups = list(scales.dropna(subset=["S"]).groupby("workload", sort=False))
-    for workload, rows in groups[:MOST_CHARTS]:
-        top = rows.loc[rows["count"].idxmax()]
-        title = f"{workload}: {int(top['count'])} devices give × {top['S']:.2f} of one on {top['stack']} (s = {top['s']:.2f})"
-        found.append({"title": title, "svg": charts.scaling_chart(rows)})
-    return {"charts": found, "left_out": len(groups) - len(found)}
-
-
-def _speedup_charts(speedups: pd.DataFrame) -> dict[str, Any]:
-    """One chart per device set, bars of all workloads that more than one stack ran."""
-    from torchmatrix.charts import before as charts
-
-    compared = speedups.dropna(subset=["ratio"])
-    sizes = compared.groupby(["workload", "devices"])["stack"].transform("size")
-    groups = list(compared[sizes > 1].groupby("devices", sort=False))
-    found, left_out = [], 0
-    for devices, rows in groups[:MOST_CHARTS]:
-        shown = rows.head(BARS_PER_CHART)
-        left_out += len(rows) - len(shown)
-        baseline = ", ".join(dict.fromkeys(rows["baseline"]))
-        found.append({"title": f"Each stack over {baseline}, on {devices}", "svg": charts.speedup_chart(shown)})
-    return {"charts": found, "left_out": left_out + sum(len(rows) for _, rows in groups[MOST_CHARTS:])}
+def _drawn(found: Charts) -> dict[str, Any]:
+    """The charts of a section as the template takes them."""
+    return {"charts": [{"title": c.title, "svg": to_svg(c)} for c in found.charts], "left_out": found.left_out}
 
 
 def _skips(events: list[Event]) -> list[dict[str, Any]]:
