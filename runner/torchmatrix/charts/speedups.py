@@ -131,7 +131,8 @@ def _title(own: str, other: str, mean: Any, pairs: pd.DataFrame) -> str:
 
 def _mean_title(own: str, other: str, mean: Any) -> str:
     found = Interval(value=mean.ratio, low=mean.low, high=mean.high)
-    limits = f", 95 % interval {words.span(mean.low, mean.high)}" if mean.n > 1 else ""
+    few = ", too few for an interval" if mean.n > 1 else ""
+    limits = few if math.isnan(mean.low) else f", 95 % interval {words.span(mean.low, mean.high)}"
     failed = f"; {mean.failed} more without a ratio" if mean.failed else ""
     basis = f"({_mean_of(mean.n)}{limits}{failed})"
     verdict = difference_verdict(found)
