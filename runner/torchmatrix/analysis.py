@@ -42,15 +42,16 @@ _FROM_WATCH = (
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", *_FROM_WORKLOAD, "batch", "batch_requested", "torch", "torch_build", "device_name", "device_memory_bytes",
-    "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device", "energy_per_item", *_FROM_WATCH,
+    "device_multiprocessors", "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device",
+    "energy_per_item", *_FROM_WATCH,
     "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds",
     "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second", "seconds",
     "clock_jump_seconds", "command", "path",
 )  # fmt: skip
 
 _MAY_BE_NONE = (
-    "error", "attention", "torch", "torch_build", "device_name", "device_memory_bytes", "energy_problem", "steady",
-    "compile_cache", "flat", "effective", "unchecked",
+    "error", "attention", "torch", "torch_build", "device_name", "device_memory_bytes", "device_multiprocessors",
+    "energy_problem", "steady", "compile_cache", "flat", "effective", "unchecked",
 )  # fmt: skip
 
 
@@ -81,6 +82,7 @@ def _launch_row(launch: Launch) -> dict[str, Any]:
         "torch_build": _first(launch, "environment").get("torch"),
         "device_name": device.get("name"),
         "device_memory_bytes": device.get("memory_bytes"),
+        "device_multiprocessors": device.get("multiprocessors"),
         "protocol": method.get("name", "steady"),
         "statistic": method.get("statistic", "median"),
         "too_warm": bool((header.get("start") or {}).get("too_warm")),
