@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from torchmatrix import analysis, scaling
+from torchmatrix import analysis, ratios, scaling
 from torchmatrix.launches import Launch, last_tries
 from torchmatrix.protocol import Event
 from torchmatrix.store import RunFolder
@@ -59,7 +59,7 @@ def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch]) -> 
         scaling=scaling.scaling_table(table),
         decomposition=scaling.decomposition_table(table),
         devices=scaling.devices_table(table),
-        speedups=scaling.speedup_table(table),
+        speedups=ratios.speedup_table(table),
     )
 
 
