@@ -69,12 +69,12 @@ NONE = PriceList(prices={})
 
 def per_hour(held: PriceList, cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """The hourly price of one device by the name that the driver gives it, for the cells' devices that have one."""
-    found: dict[str, float] = {}
-    for row in cells:
-        price = _price_of(held, row)
-        if price is not None and not math.isnan(price.per_hour):
-            found[row["device_name"]] = price.per_hour
-    return found
+    return _by_device(held, cells, "per_hour")
+
+
+def purchase(held: PriceList, cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """What one device costs to buy, by the name that the driver gives it."""
+    return _by_device(held, cells, "purchase")
 
 
 def items_per_currency(held: PriceList, row: Mapping[str, Any]) -> float:
@@ -107,6 +107,11 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     if problems:
         raise BadInput(f"{path} has problems:\n" + "\n".join(problems), hint=_HINT)
     return PriceList(prices=prices)
+
+
+def _by_device(held: PriceList, cells: Iterable[Mapping[str, Any]], kind: str) -> dict[str, float]:
+    found = {row["device_name"]: getattr(_price_of(held, row), kind, math.nan) for row in cells}
+    return {name: amount for name, amount in found.items() if not math.isnan(amount)}
 
 
 def _price_of(held: PriceList, row: Mapping[str, Any]) -> Price | None:

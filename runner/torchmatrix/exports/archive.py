@@ -52,13 +52,13 @@ def facts_archive(run: RunFolder, limit_bytes: int | None = None, logs: bool = F
 def _files(run: RunFolder, logs: bool) -> list[Path]:
     endings = (*_FACTS, ".log") if logs else _FACTS
     found = [path for path in run.path.rglob("*") if path.suffix in endings and path.is_file() and not path.is_symlink()]
-    return sorted(found, key=lambda path: path.relative_to(run.path).parts)
+    return sorted(found, key=lambda path: path.relative_to(run.path).as_posix())
 
 
 def _pack(run: RunFolder, paths: list[Path], file: IO[bytes]) -> None:
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for path in paths:
             data = path.read_bytes()
-            info = tarfile.TarInfo("/".join((run.id, *path.relative_to(run.path).parts)))
+            info = tarfile.TarInfo(f"{run.id}/{path.relative_to(run.path).as_posix()}")
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))

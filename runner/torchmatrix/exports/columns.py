@@ -81,17 +81,19 @@ _JOB = (
     _text("statistic", "median or mean: what makes one figure of the launches"),
 )
 _RUNNING = (
-    _number("host_bound_fraction", "host time to enqueue a step over the time of a step; near 1 the device waits", "host_bound"),
+    _number(
+        "host_bound_fraction", "host time to enqueue a step over the time of a step; near 1 the device waits", "host_bound"
+    ),
     _number("flops_per_item", "floating-point operations of the model for one item; every multiplication and addition counts"),
     _number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
     _number("power_watts", "mean over the timed windows, all devices together"),
     _number("joules_per_item", DEFINITIONS["energy"], "energy_per_item"),
     _number("items_per_joule", "the same, turned round: items per second and watt"),
     _text("energy_problem", "why the energy is unknown, or that the power readings disagree with it"),
-    _number("peak_memory_bytes", "largest process in the timed windows; allocated on a GPU, resident on a CPU", "peak_bytes"),
-    _number("peak_memory_cold_bytes", "the same up to the end of the first step", "cold_peak_bytes"),
+    _whole("peak_memory_bytes", "largest process in the timed windows; allocated on a GPU, resident on a CPU", "peak_bytes"),
+    _whole("peak_memory_cold_bytes", "the same up to the end of the first step", "cold_peak_bytes"),
     _flag("mixed", "GPUs of different models in one set"),
-    _number("ecc_errors", "uncorrected memory errors counted in the timed windows"),
+    _number("ecc_errors", "uncorrected memory errors counted in the timed windows; 0 also where the device has no counter"),
     _list("foreign", "who else used the devices in the timed windows"),
     _text("unchecked", "why the losses could not be compared with eager fp32"),
 )
@@ -184,7 +186,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "devices": (
         _text("stack", _WHERE[1].meaning), _text("workload", _WHERE[2].meaning),
-        _text("device_name", "the model, as the driver calls it"), _text("device", "which one"), _text("unit", "what an item is"),
+        _text("device_name", "the model, as the driver calls it"), _text("device", "which of the devices"), _text("unit", "what an item is"),
         _number("items_per_second", "of this device alone", "throughput"),
         *_interval("ratio", "over the median device of the same model", "ratio"),
         _flag("weak", "below 0.97 of the median device, beyond the interval"),
@@ -211,14 +213,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _text("status", "verified or partly: how sure the data sheet's figures are"), _text("source", "where they stem from"),
     ),
     "stacks": (
-        _text("stack", _WHERE[1].meaning), _text("torch", "version that ran"), _text("torchvision", "version"),
-        _text("transformers", "version"), _text("python", "version"), _text("cuda", "CUDA that torch was built with"),
-        _text("hip", "ROCm's HIP that torch was built with"), _text("cudnn", "version"), _text("nccl", "version; RCCL on AMD"),
-        _text("triton", "version"), _text("glibc", "version"), _text("os", "operating system in the box"),
-        _text("image", "the image, or the virtualenv's interpreter"), _text("image_id", "its id"),
+        _text("stack", _WHERE[1].meaning), _text("torch", "version that ran"), _text("torchvision", "version of torchvision"),
+        _text("transformers", "version of transformers"), _text("python", "version of Python in the box"), _text("cuda", "CUDA that torch was built with"),
+        _text("hip", "ROCm's HIP that torch was built with"), _text("cudnn", "version of cuDNN, as torch writes it"), _text("nccl", "version of NCCL, on AMD of RCCL"),
+        _text("triton", "version of Triton"), _text("glibc", "version of the C library"), _text("os", "operating system in the box"),
+        _text("image", "the image, or the virtualenv's interpreter"), _text("image_id", "id of the image"),
         _text("base", "the image that it was built on"), _text("base_digest", "and its digest"),
         _text("lock_sha256", "of the lock that says what it is made of"), _text("engine", "docker or local"),
-        _text("engine_version", "its version"), _list("packages", "every Python package, NAME==VERSION"),
+        _text("engine_version", "version of the engine"), _list("packages", "every Python package, NAME==VERSION"),
     ),
     "skips": (
         _text("cell", "a cell of the matrix that was not run"), _text("stack", _WHERE[1].meaning),
@@ -235,11 +237,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "published": (
         _text("cell", _WHERE[0].meaning), _text("vendor", "who published it"), _text("published_gpu", "GPU, in their words"),
-        _whole("gpus", "how many"), _text("published_model", "model, in their words"),
-        _text("published_precision", "precision, in their words"), _text("torch", "their version"), _text("date", "theirs"),
+        _whole("gpus", "how many GPUs"), _text("published_model", "model, in their words"),
+        _text("published_precision", "precision, in their words"), _text("torch", "version of torch, in their words"), _text("date", "when they measured or published it"),
         _text("unit", "of the throughputs"), *_interval("ours", "our throughput in that unit", "ours"),
         _number("theirs", "their throughput in that unit"), *_interval("ratio", "ours over theirs; unknown if not comparable", "ratio"),
-        _number("reproduced_from", "from here on ours counts as reproduced", "low"), _number("reproduced_to", "to here", "high"),
+        _number("reproduced_from", "from here on ours counts as reproduced", "low"), _number("reproduced_to", "up to here", "high"),
         _VERDICT, _list("differs", "why they are not comparable"), _list("besides", "what else differs"),
         _list("doubts", "what the audit finds in their figure"), _text("source", "where it was published"),
     ),
@@ -250,13 +252,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _number("claimed_low", "the claim"), _number("claimed_high", "its upper end; unknown: \"more than\""),
         _text("what", "the cells that we measured of it"), *_interval("ours", "what we measured", "ours"),
         _number("reproduced_from", "from here on ours counts as reproduced", "low"),
-        _number("reproduced_to", "to here; unknown: no upper end", "high"),
+        _number("reproduced_to", "up to here; unknown: no upper end", "high"),
         _VERDICT, _list("differs", "why it can't be compared"), _text("source", "where it was published"),
     ),
     "prices": (
         _text("gpu", "one card of this model"), _number("price_per_hour", "in the currency", "per_hour"),
         _number("purchase_price", "in the currency", "purchase"), _text("currency", "of the list"),
-        _text("source", "who says so"), _text("date", "when"),
+        _text("source", "who says so"), _text("date", "when that was so"),
     ),
 }  # fmt: skip
 """Every table that is exported, with its columns in order."""

@@ -20,7 +20,9 @@ from torchmatrix.exports.markdown import escaped
 MARKER = "torchmatrix-export.json"
 
 
-def write(tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool) -> list[str]:
+def write(
+    tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool
+) -> list[str]:
     """Write an export; returns the names of its files. `scale`: dots of a PNG for each point of its SVG.
 
     `force`: into a folder that holds something else too, which stays. Raises BadInput.
@@ -34,7 +36,9 @@ def write(tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequen
             names = _fill(part, tables, list(charts), formats, scale)
             _put(part, target, names, [name for name in before if name not in names])
     except OSError as error:
-        raise BadInput(f"can't write {folder}: {error.strerror or error}", hint="export to another folder, or free space") from None
+        raise BadInput(
+            f"can't write {folder}: {error.strerror or error}", hint="export to another folder, or free space"
+        ) from None
     return names
 
 

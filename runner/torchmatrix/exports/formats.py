@@ -39,7 +39,9 @@ def to_json(name: str, table: pd.DataFrame) -> bytes:
     lists = {column.name for column in TABLES.get(name, ()) if column.kind == "list"}
     names = list(table.columns)
     lines = [
-        json.dumps({n: _json_value(v, n in lists) for n, v in zip(names, row, strict=True)}, ensure_ascii=False, allow_nan=False)
+        json.dumps(
+            {n: _json_value(v, n in lists) for n, v in zip(names, row, strict=True)}, ensure_ascii=False, allow_nan=False
+        )
         for row in records(table)
     ]
     return ("[" + ",".join("\n" + line for line in lines) + "\n]\n").encode()

@@ -14,7 +14,7 @@ from torchmatrix.prices import PriceList
 from torchmatrix.protocol import Event
 from torchmatrix.published import Section
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 class Facts(Protocol):

@@ -44,7 +44,9 @@ def described(names: Iterable[str]) -> pd.DataFrame:
 def frame(columns: Iterable[Column], found: Iterable[rows.Row]) -> pd.DataFrame:
     """Rows as a table: NaN or NA for what is unknown, lists as JSON text."""
     held = list(found)
-    return pd.DataFrame({c.name: pd.array([_MADE[c.kind](row.get(c.source)) for row in held], dtype=_TYPES[c.kind]) for c in columns})
+    return pd.DataFrame(
+        {c.name: pd.array([_MADE[c.kind](row.get(c.source)) for row in held], dtype=_TYPES[c.kind]) for c in columns}
+    )
 
 
 def records(table: pd.DataFrame) -> list[list[Any]]:

@@ -17,7 +17,9 @@ _GUID = re.compile(r"(?i)(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
 _IPV4 = re.compile(r"(?<![\w.=-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])|(?<=[^=]=)(?<!VERSION=)\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
 _IPV6 = re.compile(r"(?i)(?<![\w:.])[0-9a-f:]*:[0-9a-f]*:[0-9a-f:.]*(?:%\w+)?(?![\w:])")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?!sha\d|\d)[A-Za-z][\w-]*(?:\.[\w-]+)*")
-_HOST = re.compile(r"(?i)(?<![\w./-])(?=[a-z0-9-]*[0-9-]|[\w-]+\.[\w-]+\.)[a-z0-9][\w-]*(?:\.[\w-]+)*\.(?:local|lan|internal|intranet|corp|localdomain)(?![\w.-])")
+_HOST = re.compile(
+    r"(?i)(?<![\w./-])(?=[a-z0-9-]*[0-9-]|[\w-]+\.[\w-]+\.)[a-z0-9][\w-]*(?:\.[\w-]+)*\.(?:local|lan|internal|intranet|corp|localdomain)(?![\w.-])"
+)
 _PROCESS = re.compile(r"process (\d+) \([^()\n]*, user ([^\s()]+)\)")
 _CONTAINER = re.compile(r"(?i)(\bcontainers?\b[\"'/:= ]{1,4}(?:id[\"':= ]{1,3})?|/docker[/-])([0-9a-f]{12,64})(?!\w)")
 _HOME_OF = re.compile(r"/(?:home|Users)/([^\s\"'`/:;,|<>()\\]+)")

@@ -50,4 +50,6 @@ def load(root: Path) -> Pseudonyms:
     except OSError as error:
         raise EngineUnusable(f"can't read {path}: {error.strerror}", hint="mend its permissions") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadInput(f"{path} is damaged", hint="remove it: names then get new pseudonyms, so publish into a new folder") from None
+        raise BadInput(
+            f"{path} is damaged", hint="remove it: names then get new pseudonyms, so publish into a new folder"
+        ) from None

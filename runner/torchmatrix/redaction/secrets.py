@@ -36,7 +36,12 @@ def _assigned(found: re.Match[str]) -> str:
 _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
     (re.compile(r"""(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/"'<>]*@"""), r"\1"),
-    (re.compile(rf"""(?i)([?&;][\w.-]{{0,40}}(?:{_WORDS}|key|sig|signature|auth|code|session)[\w.-]{{0,40}}=)[^&\s"'#<>]+"""), rf"\1{GONE}"),
+    (
+        re.compile(
+            rf"""(?i)([?&;][\w.-]{{0,40}}(?:{_WORDS}|key|sig|signature|auth|code|session)[\w.-]{{0,40}}=)[^&\s"'#<>]+"""
+        ),
+        rf"\1{GONE}",
+    ),
     (re.compile(r"""([?&][\w.-]+=)(?=[^&\s"'#<>]*[0-9])[\w%.+/=~-]{24,}"""), rf"\1{GONE}"),
     (re.compile(rf"\b(?:{'|'.join(_SHAPES)})"), GONE),
     (re.compile(rf"""(?i)(authorization["']?\s*[:=]\s*["']?)(?:(?:basic|bearer|token)\s+)?{_VALUE}"""), rf"\1{GONE}"),
