@@ -31,7 +31,14 @@ def launches() -> list[dict[str, Any]]:
                         found.append({"stack": stack, "workload": name, "outcome": "unsupported", "error": HOSTILE, "job": job})
                         continue
                     for n in (1, 2, 4):
-                        rate = base * n * (0.97 ** (n - 1)) * (1 + 0.2 * s) * (1.8 if precision == "amp" else 1) * (1.2 if compile_ else 1)
+                        rate = (
+                            base
+                            * n
+                            * (0.97 ** (n - 1))
+                            * (1 + 0.2 * s)
+                            * (1.8 if precision == "amp" else 1)
+                            * (1.2 if compile_ else 1)
+                        )
                         found += [
                             {"stack": stack, "workload": name, "model": model, "devices": tuple(range(n)), "job": job,
                              "rate": rate * (1 + 0.004 * r)}
@@ -65,7 +72,9 @@ class Reader:
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on(
+            "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
+        )
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(address)
@@ -99,7 +108,9 @@ def test_what_the_facts_say_stays_inert(reader: Reader) -> None:
 
 
 def test_even_a_script_that_got_into_the_page_would_not_run(reader: Reader) -> None:
-    reader.page.evaluate("const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s)")
+    reader.page.evaluate(
+        "const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s)"
+    )
     assert reader.page.evaluate("window.hacked") is None
 
 
@@ -140,7 +151,9 @@ def test_the_colours_can_be_chosen_and_follow_the_system(browser: Any, address: 
 
 
 def test_a_phone_shows_all_of_it_without_moving_sideways(browser: Any, address: str) -> None:
-    reader = Reader(browser, address, viewport={"width": 390, "height": 844}, device_scale_factor=2, is_mobile=True, has_touch=True)
+    reader = Reader(
+        browser, address, viewport={"width": 390, "height": 844}, device_scale_factor=2, is_mobile=True, has_touch=True
+    )
     reader.draw_all()
     assert reader.page.evaluate("document.documentElement.scrollWidth") <= 390
     reader.context.close()

@@ -9,7 +9,7 @@ from torchmatrix import report
 
 
 def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
-    return report.render(write_run(tmp_path, list(launches), **more))
+    return report.render(report.view_of(write_run(tmp_path, list(launches), **more)))
 
 
 def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
     first = launch.path.read_text().splitlines(keepends=True)
     launch.path.with_name("round1-try2.jsonl").write_text("".join(first))
     launch.path.write_text("".join(first[:3]))
-    page = report.render(run)
+    page = report.render(report.view_of(run))
     assert "1 launches that were interrupted or lost have been measured again" in page
     assert "<dt>launches not ok</dt><dd>0</dd>" in page
 
@@ -118,7 +118,7 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
     times = range(90, 130)
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t, "reasons": ["hw_slowdown"]}) for t in times]
-    page = report.render(write_run(tmp_path, [{"readings": readings, "flops": 67e9}] * 2))
+    page = report.render(report.view_of(write_run(tmp_path, [{"readings": readings, "flops": 67e9}] * 2)))
     assert "61 °C" in page and "512 W" in page and "throttled</abbr>" in page
     assert "256.0 J" in page  # 512 W over 20 s and 40 items
     assert "10.0 %" in page  # 100 items/s x 67 GFLOP of the 67 TFLOP/s of an H200 in fp32
@@ -126,6 +126,6 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
 
 
 def test_what_nobody_could_read_is_said_once_and_has_no_column(tmp_path: Path) -> None:
-    page = report.render(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}]))
+    page = report.render(report.view_of(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}])))
     assert "temperature (this machine doesn&#39;t tell)" in page and "energy (no energy counter can be read)" in page
     assert "MFU (no peak is known for this device)" in page and '<th class="n">MFU</th>' not in page

@@ -73,4 +73,6 @@ def _alone(chart: Chart) -> dict[str, Any]:
 def _named(chart: Chart, svg: str) -> str:
     """The SVG as one image with a name and a description (https://www.w3.org/TR/svg-aam-1.0/)."""
     words = f"<title>{escape(chart.title)}</title><desc>{escape(chart.note)}</desc>"
-    return re.sub(r"<svg\b([^>]*)>", lambda found: f'<svg role="img" aria-label={quoteattr(chart.title)}{found[1]}>{words}', svg, count=1)
+    return re.sub(
+        r"<svg\b([^>]*)>", lambda found: f'<svg role="img" aria-label={quoteattr(chart.title)}{found[1]}>{words}', svg, count=1
+    )

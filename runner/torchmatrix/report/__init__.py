@@ -14,9 +14,9 @@ from torchmatrix.store import Results, RunFolder
 __all__ = ["View", "gallery", "make_view", "render", "view_of", "write"]
 
 
-def write(results: Results, output: Path, run: str | None = None) -> Path:
+def write(results: Results, output: Path, run: str | None = None, baseline: str | None = None) -> Path:
     """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
-    return page.save(render(view_of(_choose(results, run))), output)
+    return page.save(render(view_of(_choose(results, run), baseline)), output)
 
 
 def render(view: View) -> str:

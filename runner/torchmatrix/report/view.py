@@ -37,13 +37,16 @@ class View:
         return any(event["event"] == "run-exit" and event.get("complete") for event in self.events)
 
 
-def view_of(run: RunFolder) -> View:
-    """The view of a run's facts."""
-    return make_view(run.id, run.events(), list(run.launches()))
+def view_of(run: RunFolder, baseline: str | None = None) -> View:
+    """The view of a run's facts; `baseline` as in make_view."""
+    return make_view(run.id, run.events(), list(run.launches()), baseline)
 
 
-def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch]) -> View:
-    """The view of facts at hand."""
+def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], baseline: str | None = None) -> View:
+    """The view of facts at hand. `baseline`: the stack that others are taken over; default: the first in the matrix.
+
+    Raises BadInput if no cell is of that stack.
+    """
     launches = _in_planned_order(last_tries(every), events)
     table = analysis.launches_table(launches)
     every_cell = analysis.cells_table(table)
@@ -59,7 +62,7 @@ def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch]) -> 
         scaling=scaling.scaling_table(table),
         decomposition=scaling.decomposition_table(table),
         devices=scaling.devices_table(table),
-        speedups=ratios.speedup_table(table),
+        speedups=ratios.speedup_table(table, baseline),
     )
 
 
