@@ -29,7 +29,7 @@ __all__ = ["Pseudonyms", "Redaction", "for_results", "staged"]
 
 _VOCABULARY = frozenset((
     "event", "kind", "phase", "vendor", "mode", "unit", "precision", "model", "backend", "statistic", "accelerator", "source",
-    "variant", "compile_cache", "parallel", "requested", "matmul", "convolution",
+    "variant", "compile_cache", "parallel", "requested", "matmul", "convolution", "device_name",
 ))  # fmt: skip
 """Fields whose words are ours: a host that is called like one of them doesn't change them."""
 _OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
@@ -57,6 +57,8 @@ class Redaction:
 
     def learn(self, event: Any) -> None:
         """Take up the names in a JSON value."""
+        if not self.enabled:
+            return
         for parent, key, text in strings(event):
             kind = _kind_of(parent, key)
             if kind:
@@ -81,8 +83,8 @@ class Redaction:
             return self._string(value, key, parent)
         if isinstance(value, dict):
             return {self._key(name): self._member(name, member, value) for name, member in value.items()}
-        if isinstance(value, list):
-            return [self.value(member, key, parent) for member in value]
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.value(member, key, parent) for member in value)
         return value
 
     def _member(self, name: str, member: Any, parent: Any) -> Any:
@@ -137,9 +139,9 @@ def _kind_of(parent: Any, key: str) -> str | None:
     """What kind of name a field holds."""
     if not isinstance(parent, dict):
         return None
-    if (key == "name" and "kernel" in parent) or (key == "Name" and "ServerVersion" in parent):
+    if (key == "name" and "kernel" in parent) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
         return "host"
-    return _OWN.get(key)
+    return _OWN.get(key.rpartition(" ")[2])  # in an environment (environments.py) it is "GPU 0 uuid"
 
 
 def _is_device(parent: Any) -> bool:

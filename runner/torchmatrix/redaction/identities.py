@@ -11,7 +11,7 @@ from torchmatrix.redaction.secrets import GONE
 
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 _GPU = re.compile(rf"(?i)(?<![\w-])(?:GPU-[0-9a-f]{{16}}|(?:(?:MIG-)?GPU-|MIG-)?{_UUID}(?:/\d+/\d+)?)(?![\w-])")
-_PCI = re.compile(r"(?i)(?<![\w:.])[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![\w:])")
+_PCI = re.compile(r"(?i)(?:(?<![\w:.])|(?<=PCI:))[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![\w:])")
 _MAC = re.compile(r"(?i)(?<![\w:.-])[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18})(?![\w:-])")
 _GUID = re.compile(r"(?i)(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
 _IPV4 = re.compile(r"(?<![\w.=-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])|(?<=[^=]=)(?<!VERSION=)\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
@@ -30,7 +30,7 @@ _COMMON = frozenset((
     "pytorch", "python", "nvidia", "amd", "rocm", "test", "none", "null", "unknown", "n/a", "true", "false", "cache", "lib",
 ))  # fmt: skip
 """Names that are words: they are replaced in their own fields, not in texts."""
-_SHORTEST = 3
+_SHORTEST, _SHORTEST_NUMBER = 3, 8
 _SHORTEST_ADDRESS = 6
 """Of IPv6; "::2" is more likely a slice in Python."""
 
@@ -49,8 +49,8 @@ class Identities:
             (_PCI, lambda found: self.of("PCI", found[0])),
             (_MAC, lambda found: self.of("MAC", found[0])),
             (_GUID, lambda found: self.of("MAC", found[0])),
-            (_IPV6, self._ip),
             (_IPV4, self._ip),
+            (_IPV6, self._ip),
             (_MAIL, lambda found: GONE),
             (_HOST, lambda found: self.of("host", found[0])),
         )
@@ -62,7 +62,7 @@ class Identities:
     def know(self, kind: str, name: str) -> None:
         """A name to be looked for in all texts, in every way in which it is written."""
         for word in {name, _canonical(kind, name)}:
-            if len(word) >= _SHORTEST and word.casefold() not in _COMMON and not word.isdigit():
+            if len(word) >= (_SHORTEST_NUMBER if word.isdigit() else _SHORTEST) and word.casefold() not in _COMMON:
                 self._known.setdefault(word.casefold(), (kind, name))
                 self._pattern = None
 
@@ -112,12 +112,13 @@ class Identities:
 
 
 def _canonical(kind: str, name: str) -> str:
-    """One spelling: torch leaves out the "GPU-" of a UUID, drivers write a PCI domain with four or eight digits."""
+    """One spelling: torch leaves out the "GPU-" of a UUID, drivers write a PCI domain with four or eight digits, the kernel
+    leaves out the function."""
     if kind == "host":
         return name if name[:1].isdigit() else name.partition(".")[0]
     if kind == "PCI":
         domain, _, rest = name.partition(":")
-        return f"{domain[-4:]}:{rest}"
+        return f"{domain[-4:]}:{rest.partition('.')[0]}"
     return re.sub(r"(?i)^GPU-", "", name) if kind == "GPU" else name
 
 

@@ -70,7 +70,7 @@ class Places:
         place, question, query = rest.partition("?")
         authority, slash, path = place.partition("/")
         shown = self.authority(authority) if self._is_hiding else authority
-        if shown != authority:
+        if self._is_hiding and (shown != authority or _PSEUDONYM.fullmatch(_without_port(authority))):
             return f"{scheme}://{shown}{slash}{'…' if path or query else ''}"
         if slash and not scheme.lower().endswith(("http", "https")):
             path = self.text(f"/{path}").removeprefix("/")
@@ -78,7 +78,7 @@ class Places:
 
     def authority(self, authority: str) -> str:
         """HOST or HOST:PORT, of a private host its pseudonym."""
-        host = re.sub(r":\d+$", "", authority)
+        host = _without_port(authority)
         return authority if is_public(host) else self._host_of(host) + authority[len(host) :]
 
 
@@ -92,7 +92,11 @@ def is_public(host: str) -> bool:
 
 def hosts_in(text: str) -> Iterable[str]:
     """The hosts of all addresses in a text, without ports."""
-    return (re.sub(r":\d+$", "", authority) for authority in _AUTHORITY.findall(text))
+    return map(_without_port, _AUTHORITY.findall(text))
+
+
+def _without_port(authority: str) -> str:
+    return re.sub(r":\d+$", "", authority)
 
 
 @cache

@@ -1,5 +1,6 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ def write(results: Results, output: Path, run: str | None = None, baseline: str 
     return page.save(render(view_of(_choose(results, run), baseline)), output)
 
 
-def render(view: View) -> str:
-    """The page of one run."""
+def render(view: View, links: Mapping[str, str] | None = None) -> str:
+    """The page of one run. `links`: relative addresses of what stands beside it, by what they are called."""
     galleries = gallery.charts_of(view)
     with_charts = any(one.charts for one in galleries.values())
     drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}
-    return page.render("report.html.j2", with_charts, gallery_of=drawn, **_context(view))
+    return page.render("report.html.j2", with_charts, gallery_of=drawn, links=links or {}, **_context(view))
 
 
 def _context(view: View) -> dict[str, Any]:
