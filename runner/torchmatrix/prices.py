@@ -20,6 +20,7 @@ from typing import Any
 from torchmatrix import figures, gpus
 from torchmatrix.errors import BadInput
 from torchmatrix.schema import nearest
+from torchmatrix.store import RunFolder
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -87,6 +88,14 @@ def rate_per_currency(held: PriceList, row: Mapping[str, Any]) -> float:
     """Items per second for each unit of the currency that the cell's devices cost to buy; NaN if unknown."""
     price = _price_of(held, row)
     return math.nan if price is None else float(row["throughput"]) / (price.purchase * row["count"])
+
+
+def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
+    """The list in `path`, in which the GPUs of `runs` are known too; without a path none. Raises BadInput."""
+    if path is None:
+        return NONE
+    hosts = [next(iter(run.events()), {}).get("host") or {} for run in runs]
+    return load(path, {str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or ()})
 
 
 def load(path: Path, measured: Collection[str] = ()) -> PriceList:

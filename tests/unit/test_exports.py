@@ -64,8 +64,8 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, [{}, {"devices": (0, 1)}]))
     in_pieces = {"flops_key"}
     of_one_launch = {
-        "ddp_workload", "temperature_first", "clock_mhz", "energy_joules", "steady", "first_step_seconds", "compile_cache", "flat",
-        "loss_difference", "clock_jump_seconds", "command", "other_settings",
+        "ddp_workload", "temperature_first", "clock_mhz", "energy_joules", "steady", "first_step_seconds", "compile_cache",
+        "flat", "loss_difference", "clock_jump_seconds", "command", "other_settings",
     }  # fmt: skip
     ours = {name: {column.source for column in TABLES[name]} for name in TABLES}
     assert set(view.table.columns) - ours["launches"] - in_pieces == {"path"}

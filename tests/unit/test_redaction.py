@@ -58,11 +58,13 @@ def test_credentials_go_always(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "TOKENIZERS_PARALLELISM=false", "RuntimeError: unexpected key(s) in state_dict", "KeyError: 'x'", "key = 3", "torch==2.5.1",
+        "TOKENIZERS_PARALLELISM=false", "RuntimeError: unexpected key(s) in state_dict", "KeyError: 'x'", "key = 3",
+        "torch==2.5.1",
         "python@sha256:" + "0" * 64, "100 images/s, 3 GB/s and/or 1/2", "https://download.pytorch.org/whl/cpu?x=1", "a ~ b … c",
         "</script> <br/> <b>x</b>", "max_tokens=128", "nvidia-curand-cu12==10.3.7.77", "CUDNN_VERSION=9.5.1.17", "at 12:34:56",
-        "std::vector<int>", "x[::2]", "ratio 3:2", "python:3.11-slim-bookworm", "--master_addr 127.0.0.1", "container image", "",
-        "docker run -v torchmatrix-cache-1:/cache -e A=1 --tmpfs /tmp:rw python3 /opt/workload/bench.py", "/dev/kfd /dev/dri/renderD128",
+        "std::vector<int>", "x[::2]", "ratio 3:2", "python:3.11-slim-bookworm", "--master_addr 127.0.0.1", "container image",
+        "docker run -v torchmatrix-cache-1:/cache -e A=1 --tmpfs /tmp:rw python3 /opt/workload/bench.py",
+        "/dev/kfd /dev/dri/renderD128", "",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays_as_it_is(text: str) -> None:
@@ -163,12 +165,21 @@ def test_a_host_that_is_called_like_a_word_of_ours_changes_no_meaning() -> None:
 
 def test_a_private_registry_is_known_from_an_image_and_found_in_all_texts() -> None:
     found = learnt({"event": "launch", "stack": {"image": "registry.acme.com:5000/hub/pytorch:24.10", "base": None}})
-    assert found.text("pull registry.acme.com:5000/hub/x: denied by registry.acme.com") == "pull mirror-1:5000/hub/x: denied by mirror-1"
+    assert (
+        found.text("pull registry.acme.com:5000/hub/x: denied by registry.acme.com")
+        == "pull mirror-1:5000/hub/x: denied by mirror-1"
+    )
     assert learnt({"stack": {"image": "nvcr.io/nvidia/pytorch:24.10-py3"}}).text("nvcr.io/nvidia") == "nvcr.io/nvidia"
 
 
 def test_fields_with_telling_names_lose_their_values() -> None:
-    value = {"variables": {"MY_API_KEY": TOKEN, "NCCL_DEBUG": "INFO"}, "password": TOKEN, "tokens": 3, "key": "ca27", "token": None}
+    value = {
+        "variables": {"MY_API_KEY": TOKEN, "NCCL_DEBUG": "INFO"},
+        "password": TOKEN,
+        "tokens": 3,
+        "key": "ca27",
+        "token": None,
+    }
     shown = cleaner(False).value(value)
     assert shown == {
         "variables": {"MY_API_KEY": "…", "NCCL_DEBUG": "INFO"}, "password": "…", "tokens": 3, "key": "ca27", "token": None,
@@ -197,15 +208,17 @@ def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
         Pseudonyms().save(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("letters", ["a" * 200_000, "-" * 200_000, "/a" * 100_000, "a." * 100_000, "0" * 200_000, "A=" * 100_000, "a:" * 100_000])
+@pytest.mark.parametrize(
+    "letters", ["a" * 200_000, "-" * 200_000, "/a" * 100_000, "a." * 100_000, "0" * 200_000, "A=" * 100_000, "a:" * 100_000]
+)
 def test_long_lines_take_no_long_time(letters: str) -> None:
     """Quadratic patterns would need minutes here, and the run of the tests would show it."""
     assert cleaner().text(letters) is not None and without_secrets(letters) is not None
 
 
 PLANTED = {
-    "host": "gpubox7", "domain": "corp-acme", "user": "alicesmith", "uuid": UUID, "bare-uuid": UUID[4:], "serial": "1654922001234",
-    "vbios": "96.00.74.00.01", "pci": "3B:00.0", "token": TOKEN, "registry": "registry.acme", "mirror": "nexus.acme",
+    "host": "gpubox7", "domain": "corp-acme", "user": "alicesmith", "uuid": UUID, "bare-uuid": UUID[4:],
+    "serial": "1654922001234", "vbios": "96.00.74.00.01", "pci": "3B:00.0", "token": TOKEN, "registry": "registry.acme", "mirror": "nexus.acme",
     "address": "10.20.30.40", "mac": "3c:ec:ef:12:34:56", "project": "secret-project", "other-user": "bobjones",
     "container": "9f2c1ab34de5", "mount": "/mnt/tank",
 }  # fmt: skip
@@ -216,20 +229,34 @@ def planted_run(root: Path) -> Any:
     """A run that has every planted word in every place that takes a text."""
     everything = (
         f"gpubox7.corp-acme.example /home/alicesmith/secret-project/a/x.py /mnt/tank/secret-project/b/y.py {UUID} {UUID[4:]} "
-        f"1654922001234 96.00.74.00.01 00000000:3B:00.0 git+https://{TOKEN}@git.nexus.acme.example/secret-project HF_TOKEN={TOKEN} "
-        "registry.acme.example:5000/hub/x https://nexus.acme.example/simple 10.20.30.40 3c:ec:ef:12:34:56 alicesmith@gpubox7 "
+        f"1654922001234 96.00.74.00.01 00000000:3B:00.0 git+https://{TOKEN}@git.nexus.acme.example/secret-project "
+        f"HF_TOKEN={TOKEN} registry.acme.example:5000/hub/x https://nexus.acme.example/simple 10.20.30.40 3c:ec:ef:12:34:56 alicesmith@gpubox7 "
         "process 12 (python, user bobjones) container 9f2c1ab34de5 /data/alicesmith"
     )
     gpu = HEADER["host"]["gpus"][0] | {"index": 0}  # type: ignore[index]
     host = {
-        "name": "gpubox7.corp-acme.example", "cpu": "Test CPU", "kernel": "6.1", "gpus": [gpu], "cores": [0, 1], "notes": [everything],
-    }  # fmt: skip
+        "name": "gpubox7.corp-acme.example",
+        "cpu": "CPU",
+        "kernel": "6.1",
+        "gpus": [gpu],
+        "cores": [0],
+        "notes": [everything],
+    }
     stack = {"name": "alicesmith-stack", "torch": "2.5.1", "image": "registry.acme.example:5000/hub/pytorch:24.10"}
-    image = {"reference": everything, "digests": ["registry.acme.example:5000/hub/x@sha256:" + "0" * 64], "arguments": {"URL": everything}}
+    image = {
+        "reference": everything,
+        "digests": ["registry.acme.example:5000/hub/x@sha256:" + "0" * 64],
+        "arguments": {"URL": everything},
+    }
     gpus = {"indices": [0], "label": "gpu0", "vendor": "nvidia", "gpus": [gpu], "threads": 1}
     engine = {"engine": "docker", "Name": "gpubox7", "ServerVersion": "27", "DockerRootDir": "/mnt/tank/docker"}
     launch = {"host": host, "image": image, "gpus": gpus, "engine": engine, "command": everything, "error": everything}
-    reading = {"device": UUID, "temperature_celsius": 50, "foreign": ["process 12 (secret-project, user bobjones)"], "error": everything}
+    reading = {
+        "device": UUID,
+        "temperature_celsius": 50,
+        "foreign": ["process 12 (secret-project, user bobjones)"],
+        "error": everything,
+    }
     run = write_run(
         root,
         [
@@ -289,7 +316,11 @@ def test_numbers_and_what_follows_from_them_are_the_same_in_a_copy(tmp_path: Pat
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms()), tmp_path / "staged")
     ours, theirs = report.view_of(run), report.view_of(copy)
     for column in ("throughput", "temperature_last", "outcome", "peak_bytes", "batch", "seconds"):
-        assert ours.table[column].tolist() == pytest.approx(theirs.table[column].tolist(), nan_ok=True) if column != "outcome" else True
+        assert (
+            ours.table[column].tolist() == pytest.approx(theirs.table[column].tolist(), nan_ok=True)
+            if column != "outcome"
+            else True
+        )
     assert ours.table["outcome"].tolist() == theirs.table["outcome"].tolist()
     assert len(set(theirs.table["cell"])) == len(set(ours.table["cell"]))
 

@@ -16,8 +16,8 @@ from torchmatrix.exports.rows import Facts
 from torchmatrix.exports.tables import Tables, described, launched, of
 
 __all__ = [
-    "ABOUT", "COLUMNS_FILE", "FORMATS", "Archive", "Embedded", "Facts", "Tables", "described", "embedded", "export_tables", "facts_archive",
-    "in_page", "launched", "names_of", "of",
+    "ABOUT", "COLUMNS_FILE", "FORMATS", "Archive", "Embedded", "Facts", "Tables", "described", "embedded", "export_tables",
+    "facts_archive", "in_page", "launched", "names_of", "of",
 ]  # fmt: skip
 
 COLUMNS_FILE = "columns.csv"

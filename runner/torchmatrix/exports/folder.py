@@ -5,7 +5,6 @@ again replaces those files and leaves all others alone.
 """
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -27,8 +26,7 @@ def write(
 
     `force`: into a folder that holds something else too, which stays. Raises BadInput.
     """
-    target = folder.absolute()
-    before = _files_of(target, force)
+    target, before = folder.absolute(), written_before(folder, force)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
@@ -42,8 +40,8 @@ def write(
     return names
 
 
-def _files_of(target: Path, force: bool) -> list[str]:
-    """What an earlier export wrote there. Raises BadInput if something else is in the way."""
+def written_before(target: Path, force: bool) -> list[str]:
+    """The files of an earlier export into this folder. Raises BadInput if something else is in the way."""
     if not target.exists():
         return []
     if not target.is_dir():
@@ -75,7 +73,7 @@ def _fill(part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str
 def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) -> None:
     """The whole folder in one step where nothing is there yet, else file by file; what isn't exported any more goes."""
     try:
-        os.rename(part, target)
+        part.rename(target)
         return
     except OSError:
         if not target.is_dir():
@@ -103,8 +101,8 @@ def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> 
         "|---|---|---|",
         *(f"| {name} | {len(table)} | {ABOUT[name]} |" for name, table in tables.frames.items()),
         "",
-        "CSV: UTF-8, full precision. An unknown value is an empty field. A text that begins with `=`, `+`, `-`, `@`, a tab or the "
-        "end of a line has an apostrophe in front, so that no spreadsheet takes it for a formula. Lists are JSON.",
+        "CSV: UTF-8, full precision. An unknown value is an empty field. A text that begins with `=`, `+`, `-`, `@`, a tab or "
+        "the end of a line has an apostrophe in front, so that no spreadsheet takes it for a formula. Lists are JSON.",
         "JSON and Parquet: texts as they are, unknown is null; Parquet says in its fields' metadata what they mean.",
         "Markdown: a few columns with four significant digits, to paste into an issue.",
     ]

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.exports.tables import records
+from torchmatrix.workloads import PRECISIONS
 from torchmatrix.writing import figure
 
 Row = dict[str, Any]
@@ -101,7 +102,7 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
         ("GPU", _plain("device_name")), ("Architecture", _plain("architecture")), ("Memory", _times("memory_gb", 1, "GB")),
         ("Bandwidth", _times("bandwidth_gb_per_second", 1, "GB/s")), ("Power limit", _times("power_watts", 1, "W")),
         ("Launched", _plain("launch_date")),
-        *((f"MFU {word}", _times(f"mfu_{word.replace('-', '_')}_fraction", 100, "%")) for word in ("fp32", "tf32", "amp", "amp-bf16")),
+        *((f"MFU {word}", _times(f"mfu_{word.replace('-', '_')}_fraction", 100, "%")) for word in PRECISIONS),
     ],
     "stacks": [
         ("Stack", _plain("stack")), ("torch", _plain("torch")), ("Python", _plain("python")), ("CUDA", _plain("cuda")),

@@ -1,7 +1,7 @@
 """One run -> the rows of every table that is exported, as plain values under the keys that columns.py names as sources."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 

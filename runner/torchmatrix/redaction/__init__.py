@@ -20,12 +20,12 @@ from torchmatrix import assets, settings
 from torchmatrix.launches import read_lines
 from torchmatrix.protocol import Event
 from torchmatrix.redaction.identities import Identities, strings
-from torchmatrix.redaction.names import Pseudonyms
+from torchmatrix.redaction.names import Pseudonyms, load
 from torchmatrix.redaction.places import Places
 from torchmatrix.redaction.secrets import GONE, is_secret_name, without_secrets
 from torchmatrix.store import Results, RunFolder
 
-__all__ = ["Pseudonyms", "Redaction", "for_results", "staged"]
+__all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 
 _VOCABULARY = frozenset((
     "event", "kind", "phase", "vendor", "mode", "unit", "precision", "model", "backend", "statistic", "accelerator", "source",
@@ -112,6 +112,14 @@ def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction
     for address in settings.load().mirrors.values():
         redaction.know("mirror", re.sub(r"^\w+://", "", address).partition("/")[0].partition(":")[0])
     return redaction
+
+
+def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
+    """A copy of a run's facts below `root` with pseudonyms, which are kept for the next time. Raises EngineUnusable."""
+    names = load(results.root)
+    copy = staged(run, for_results(results, True, names), root)
+    names.save(results.root)
+    return copy
 
 
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:

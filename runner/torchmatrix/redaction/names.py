@@ -29,8 +29,8 @@ class Pseudonyms:
         path = root / FILE
         part = path.with_suffix(f".{os.getpid()}.part")
         try:
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump({"version": VERSION, "secret": self.secret, "numbers": self._numbers}, file, indent=1)
+            part.touch(mode=0o600)
+            part.write_text(json.dumps({"version": VERSION, "secret": self.secret, "numbers": self._numbers}, indent=1))
             part.replace(path)
         except OSError as error:
             raise EngineUnusable(

@@ -11,8 +11,8 @@ _FIELDS = re.compile(rf"(?:^|[_.-])(?:{_WORDS}|authorization|cookie)(?:$|[_.-])"
 _VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;&)}\]]+)"""
 _SHAPES = (
     r"gh[opsur]_[A-Za-z0-9]{20,}", r"github_pat_\w{20,}", r"glpat-[\w-]{16,}", r"hf_[A-Za-z0-9]{16,}", r"nvapi-[\w-]{16,}",
-    r"sk-[\w-]{20,}", r"xox[abprs]-[\w-]{10,}", r"AKIA[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"pypi-[\w-]{20,}", r"npm_[A-Za-z0-9]{30,}",
-    r"dckr_pat_[\w-]{20,}", r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}",
+    r"sk-[\w-]{20,}", r"xox[abprs]-[\w-]{10,}", r"AKIA[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"pypi-[\w-]{20,}",
+    r"npm_[A-Za-z0-9]{30,}", r"dckr_pat_[\w-]{20,}", r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}",
 )  # fmt: skip
 """How the tokens of well-known services begin, and JSON Web Tokens."""
 

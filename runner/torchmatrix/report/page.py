@@ -15,7 +15,8 @@ from markupsafe import Markup
 from torchmatrix import __version__, assets
 from torchmatrix.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.errors import EngineUnusable
-from torchmatrix.report.words import FILTERS, figure, is_known
+from torchmatrix.report.words import FILTERS
+from torchmatrix.writing import figure, is_known
 
 
 def render(template: str, with_charts: bool, **context: Any) -> str:

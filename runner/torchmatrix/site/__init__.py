@@ -55,7 +55,10 @@ def publish(results: Results, runs: Sequence[RunFolder], target: Path, *, redact
 
 
 def _write_run(run: RunFolder, slug: str, target: Path, cleaner: Redaction, names: Pseudonyms, held: PriceList) -> bool:
-    """Write a run's folder, if its facts or what makes pages of them changed since; run.json last: it says that all is there."""
+    """Write a run's folder, if its facts or what makes pages of them changed since.
+
+    Its run.json comes last: it says that all is there.
+    """
     folder = target / permalinks.RUNS / slug
     made_from = _fingerprint(run, cleaner.enabled, held)
     if permalinks.read(folder).get("fingerprint") == made_from and (folder / "index.html").exists():
@@ -63,7 +66,12 @@ def _write_run(run: RunFolder, slug: str, target: Path, cleaner: Redaction, name
     with tempfile.TemporaryDirectory(prefix="torchmatrix-site-") as temporary:
         summary, files = pages.of_run(redaction.staged(run, cleaner, Path(temporary)), held)
     names.save(run.path.parent.parent)  # before anything is shown under them
-    identity = {"key": permalinks.key_of(run, names), "fingerprint": made_from, "redacted": cleaner.enabled, "tool": __version__}
+    identity = {
+        "key": permalinks.key_of(run, names),
+        "fingerprint": made_from,
+        "redacted": cleaner.enabled,
+        "tool": __version__,
+    }
     for name, content in {**files, permalinks.ABOUT: _json(identity | summary)}.items():
         put(folder / name, content)
     return True

@@ -14,8 +14,7 @@ from torchmatrix.report.words import utc
 from torchmatrix.site.permalinks import RUNS, Page
 from torchmatrix.store import Results, RunFolder
 
-_UP = "../../index.html"
-_LINKS = {"Facts (.tar.gz)": "facts.tar.gz", "Cells (.csv)": "tables/cells.csv", "Launches (.csv)": "tables/launches.csv"}
+_BESIDE = {"All runs": "../../index.html", "Facts": "facts.tar.gz"}
 
 
 def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
@@ -27,7 +26,7 @@ def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files["facts.tar.gz"] = archive
-    files["index.html"] = report.render(view, {"All runs": _UP, **_LINKS}).encode()
+    files["index.html"] = report.render(view, _BESIDE, held).encode()
     return _summary(view), files
 
 
