@@ -1,4 +1,4 @@
-"""Verbs that only read facts: compare, report, audit."""
+"""Verbs that only read facts: compare, report, history, audit."""
 
 import json
 from dataclasses import asdict
@@ -11,6 +11,7 @@ from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
 from torchmatrix.errors import ExitCode
 from torchmatrix.options import (
+    HISTORY,
     REPORT,
     RESULTS,
     HostOption,
@@ -82,6 +83,36 @@ def report(
     with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
         shown = redaction.redacted(store, runs[0], Path(temporary)) if redact else runs[0]
         print(pages.save(pages.render(pages.view_of(shown), held=held), output))
+
+
+@app.command()
+def history(
+    word: Annotated[str, typer.Argument(metavar="RUNS", help="all, last-30d (h, d, w), last, last~1, a run.")] = "all",
+    results: ResultsOption = RESULTS,
+    since: SinceOption = None,
+    host: HostOption = None,
+    as_json: JsonOption = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help=f"The HTML file; default: {HISTORY}, and none with --json.")
+    ] = None,
+) -> None:
+    """Show how each cell went from run to run: where its level changed, and what of the environment with it."""
+    import gc
+
+    from torchmatrix import selecting
+    from torchmatrix.store import Results
+
+    store = Results(results)
+    runs = selecting.select(store, word, since, host)
+    from torchmatrix import history as pages
+    from torchmatrix import index, tables, trends
+    from torchmatrix.report import page
+
+    gc.disable()  # as in report
+    found = trends.trends(trends.series(index.each(store, runs)))
+    print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
+    if output or not as_json:
+        say(f"{len(runs)} run{'s' * (len(runs) > 1)}: {page.save(pages.render(found), output or HISTORY)}")
 
 
 @app.command()

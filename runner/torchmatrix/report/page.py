@@ -37,7 +37,7 @@ def save(page: str, output: Path) -> Path:
     except OSError as error:
         raise EngineUnusable(
             f"can't write {output}: {error.strerror}",
-            hint="the facts are safe; write elsewhere: torchmatrix report --output FILE",
+            hint="the facts are safe; write elsewhere: --output FILE",
         ) from None
     return output
 
