@@ -29,8 +29,12 @@ def launch_rows(launches: Iterable[Launch]) -> list[Row]:
 
 def table_of(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of what launch_rows made, of one run or of several."""
-    table = pd.DataFrame(rows, columns=list(_COLUMNS))
-    for column in _MAY_BE_NONE:  # pandas would make NaN of None, which is true
+    return _with_none(pd.DataFrame(rows, columns=list(_COLUMNS)), rows)
+
+
+def _with_none(table: pd.DataFrame, rows: Sequence[Row]) -> pd.DataFrame:
+    """None where a row has it: pandas makes NaN of it, which is true."""
+    for column in _MAY_BE_NONE:
         table[column] = pd.Series([row[column] for row in rows], dtype=object)
     return table
 
@@ -41,7 +45,8 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
             columns=["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome", "parallel"]
         )
-    return pd.DataFrame([_cell_row(group) for group in by_cell(launches.to_dict("records")).values()])
+    rows = [_cell_row(group) for group in by_cell(launches.to_dict("records")).values()]
+    return _with_none(pd.DataFrame(rows), rows)
 
 
 def by_cell(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -87,8 +92,8 @@ _COLUMNS = (
     "count", *_FROM_WORKLOAD, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "protocol", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
-    "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second",
-    "seconds", "clock_jump_seconds", "command", "path",
+    "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked",
+    "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "path",
 )  # fmt: skip
 
 _MAY_BE_NONE = (
