@@ -126,7 +126,7 @@ def _by_device(held: PriceList, cells: Iterable[Mapping[str, Any]], kind: str) -
 def _price_of(held: PriceList, row: Mapping[str, Any]) -> Price | None:
     """Of one of a cell's devices; none for a set of different models."""
     name, memory = row.get("device_name"), row.get("device_memory_bytes")
-    if not isinstance(name, str) or row.get("mixed"):
+    if not held.prices or not isinstance(name, str) or row.get("mixed"):
         return None
     return held.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
 

@@ -94,7 +94,8 @@ def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
 def test_what_a_failed_cell_does_not_tell_is_none_beside_one_that_does(tmp_path: Path) -> None:
     table, cells, *_ = tables(tmp_path, [{}, {"stack": "b", "outcome": "build-failed"}])
     for found in (table, cells):
-        assert found["effective"].tolist() == ["fp32", None] and found["torch_build"].tolist()[1] is None
+        told = found.set_index("stack")
+        assert told["effective"].to_dict() == {"stack-a": "fp32", "b": None} and told["torch_build"]["b"] is None
 
 
 def test_half_of_a_character_in_the_facts_breaks_no_table(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pandas as pd
 
@@ -86,8 +86,8 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
     }
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+def _records(table: pd.DataFrame) -> list[Row]:
+    return cast(list[Row], table.to_dict("records"))
 
 
 def _plain(noun: Any) -> Row:
