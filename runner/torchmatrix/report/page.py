@@ -16,7 +16,8 @@ from markupsafe import Markup
 from torchmatrix import __version__, assets
 from torchmatrix.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.errors import EngineUnusable
-from torchmatrix.report.words import FILTERS, figure, is_known
+from torchmatrix.report.words import FILTERS
+from torchmatrix.writing import figure, is_known
 
 _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
 """White space around the parts of a table, which a browser doesn't show: a tenth of a large page."""
