@@ -50,7 +50,7 @@ def charts(
     left_out = 0
     for rows in _groups(shown):
         kept = _kept(rows)
-        if len(found) == MOST_CHARTS or kept.empty:
+        if len(found) == MOST_CHARTS or not (kept["n"] > 0).any():
             left_out += len(rows)
             continue
         found.append(_chart(len(found) + 1, kept, len(rows) - len(kept), speedups, stacks, prices or {}))
