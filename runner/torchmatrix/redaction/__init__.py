@@ -33,6 +33,7 @@ _VOCABULARY = frozenset((
 ))  # fmt: skip
 """Fields whose words are ours: a host that is called like one of them doesn't change them."""
 _OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
+_NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
 _SAMPLES = ("sample", "memory", "phase", "warm-up", "enqueue", "precision", "reference", "all-reduce", "compile", "done")
 """Events without names in them."""
@@ -83,14 +84,14 @@ class Redaction:
             return self._string(value, key, parent)
         if isinstance(value, dict):
             return {self._key(name): self._member(name, member, value) for name, member in value.items()}
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
             return type(value)(self.value(member, key, parent) for member in value)
         return value
 
     def _member(self, name: str, member: Any, parent: Any) -> Any:
         if is_secret_name(name) and not isinstance(member, (dict, list, bool, type(None))):
             return GONE
-        return self.value(member, name, parent)
+        return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
 
     def _key(self, name: str) -> str:
         return name if name.isidentifier() else self.text(name)
