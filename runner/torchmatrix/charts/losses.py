@@ -82,7 +82,7 @@ def _waterfall_spec(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     known = [value for r in rows for value in (r["from"], r["to"]) if not math.isnan(value)]
     room = 0.05 + (max([1.0, *known]) - min([1.0, *known])) / 4
     domain = [max(0.0, min([1.0, *known]) - room), max([1.0, *known]) + room / 2]
-    scale, y = alt.Scale(domain=domain, range=[188, 348], clamp=True, nice=False), row(len(rows))
+    scale, y = alt.Scale(domain=domain, range=[200, 350], clamp=True, nice=False), row(len(rows))
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(tickCount=4))
@@ -92,7 +92,7 @@ def _waterfall_spec(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     losses = alt.Color("kind:N", legend=None, scale=alt.Scale(domain=["loss", "gain"], range=[LOSS, GAIN]))
     layers = [
         on("one").mark_rule(strokeDash=[5, 4], color=GREY).encode(x=x("from")),
-        base.mark_text(align="right").encode(x=at(180), text=alt.Text("label:N")),
+        base.mark_text(align="right").encode(x=at(192), text=alt.Text("label:N")),
         base.transform_filter("datum.kind != 'end'").mark_bar(height=14).encode(x=x("from"), x2=alt.X2("to:Q"), color=losses),
         base.mark_rule(strokeWidth=1.5, color=INK).encode(x=x("low"), x2=alt.X2("high:Q")),
         base.transform_filter("datum.kind == 'end'")

@@ -174,7 +174,8 @@ def _efficiency_spec(scales: pd.DataFrame, stacks: Sequence[str]) -> dict[str, A
     places = {stack: place for place, stack in enumerate(dict.fromkeys(scales["stack"]))}
     rows = {name: [_factor(r, name) | {"place": places[r.stack]} for r in words.rows_of(scales)] for name in ("E", "s")}
     panels = [_panel(name, some, scales["stack"], stacks) for name, some in rows.items()]
-    return finish(alt.vconcat(*panels, spacing=10), **rows, one=[{"value": 1}])
+    apart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent", shape="independent")  # one of them has a legend
+    return finish(apart, **rows, one=[{"value": 1}])
 
 
 def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", stacks: Sequence[str]) -> Drawing:
@@ -182,10 +183,12 @@ def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", s
     bottom, values = name == "s", [row["value"] for row in rows]
     room = 0.1 + (max(values) - min(values)) / 4
     domain = [max(0.0, min(values) - room), max(1.05, max(values) + room)]
-    x = alt.X("count:O", title="devices (N)" if bottom else None, axis=alt.Axis(labelAngle=0, labels=bottom, ticks=bottom))
+    axis = alt.Axis(labelAngle=0, labels=bottom, ticks=bottom)
+    counts = alt.Scale(domain=sorted({row["count"] for row in rows}))
+    x = alt.X("count:O", title="devices (N)" if bottom else None, axis=axis, scale=counts)
     scale = alt.Scale(domain=domain, clamp=True, nice=False)
     color, form = _looks(names, stacks, None if bottom else legend(names))
-    side = alt.XOffset("place:O")
+    side = alt.XOffset("place:O", scale=alt.Scale(domain=sorted({row["place"] for row in rows})))
 
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=_TITLES[name], scale=scale, axis=alt.Axis(tickCount=5))

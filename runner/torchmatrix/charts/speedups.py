@@ -28,8 +28,11 @@ _SETTINGS = {
 def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]) -> Charts:
     """One chart of all stacks' means, one of each stack over its baseline, one of each setting.
 
-    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order.
+    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order. Where
+    no cell has a number there is nothing to draw.
     """
+    if not (_known(speedups).any() or _known(settings).any()):
+        return Charts()
     others = _against_others(speedups)
     by_stack = [rows for _, rows in others.groupby(["stack", "baseline"], sort=False) if _known(rows).any()]
     by_stack.sort(key=lambda rows: rows["baseline"].iloc[0] != _usual(others))
@@ -128,7 +131,8 @@ def _title(own: str, other: str, mean: Any, pairs: pd.DataFrame) -> str:
 
 def _mean_title(own: str, other: str, mean: Any) -> str:
     found = Interval(value=mean.ratio, low=mean.low, high=mean.high)
-    limits = f", 95 % interval {words.span(mean.low, mean.high)}" if mean.n > 1 else ""
+    few = ", too few for an interval" if mean.n > 1 else ""
+    limits = few if math.isnan(mean.low) else f", 95 % interval {words.span(mean.low, mean.high)}"
     failed = f"; {mean.failed} more without a ratio" if mean.failed else ""
     basis = f"({_mean_of(mean.n)}{limits}{failed})"
     verdict = difference_verdict(found)

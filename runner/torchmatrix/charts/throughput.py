@@ -43,13 +43,14 @@ def charts(
 
     `cells` as of analysis.cells_table, `speedups` as of ratios.speedup_table, `stacks` all stacks in their order. `prices`:
     euro for one device of this name. Of single devices of one model, the first stands for all: another chart compares them.
+    Where all cells failed there is no chart; `left_out` counts them too.
     """
     shown = cells[cells["parallel"] == "ddp"]
     found: list[Chart] = []
     left_out = 0
     for rows in _groups(shown):
         kept = _kept(rows)
-        if len(found) == MOST_CHARTS or kept.empty:
+        if len(found) == MOST_CHARTS or not (kept["n"] > 0).any():
             left_out += len(rows)
             continue
         found.append(_chart(len(found) + 1, kept, len(rows) - len(kept), speedups, stacks, prices or {}))
@@ -145,14 +146,11 @@ def _per_euro(cell: Any, prices: Mapping[str, float]) -> Interval:
 
 def _title(rows: pd.DataFrame, labels: Mapping[str, str], speedups: pd.DataFrame) -> str:
     """The answer for the settings that most stacks ran; of these, those with the highest throughput."""
-    ok, first = rows[rows["n"] > 0], words.rows_of(rows)[0]
-    if ok.empty:
-        outcomes = words.counted(f"{outcome}" for outcome in rows["outcome"])
-        return f"No launch of {first.model} ({first.mode}) on {words.where(first)} was ok: {outcomes}"
+    ok = rows[rows["n"] > 0]
     counts = ok.groupby("workload", sort=False).agg(stacks=("stack", "nunique"), best=("throughput", "max"))
     workload = max(counts.itertuples(), key=lambda c: (c.stacks, c.best)).Index
     ranked = sorted(words.rows_of(ok[ok["workload"] == workload]), key=lambda r: -r.throughput)
-    best, what = ranked[0], f"{first.model} with {labels[str(workload)]}"
+    best, what = ranked[0], f"{ranked[0].model} with {labels[str(workload)]}"
     if len(ranked) == 1:
         limits = (
             "one launch: no interval" if best.n == 1 else f"95 % interval {words.figure(best.low)} to {words.figure(best.high)}"

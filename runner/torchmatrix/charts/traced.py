@@ -50,9 +50,10 @@ def _title(trace: Trace) -> str:
         "" if math.isnan(seen.clock_mhz) else f"its clock was {seen.clock_mhz:.0f} MHz",
         "" if math.isnan(seen.power_watts) else f"it drew {seen.power_watts:.0f} W",
     ]
-    steady = {True: "held steady", False: "was not yet steady", None: "ran"}[seen.steady]
     said = ", ".join(fact for fact in facts if fact) or f"{trace.readings['device'].nunique()} device was watched"
-    return f"{trace.cell} {steady} while it was timed: {said}"
+    if seen.steady is None:
+        return f"While {trace.cell} was timed, {said}"
+    return f"{trace.cell} {'held steady' if seen.steady else 'was not yet steady'} while it was timed: {said}"
 
 
 def _heat(first: float, last: float) -> str:
