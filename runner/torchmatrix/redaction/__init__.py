@@ -78,6 +78,10 @@ class Redaction:
             self._done[text] = found
         return found
 
+    def host(self, name: str) -> str:
+        """A host's name as it may be shown."""
+        return self._identities.of("host", name) if self.enabled else name
+
     def value(self, value: Any, key: str = "", parent: Any = None) -> Any:
         """A JSON value as it may be shown; numbers, and the words of our own vocabulary, stay."""
         if isinstance(value, str):
@@ -128,13 +132,12 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
 
     A line that was cut off is left out. The names of folders and files are changed as the cells' ids in them are.
     """
-    redaction.learn({"host": {"name": run.path.parent.name, "kernel": None}})
+    redaction.know("host", run.path.parent.name)
     paths = sorted(path for path in run.path.rglob("*.jsonl") if path.is_file() and not path.is_symlink())
     for path in paths:
         for event in _telling(path):
             redaction.learn(event)
-    host = redaction.value({"name": run.path.parent.name, "kernel": None})["name"]
-    target = RunFolder(root / host / redaction.text(run.id))
+    target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
     for path in paths:
         lines = [json.dumps(redaction.value(event)).encode() + b"\n" for event in read_lines(path)]
         _put(target.path / _shown(path, run, redaction), b"".join(lines))
