@@ -12,10 +12,23 @@ from torchmatrix.intervals import mean_interval, noise_verdict
 from torchmatrix.launches import Launch, measured, throughput
 
 
+Row = dict[str, Any]
+
+
 def launches_table(launches: Iterable[Launch]) -> pd.DataFrame:
     """One row per launch that has a header; the columns are those of `_launch_row`."""
+    return table_of(launch_rows(launches))
+
+
+def launch_rows(launches: Iterable[Launch]) -> list[Row]:
+    """The rows of launches_table as dictionaries: unknown numbers are NaN, other unknowns None, sequences tuples."""
     rows = [_launch_row(launch) for launch in launches if "workload" in launch.header]
     _borrow_flops(rows)
+    return rows
+
+
+def table_of(rows: Sequence[Row]) -> pd.DataFrame:
+    """The table of what launch_rows made, of one run or of several."""
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     for column in _MAY_BE_NONE:  # pandas would make NaN of None, which is true
         table[column] = pd.Series([row[column] for row in rows], dtype=object)
@@ -28,10 +41,37 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
             columns=["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome", "parallel"]
         )
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in launches.to_dict("records"):
+    return pd.DataFrame([_cell_row(group) for group in by_cell(launches.to_dict("records")).values()])
+
+
+def by_cell(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The launches of each cell, in their order."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
         groups.setdefault(row["cell"], []).append(row)
-    return pd.DataFrame([_cell_row(group) for group in groups.values()])
+    return groups
+
+
+def summary(launches: Sequence[Row]) -> Row:
+    """What the launches of one cell say of its throughput: n (ok), failed, throughput, low and high (95 %), cv.
+
+    Items per second; NaN where there are too few ok launches to say.
+    """
+    values = [float(launch["throughput"]) for launch in launches if launch["outcome"] == "ok"]
+    interval = mean_interval(values, shown(launches)["statistic"])
+    return {
+        "n": len(values),
+        "failed": len(launches) - len(values),
+        "throughput": interval.value,
+        "low": interval.low,
+        "high": interval.high,
+        "cv": float(np.std(values, ddof=1) / np.mean(values)) if len(values) > 1 else math.nan,
+    }
+
+
+def shown(launches: Sequence[Row]) -> Row:
+    """The launch that stands for its cell where they can't be pooled: the last ok one, else the last."""
+    return next((launch for launch in reversed(launches) if launch["outcome"] == "ok"), launches[-1])
 
 
 _FROM_WORKLOAD = ("model", "mode", "unit", "precision", "compile", "channels_last", "attention")
@@ -54,7 +94,7 @@ _MAY_BE_NONE = (
 )  # fmt: skip
 
 
-def _launch_row(launch: Launch) -> dict[str, Any]:
+def _launch_row(launch: Launch) -> Row:
     header = launch.header
     workload, devices = header["workload"], header["gpus"]
     rate, count = throughput(launch), len(devices["indices"])
@@ -143,7 +183,7 @@ def _bus_bandwidth(launch: Launch) -> float:
     return _number(sizes[-1].get("bus_bytes_per_second"))
 
 
-def _borrow_flops(rows: Sequence[dict[str, Any]]) -> None:
+def _borrow_flops(rows: Sequence[Row]) -> None:
     """Where a stack's torch has no counter, take the count of the same model, mode and sizes on another stack."""
     told = [row for row in rows if row["outcome"] == "ok" and not math.isnan(row["flops_per_item"])]
     known = {row["flops_key"]: row["flops_per_item"] for row in told}
@@ -168,25 +208,17 @@ def _phase_seconds(launch: Launch, phase: str) -> float:
     return next((float(e["seconds"]) for e in launch.of("phase") if e.get("phase") == phase), math.nan)
 
 
-def _cell_row(launches: list[dict[str, Any]]) -> dict[str, Any]:
+def _cell_row(launches: list[Row]) -> Row:
     ok = [launch for launch in launches if launch["outcome"] == "ok"]
-    values = [float(launch["throughput"]) for launch in ok]
-    shown = (ok or launches)[-1]
-    interval = mean_interval(values, shown["statistic"])
-    cv = float(np.std(values, ddof=1) / np.mean(values)) if len(values) > 1 else math.nan
+    last, found = shown(launches), summary(launches)
     cold = [launch["first_step_seconds"] for launch in ok if launch["compile"] and launch["compile_cache"] == "cold"]
-    per_device = interval.value / shown["count"]
+    per_device = found["throughput"] / last["count"]
     return {
-        **{key: shown[key] for key in _COLUMNS if key not in ("run", "round", "throughput", "path", "seconds")},
-        "n": len(values),
-        "failed": len(launches) - len(values),
+        **{key: last[key] for key in _COLUMNS if key not in ("run", "round", "throughput", "path", "seconds")},
+        **found,
         "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
-        "throughput": interval.value,
-        "low": interval.low,
-        "high": interval.high,
         "per_device": per_device,
-        "cv": cv,
-        "verdict": noise_verdict(cv, len(values)),
+        "verdict": noise_verdict(found["cv"], found["n"]),
         "cold_compile_seconds": float(cold[0]) if cold else math.nan,
         "not_flat": sum(launch["flat"] is False for launch in ok),
         "throttled": sum(bool(launch["throttled"]) for launch in ok),
@@ -196,15 +228,15 @@ def _cell_row(launches: list[dict[str, Any]]) -> dict[str, Any]:
         "ecc_errors": sum(launch["ecc_errors"] for launch in ok),
         "clock_jumps": sum(launch["clock_jump_seconds"] != 0 for launch in ok),
         "foreign": tuple(sorted({phrase for launch in ok for phrase in launch["foreign"]})),
-        "mfu": _mfu(shown, per_device),
+        "mfu": _mfu(last, per_device),
         **{key: _median(launch[key] for launch in ok) for key in ("temperature_last", "power_watts", "energy_per_item")},
     }
 
 
-def _mfu(shown: dict[str, Any], per_device: float) -> float:
-    facts = gpus.find(shown["device_name"] or "", shown["device_memory_bytes"])
-    peak = gpus.peak_flops(facts, shown["precision"]) if facts else None
-    return gpus.mfu(per_device, shown["flops_per_item"], peak)
+def _mfu(launch: Row, per_device: float) -> float:
+    facts = gpus.find(launch["device_name"] or "", launch["device_memory_bytes"])
+    peak = gpus.peak_flops(facts, launch["precision"]) if facts else None
+    return gpus.mfu(per_device, launch["flops_per_item"], peak)
 
 
 def _median(values: Iterable[float]) -> float:

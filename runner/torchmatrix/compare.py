@@ -1,6 +1,5 @@
 """Two sets of launches side by side: ratio, interval, verdict, and how their environments differ; or why they can't be."""
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import method
+from torchmatrix import method, selecting
+from torchmatrix.environments import differing, environment_of
 from torchmatrix.errors import BadInput
 from torchmatrix.intervals import PAIRED_FROM, difference_verdict, launches_to_settle, paired_ratio, ratio
 from torchmatrix.launches import Launch, last_tries, read_launch, throughput
@@ -19,9 +19,6 @@ _WORKLOAD_FIELDS = (
     "parallel", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap",
 )  # fmt: skip
 """What of a workload must be equal; its name and the stacks it is for don't matter."""
-_HOST_FIELDS = ("name", "cpu", "driver", "cuda_driver", "kernel", "os", "governor", "memory_bytes", "numa_nodes")
-_GPU_FIELDS = ("name", "uuid", "vbios", "power_limit_watts", "ecc", "persistence", "memory_bytes")
-_BOX_FIELDS = ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "variables")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,14 +69,7 @@ def choose(results: Results, word: str) -> list[Launch]:
             return last_tries(read_launch(found) for found in sorted(path.rglob("round*-try*.jsonl")))
     except OSError as error:
         raise BadInput(f"can't read {word}: {error.strerror}", hint="name a launch file or a folder of results") from None
-    run, _, glob = word.rpartition(":")
-    folder = _run(results, run or word)
-    if folder is None and run:
-        raise BadInput(f"no run {run} in {results.root}", hint=_known(results))
-    if folder is None:
-        folder, glob = _run(results, "last"), word
-    elif not run:
-        glob = "*"
+    folder, glob = _run_and_glob(results, word)
     launches = last_tries(folder.launches()) if folder else []
     found = [launch for launch in launches if fnmatchcase(launch.header.get("stack", {}).get("name", ""), glob)]
     if not found:
@@ -87,12 +77,18 @@ def choose(results: Results, word: str) -> list[Launch]:
     return found
 
 
-def _run(results: Results, word: str) -> RunFolder | None:
+def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str]:
+    """The run that RUN or RUN:GLOB names, else the newest one with `word` as the glob; None if there is no run."""
     runs = results.runs()
-    if word == "last" or word.startswith("last~"):
-        back = word.removeprefix("last").removeprefix("~") or "0"
-        return runs[-1 - int(back)] if back.isdecimal() and int(back) < len(runs) else None
-    return next((run for run in runs if run.id == word), None)
+    run, _, glob = word.rpartition(":")
+    found = selecting.find(runs, run or word)
+    if len(found) > 1:
+        raise BadInput(f"{run or word} names {len(found)} runs; one is compared with another", hint=_known(results))
+    if found:
+        return found[0], glob if run else "*"
+    if run:
+        raise BadInput(f"no run {run} in {results.root}", hint=_known(results))
+    return (runs[-1] if runs else None), word
 
 
 def _known(results: Results) -> str:
@@ -215,27 +211,3 @@ def _environment(launches: Sequence[Launch]) -> dict[str, set[str]]:
         for name, value in environment_of(launch).items():
             found.setdefault(name, set()).add(value)
     return found
-
-
-def environment_of(launch: Launch) -> dict[str, str]:
-    """The fields of a launch's machine, engine, image and box that can move a number, as text."""
-    host, image = launch.header.get("host") or {}, launch.header.get("image") or {}
-    box: dict[str, Any] = next(iter(launch.of("environment")), {})
-    fields = {f"host {name}": host.get(name) for name in _HOST_FIELDS}
-    for index, gpu in enumerate(launch.header.get("gpus", {}).get("gpus") or ()):
-        fields |= {f"GPU {index} {name}": gpu.get(name) for name in _GPU_FIELDS}
-    fields |= {"engine": (launch.header.get("engine") or {}).get("engine"), "image": image.get("id") or image.get("reference")}
-    fields |= {f"box {name}": box.get(name) for name in _BOX_FIELDS}
-    packages = dict(package.split("==", 1) for package in box.get("packages", ()) if "==" in package)
-    fields |= {f"package {name}": version for name, version in packages.items()}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
-
-
-def differing(a: dict[str, set[str]], b: dict[str, set[str]]) -> dict[str, tuple[str, str]]:
-    """The fields whose values are not the same on both sides."""
-    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    return {name: (_words(a.get(name)), _words(b.get(name))) for name in names}
-
-
-def _words(values: set[str] | None) -> str:
-    return " | ".join(sorted(values)) if values else "n/a"

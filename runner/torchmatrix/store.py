@@ -8,11 +8,13 @@ results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
 """
 
+import calendar
 import fcntl
 import hashlib
 import json
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -29,6 +31,7 @@ LOG_LIMIT_BYTES = 20_000_000
 """A launch's log is cut here; a runaway print must not fill the disk."""
 TAIL_LINES = 20
 """So many last lines of the log are kept in the launch's exit line."""
+_STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
 
 
 class LaunchFile:
@@ -107,6 +110,14 @@ class RunFolder:
     def record(self) -> Path:
         """The run's own file."""
         return self.path / "run.jsonl"
+
+    @property
+    def started(self) -> float:
+        """When it began, in unix seconds: its id says so, else (the folder was renamed) its record; NaN if neither does."""
+        if stamp := _STAMP.fullmatch(self.id):
+            return float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
+        first: Event = next(read_lines(self.record), {})
+        return float(first.get("unix_seconds", math.nan))
 
     def append(self, kind: str, **fields: Any) -> None:
         """Append one line to the run's record."""
@@ -193,8 +204,9 @@ class Results:
             yield
 
     def runs(self) -> list[RunFolder]:
-        """All runs, oldest first."""
-        return [RunFolder(path.parent) for path in sorted(self.root.glob("*/*/run.jsonl"), key=lambda p: p.parent.name)]
+        """All runs, oldest first; those of which it is unknown when they began come before all others."""
+        found = [RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl")]
+        return sorted(found, key=lambda run: (_or_never(run.started), run.id, run.path))
 
     def new_run(self, host: str) -> RunFolder:
         """A fresh folder named by the UTC time."""
@@ -225,6 +237,10 @@ class Results:
                 if launch.outcome == "ok" and not math.isnan(launch.seconds):
                     known[launch.header["cell"]] = launch.seconds
         return known
+
+
+def _or_never(seconds: float) -> float:
+    return -math.inf if math.isnan(seconds) else seconds
 
 
 @contextmanager
