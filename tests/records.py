@@ -1,7 +1,9 @@
 """Launch files as the tool writes them, made in memory for tests of reading, analysis and report."""
 
 import json
+import math
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +11,21 @@ from torchmatrix.store import RunFolder
 
 
 def write_run(
-    root: Path, launches: list[dict[str, Any]], skips: Sequence[tuple[str, str]] = (), complete: bool = True, **header: Any
-) -> RunFolder:
-    """A run folder under `root`/testhost holding `launches` (keyword arguments of `launch_lines`)."""
-    folder = RunFolder(root / "testhost" / "20260101T000000Z")
+    root: Path, launches: list[dict[str, Any]], skips: Sequence[tuple[str, str]] = (), complete: bool = True,
+    run: str = "20260101T000000Z", machine: str = "testhost", **header: Any,
+) -> RunFolder:  # fmt: skip
+    """A run folder `root`/`machine`/`run` holding `launches` (keyword arguments of `launch_lines`), begun when its id says."""
+    folder = RunFolder(root / machine / run)
     folder.path.mkdir(parents=True)
-    host = {"name": "testhost", "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
-    folder.append(
-        "run", **{"key": "k", "host": host, "matrix": "", "launches": 3, "seed": 0, "command": "torchmatrix run", **header}
-    )
+    host = {"name": machine, "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
+    usual = {"key": "k", "host": host, "matrix": "", "launches": 3, "seed": 0, "command": "torchmatrix run"}
+    if not math.isnan(folder.started):
+        usual["unix_seconds"] = folder.started
+    folder.append("run", **{**usual, **header})
     cells: dict[str, int] = {}
     written = []
     for launch in launches:
-        lines = launch_lines(**launch)
+        lines = launch_lines(**{"run": run, **launch})
         cell = lines[0]["cell"]
         cells[cell] = cells.get(cell, 0) + 1
         written.append((folder.path / cell / f"round{cells[cell]}-try1.jsonl", lines))
@@ -35,6 +39,12 @@ def write_run(
     if complete:
         folder.append("run-exit", complete=True)
     return folder
+
+
+def nights(count: int, first: str = "2026-01-01") -> list[str]:
+    """The ids of runs at midnight of so many days."""
+    begin = datetime.fromisoformat(first)
+    return [f"{begin + timedelta(days=day):%Y%m%dT%H%M%SZ}" for day in range(count)]
 
 
 def launch_lines(

@@ -27,12 +27,13 @@ from torchmatrix.store import Results, RunFolder
 NAME = ".index.sqlite"
 _OURS = 0x746D6978
 """SQLite's application_id: what has another one was not made here, or for another layout of the table."""
-_WAIT_SECONDS = 2.0
+_WAIT_SECONDS = 1.0
 """For another process that is writing the index; after that the facts are read without it."""
 _BATCH = 32
 """So many runs are written at once: an interrupted first reading keeps most of its work."""
 _MADE_BY = (
-    "analysis.py", "environments.py", "index.py", "launches.py", "protocol.py", "store.py", "telemetry/__init__.py", "watched.py",
+    "analysis.py", "environments.py", "index.py", "launches.py", "protocol.py", "store.py", "telemetry/__init__.py",
+    "watched.py",
 )  # fmt: skip
 """The sources that decide what is read from a launch's file."""
 

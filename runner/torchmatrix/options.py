@@ -26,6 +26,11 @@ NewOption = Annotated[bool, typer.Option("--new", help="Start a new run even if 
 LockedOption = Annotated[
     bool, typer.Option("--locked", help="Fail where matrix.lock does not hold exactly what the matrix asks for.")
 ]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", help="Only runs begun on this day or later: 2026-01-31, or 2026-01-31T12:00 (UTC).")
+]
+HostOption = Annotated[str | None, typer.Option("--host", help="Only runs of this host.")]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")
 REPORT = Path("reports/index.html")
+HISTORY = Path("reports/history.html")

@@ -26,7 +26,11 @@ BARS_PER_CHART = 48
 
 def write(results: Results, output: Path, run: str | None = None) -> Path:
     """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
-    page = render(_choose(results, run))
+    return put(render(_choose(results, run)), output)
+
+
+def put(page: str, output: Path) -> Path:
+    """Write a page; it appears whole or not at all. Raises EngineUnusable where it can't be written."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         part = output.with_name(f".{output.name}.part")
@@ -35,7 +39,7 @@ def write(results: Results, output: Path, run: str | None = None) -> Path:
     except OSError as error:
         raise EngineUnusable(
             f"can't write {output}: {error.strerror}",
-            hint="the facts are safe; write elsewhere: torchmatrix report --output FILE",
+            hint="the facts are safe; write elsewhere: --output FILE",
         ) from None
     return output
 

@@ -1,6 +1,7 @@
-"""Tables -> lines for the terminal, aligned; what `compare` and `explain` print."""
+"""Tables -> lines for the terminal, aligned; what `compare`, `explain`, `audit` and `history` print."""
 
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torchmatrix.figures import Figure
 from torchmatrix.launches import last_tries
 from torchmatrix.scaling import FACTORS, decomposition_table
 from torchmatrix.store import Results, RunFolder
+from torchmatrix.trends import Change, Trend, differences_in_words, never_launched
 
 LONGEST = 60
 
@@ -80,6 +82,61 @@ def comparison_in_words(found: Comparison) -> str:
     for name, (a, b) in found.environment.items():
         lines.append(f"  {name}: {_short(a)}  |  {_short(b)}")
     return "\n".join(lines)
+
+
+def trends_in_words(found: Sequence[Trend]) -> str:
+    """Each cell with its first and last throughput; below it the changes of its level, and why the newest run has none."""
+    hosts = len({trend.host for trend in found}) > 1
+    launched = [trend for trend in found if trend.is_launched]
+    rows = [("cell", "measured", "first", "last", "change", "")]
+    rows += [_trend_columns(trend, hosts) for trend in launched]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_aligned(rows[0], widths)]
+    for trend, row in zip(launched, rows[1:], strict=True):
+        lines.append(_aligned(row, widths))
+        lines += [f"    {_plain(line)}" for line in _trend_notes(trend)]
+    lines += [f"never launched: {_plain(reason)} ({len(cells)} cells)" for reason, cells in never_launched(found).items()]
+    return "\n".join(lines)
+
+
+def change_in_words(change: Change) -> str:
+    """Such as "since RUN: -4.8 % (95 %: -5.3 to -4.4 %); host driver 570.1 -> 575.2"."""
+    low, high = change.ratio.low, change.ratio.high
+    limits = "" if math.isnan(low) else f" (95 %: {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %)"
+    found = differences_in_words(change.environment) or "no change of the environment was recorded"
+    where = "" if change.environment_run in (None, change.run) else f"near it, in {change.environment_run}: "
+    return f"since {change.run}: {100 * (change.ratio.value - 1):+.1f} %{limits}; {where}{found}"
+
+
+def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:
+    change = "n/a" if math.isnan(trend.change) else f"{100 * trend.change:+.1f} %"
+    measured = f"{len(trend.measured)} of {len(trend.rows)}"
+    unit = f"{trend.unit}/s" if trend.unit else ""
+    name = f"{trend.host}: {trend.cell}" if hosts else trend.cell
+    return (_plain(name), measured, _four_digits(trend.first), _four_digits(trend.last), change, _plain(unit))
+
+
+def _trend_notes(trend: Trend) -> Iterator[str]:
+    yield from map(change_in_words, trend.changes)
+    newest = trend.rows[-1]
+    if not newest["n"]:
+        yield f"in {newest['run']}: {newest['outcome']}: {newest['reason']}"
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    words = [f"{row[0]:<{widths[0]}}", *(f"{word:>{width}}" for word, width in zip(row[1:-1], widths[1:-1], strict=True))]
+    return "  ".join([*words, row[-1]]).rstrip()
+
+
+def _four_digits(value: float) -> str:
+    if math.isnan(value):
+        return "n/a"
+    return f"{value:.0f}" if value >= 1000 else f"{value:#.4g}"
+
+
+def _plain(text: str) -> str:
+    """Without what could steer a terminal or break the line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _short(text: str) -> str:

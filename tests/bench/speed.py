@@ -6,6 +6,7 @@ also a daemon on which torch 2.5.1 for CPUs is built, or can be (minutes, 6 GB).
 """
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -17,11 +18,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from records import launch_lines, write_run
+from records import launch_lines, nights, write_run
 from support import REAL_MATRIX
-from torchmatrix import assets, images, matrix
+from torchmatrix import assets, images, index, matrix
 from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe
 from torchmatrix.execute import execute
 from torchmatrix.fit import Means
@@ -46,6 +48,13 @@ def main() -> None:
     tell("torchmatrix plan of the default matrix, locked, offline", "1 s", locked_plan("docker" if options.docker else "local"))
     tell("host cost per cell, no-op engine, 10 000 cells", "5 ms", host_cost())
     tell("report of 10 000 launches", "10 s, 5 MB", report_cost())
+    with tempfile.TemporaryDirectory() as folder:
+        write_year(Path(folder) / "results")
+        cold, warm, newest = index_seconds(Results(Path(folder) / "results"))
+        tell("index of 365 nights x 40 cells x 3 launches, built", "20 s", f"{cold:.1f} s")
+        tell("the same, read again", "2 s", f"{warm:.2f} s")
+        tell("the same, its newest 10 runs", "0.5 s", f"{newest:.3f} s")
+        tell("torchmatrix history of it, whole command", "20 s", history_cost(folder))
     if options.docker:
         tell("torchmatrix build, all is built", "2 s", cached_build())
         tell("new image after editing the workload, per stack", "2 s", f"{rebuild_seconds():.2f} s")
@@ -187,6 +196,40 @@ def report_cost() -> str:
         write_run(Path(folder) / "results", launches)
         seconds = median_seconds(lambda: torchmatrix(folder, "report"), 3)
         size = (Path(folder) / "reports/index.html").stat().st_size
+    return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
+
+
+def write_year(root: Path) -> None:
+    """365 nights of 40 cells, 3 launches each, with 1 % of scatter; some cells lose 5 % in spring, some nights fail."""
+    random = Random(0)
+    for night, run in enumerate(nights(365)):
+        launches = []
+        for number, launch in itertools.product(range(40), range(3)):
+            loss = 0.95 if number % 4 == 0 and night >= 100 else 1.0
+            outcome = "crashed" if random.random() < 0.01 else "ok"
+            rate = 100.0 * loss * random.gauss(1.0, 0.01)
+            names = {"stack": f"stack-{number % 4}", "workload": f"resnet50-train-fp32-b{number // 4}"}
+            host = {"name": "testhost", "driver": "570.1" if night < 100 else "575.2", "cores": list(range(64))}
+            launches.append({**names, "rate": rate, "outcome": outcome, "host": host, "round": launch + 1})
+        write_run(root, launches, run=run)
+
+
+def index_seconds(results: Results) -> tuple[float, float, float]:
+    """To read all runs without an index, with it, and the newest 10 with it."""
+    runs = results.runs()
+    seconds = []
+    for wanted in (runs, runs, runs[-10:]):
+        begin = time.perf_counter()
+        launches = sum(len(run.launches) for run in index.read(results, wanted))
+        seconds.append(time.perf_counter() - begin)
+        assert launches == 120 * len(wanted)
+    return seconds[0], seconds[1], seconds[2]
+
+
+def history_cost(folder: str) -> str:
+    """Seconds with the index warm, and size of the page."""
+    seconds = median_seconds(lambda: torchmatrix(folder, "history"), 3)
+    size = (Path(folder) / "reports/history.html").stat().st_size
     return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
 
 

@@ -1,7 +1,8 @@
-"""Verbs that only read facts: compare, report, audit."""
+"""Verbs that only read facts: compare, report, history, audit."""
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,11 +11,14 @@ from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
 from torchmatrix.errors import ExitCode
 from torchmatrix.options import (
+    HISTORY,
     REPORT,
     RESULTS,
+    HostOption,
     JsonOption,
     OutputOption,
     ResultsOption,
+    SinceOption,
 )
 
 
@@ -51,6 +55,33 @@ def report(
 
     gc.disable()  # all that is read is needed to the end: a fifth of the time went into looking for what could be freed
     print(pages.write(Results(results), output, run_id))
+
+
+@app.command()
+def history(
+    word: Annotated[str, typer.Argument(metavar="RUNS", help="all, last-30d (h, d, w), last, last~1, a run.")] = "all",
+    results: ResultsOption = RESULTS,
+    since: SinceOption = None,
+    host: HostOption = None,
+    as_json: JsonOption = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help=f"The HTML file; default: {HISTORY}, and none with --json.")
+    ] = None,
+) -> None:
+    """Show how each cell went from run to run: where its level changed, and what of the environment with it."""
+    import gc
+
+    gc.disable()  # as in report
+    from torchmatrix import history as pages
+    from torchmatrix import index, report, selecting, tables, trends
+    from torchmatrix.store import Results
+
+    store = Results(results)
+    runs = selecting.select(store, word, since, host)
+    found = trends.trends(trends.series(index.each(store, runs)))
+    print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
+    if output or not as_json:
+        say(f"{len(runs)} runs: {report.put(pages.render(found), output or HISTORY)}")
 
 
 @app.command()

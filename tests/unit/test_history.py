@@ -1,0 +1,116 @@
+"""`torchmatrix history`: its lines, its JSON and its page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import nights, write_run
+from support import Command
+from torchmatrix import history, index
+from torchmatrix.store import Results
+from torchmatrix.trends import Trend, series, trends
+
+EVIL = "<script>alert(1)</script>\x1b[31m\n"
+
+
+def trends_of(root: Path) -> list[Trend]:
+    results = Results(root)
+    return trends(series(index.each(results, results.runs())))
+
+
+def write_nights(root: Path, rates: list[float], **more: Any) -> None:
+    for run, rate in zip(nights(len(rates)), rates, strict=True):
+        driver = {"name": "testhost", "driver": "575.2" if rate < 100 else "570.1"}
+        write_run(root, [{"rate": rate * scatter, "host": driver, **more} for scatter in (0.999, 1.0, 1.001)], run=run)
+
+
+def test_the_command_prints_each_cell_and_its_changes_and_writes_the_page(torchmatrix: Command, tmp_path: Path) -> None:
+    write_nights(tmp_path / "results", [100.0] * 8 + [95.0] * 5)
+    done = torchmatrix("history")
+    assert done.returncode == 0, done.stderr
+    header, cell, change = done.stdout.splitlines()
+    assert header.split() == ["cell", "measured", "first", "last", "change"]
+    assert cell.split() == [
+        "stack-a/resnet50-train-fp32-b4/gpu0", "13", "of", "13", "100.0", "95.00", "-5.0", "%", "images/s",
+    ]  # fmt: skip
+    assert change.strip().startswith(f"since {nights(13)[8]}: -5.0 % (95 %: -5")
+    assert change.endswith("; host driver 570.1 -> 575.2")
+    page = (tmp_path / "reports/history.html").read_text()
+    assert "13 runs: reports/history.html" in done.stderr and "−5.0 %" in page and "host driver 570.1 -&gt; 575.2" in page
+
+
+def test_json_is_the_whole_table_and_writes_no_page(torchmatrix: Command, tmp_path: Path) -> None:
+    write_nights(tmp_path / "results", [100.0] * 6 + [90.0] * 3)
+    (cell,) = json.loads(torchmatrix("history", "--json", "--since", "2026-01-03").stdout)["cells"]
+    assert [row["run"] for row in cell["runs"]] == nights(9)[2:]
+    assert cell["changes"][0]["run"] == nights(9)[6] and cell["changes"][0]["ratio"]["value"] == pytest.approx(0.9)
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize("words", [["nosuch"], ["last-1h"], ["--since", "soon"], ["--host", "mars"]])
+def test_runs_that_there_are_not_are_a_users_mistake(torchmatrix: Command, tmp_path: Path, words: list[str]) -> None:
+    write_run(tmp_path / "results", [{}])
+    done = torchmatrix("history", *words)
+    assert done.returncode == 2 and "\nhint: " in done.stderr and "Traceback" not in done.stderr and not done.stdout
+
+
+def test_hostile_strings_are_inert(torchmatrix: Command, tmp_path: Path) -> None:
+    names = {"stack": "a<script>", "workload": "w<script>"}
+    for run, driver in zip(nights(2), ("570", EVIL), strict=True):
+        failed = {"stack": "b", "outcome": "crashed", "error": EVIL.strip()}
+        host = {"name": EVIL, "driver": driver}
+        write_run(tmp_path / "results", [{**names, "host": host}, failed], skips=[(EVIL, EVIL)], run=run)
+    done = torchmatrix("history")
+    page = (tmp_path / "reports/history.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched: <script>" in done.stdout
+
+
+def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
+    write_nights(tmp_path, [100.0, 101.0])
+    page = history.render(trends_of(tmp_path))
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", page) and "<script" not in page and "@import" not in page
+    assert page.count("<svg") == 1
+
+
+def test_nights_without_a_figure_are_marked_and_never_bridged(tmp_path: Path) -> None:
+    for number, run in enumerate(nights(9)):
+        outcome = "oom" if number == 4 else "ok"
+        write_run(tmp_path, [{"rate": 100.0 + number, "outcome": outcome}], run=run)
+    page = history.render(trends_of(tmp_path))
+    line = re.search(r'aria-roledescription="line mark container".*?</g>', page, re.S)
+    assert line is not None and line[0].count("M") >= 2
+    assert 'fill="#b42318"' in page and '<dt>cells not ok, all runs</dt><dd class="bad">1</dd>' in page
+
+
+def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [], complete=False)
+    assert "Nothing has been launched." in history.render(trends_of(tmp_path / "a"))
+    write_run(tmp_path / "b", [{}])
+    assert "measured in more than one" in history.render(trends_of(tmp_path / "b"))
+    for run in nights(3):
+        write_run(tmp_path / "c", [{"outcome": "crashed"}], run=run)
+    page = history.render(trends_of(tmp_path / "c"))
+    assert "boom" in page and "<svg" not in page
+
+
+def test_cells_beyond_the_most_charts_are_in_the_table_and_the_page_says_so(tmp_path: Path) -> None:
+    for run in nights(2):
+        write_run(tmp_path, [{"stack": f"s{number}"} for number in range(history.MOST_CHARTS + 2)], run=run)
+    page = history.render(trends_of(tmp_path))
+    assert page.count("<svg") == history.MOST_CHARTS and "2 further cells" in page and f"s{history.MOST_CHARTS + 1}/" in page
+
+
+def test_the_largest_newest_change_comes_first(tmp_path: Path) -> None:
+    for number, run in enumerate(nights(10)):
+        rates = {"steady": 100.0, "slightly": 100.0 if number < 5 else 97.0, "much": 100.0 if number < 5 else 80.0}
+        write_run(
+            tmp_path, [{"stack": name, "rate": rate * x} for name, rate in rates.items() for x in (0.999, 1.001)], run=run
+        )
+    page = history.render(trends_of(tmp_path))
+    captions = re.findall(r"<figcaption>(.*?)<br><small>(.*?)/", page)
+    assert [stack for _, stack in captions] == ["much", "slightly", "steady"]
+    assert captions[0][0].startswith("-20.0 % since 2026-01-06") and captions[2][0].startswith("The same level in 10 runs")
