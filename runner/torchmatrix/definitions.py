@@ -47,5 +47,7 @@ DEFINITIONS = {
     "level": "A vertical line: the level changed, in per cent, median over median. A new level lasts 3 runs at least, differs by "
     "more than 1 %, and would come from scatter alone in 1 of 100 series (seeded binary segmentation with Student's t on the "
     "logarithms, Bonferroni-corrected; outliers drawn in). A slow drift comes out as a staircase.",
+    "gate": "A night of a cell is slower if its throughput over the median of the nights before it lies below the limit that these "
+    "nights' own scatter sets (prediction interval on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }
