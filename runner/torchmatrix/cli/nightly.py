@@ -24,10 +24,16 @@ app.add_typer(nightly_app, name="nightly")
 
 REPORTS = Path("reports")
 ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder of the pages, and of gate.xml and gate.md.")]
-RunWithOption = Annotated[str, typer.Option("--run-with", help="Further arguments of run, as one word: '--locked --launches 5'.")]
-GateWithOption = Annotated[str, typer.Option("--gate-with", help="Further arguments of gate, as one word: '--strict --nights 14'.")]
+RunWithOption = Annotated[
+    str, typer.Option("--run-with", help="Further arguments of run, as one word: '--locked --launches 5'.")
+]
+GateWithOption = Annotated[
+    str, typer.Option("--gate-with", help="Further arguments of gate, as one word: '--strict --nights 14'.")
+]
 KeepOption = Annotated[int | None, typer.Option("--keep", min=2, help="Keep so many complete runs; default: all.")]
-DiskOption = Annotated[float | None, typer.Option("--disk-gb", min=0, help="The results may take so many GB; default: no limit.")]
+DiskOption = Annotated[
+    float | None, typer.Option("--disk-gb", min=0, help="The results may take so many GB; default: no limit.")
+]
 FreeOption = Annotated[float, typer.Option("--free-gb", min=0, help="With less GB free for the results no night begins.")]
 PinOption = Annotated[list[str] | None, typer.Option("--pin", metavar="RUN", help="Never remove this run; may be repeated.")]
 
@@ -116,7 +122,9 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["installed"]:
         whose = "of the machine" if found["system"] else "of this user"
         lines.append(("installed", f"{found['backend']} {whose}, every night at {found['at']}: {found['name']}"))
-        lines.append(("next", found["next"] or "n/a: the timer is gone or stopped; torchmatrix nightly install sets it up again"))
+        lines.append(
+            ("next", found["next"] or "n/a: the timer is gone or stopped; torchmatrix nightly install sets it up again")
+        )
     else:
         lines.append(("installed", "no; torchmatrix nightly install"))
     last = found["last"]

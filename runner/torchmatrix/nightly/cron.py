@@ -32,7 +32,10 @@ def lines(table: Timetable) -> list[str]:
     """The night by the clock, and what is missed or cut after a start of the machine."""
     hour, minute = table.at.split(":")
     start = f"/bin/sh {shlex.quote(str(script_path(table.name)))}"
-    commands = {f"{int(minute)} {int(hour)} * * *": start, "@reboot": f"sleep {CATCH_UP_SECONDS}; {start} --if-missed {table.at}"}
+    commands = {
+        f"{int(minute)} {int(hour)} * * *": start,
+        "@reboot": f"sleep {CATCH_UP_SECONDS}; {start} --if-missed {table.at}",
+    }
     return [f"{when} {_escaped(command)} {_mark(table.name)}" for when, command in commands.items()]
 
 

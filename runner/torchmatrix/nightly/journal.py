@@ -110,16 +110,18 @@ class Journal:
         return next(name for name in (stamp, *(f"{stamp}-{n}" for n in range(2, 1000))) if name not in taken)
 
 
+_KNOWN_AT_THE_END = ("exit_code", "seconds", "run", "gate", "summary")
+
+
 def nights(events: Iterable[Event]) -> list[Night]:
     """The nights that the journal's lines tell of; one that is continued is again without an end."""
     found: dict[str, Night] = {}
     for event in events:
-        name = event.get("night")
+        name = str(event.get("night"))
         if event["event"] == "night":
             found[name] = replace(found.get(name, Night(id=name, began=event["unix_seconds"])), exit_code=None, seconds=None)
         elif event["event"] == "night-exit" and name in found:
-            known = {key: event.get(key) for key in ("exit_code", "seconds", "run", "gate", "summary")}
-            found[name] = replace(found[name], **known)
+            found[name] = Night(id=name, began=found[name].began, **{key: event.get(key) for key in _KNOWN_AT_THE_END})
     return list(found.values())
 
 

@@ -1,7 +1,7 @@
 """Which runs stay: the newest, those that are pinned, and so many of the others as the limits allow.
 
-A run is pinned by a file `pinned` in its folder (touch results/HOST/RUN/pinned), by its name, or by having been renamed. Nothing
-but our own files is ever removed: a run whose folder holds anything else stays, and so do links.
+A run is pinned by a file `pinned` in its folder (touch results/HOST/RUN/pinned), by its name, or by having been renamed.
+Nothing but our own files is ever removed: a run whose folder holds anything else stays, and so do links.
 """
 
 import os
@@ -68,7 +68,7 @@ def choose(runs: Sequence[Stored], keep: int | None, limit_bytes: int | None, us
     newest = [*runs[-1:], *complete[-1:]]
     may_go = [run for run in runs if run.stays is None and run not in newest]
     place = {run.name: number for number, run in enumerate(runs)}
-    oldest_kept = place[complete[-keep].name] if keep and len(complete) > keep else 0
+    oldest_kept = place[complete[-keep].name] if keep and len(complete) >= keep else 0
     remove = [run for run in may_go if place[run.name] < oldest_kept]
     left = used_bytes - sum(run.bytes for run in remove)
     for run in may_go[len(remove) :]:

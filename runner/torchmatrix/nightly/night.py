@@ -20,7 +20,11 @@ from torchmatrix.store import Results, RunFolder, holder
 
 STEP_SECONDS = 3600.0
 """The time for each step but measuring, whose launches have limits of their own: a hook that hangs must not hold the lock."""
-_VERDICTS = {ExitCode.OK: "pass", ExitCode.NOTHING_SELECTED: "no baseline yet", ExitCode.REGRESSION: "regression"}
+_VERDICTS: dict[int, str] = {
+    ExitCode.OK: "pass",
+    ExitCode.NOTHING_SELECTED: "no baseline yet",
+    ExitCode.REGRESSION: "regression",
+}
 _MEASURING_FAILED = (ExitCode.BAD_INPUT, ExitCode.NOTHING_SELECTED, ExitCode.ENGINE_UNUSABLE)
 
 
@@ -63,7 +67,9 @@ class End:
     summary: str
 
 
-def spend(order: Order, say: Callable[[str], None], echo: Echo, at: str | None = None, tool: Sequence[str] | None = None) -> End:
+def spend(
+    order: Order, say: Callable[[str], None], echo: Echo, at: str | None = None, tool: Sequence[str] | None = None
+) -> End:
     """Spend a night, or go on with one that was cut. Raises EngineUnusable where another is under way, somebody measures, or
     the disk is nearly full; KeyboardInterrupt.
 

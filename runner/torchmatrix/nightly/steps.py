@@ -25,7 +25,7 @@ Echo = Callable[[bytes], None]
 
 
 class Log:
-    """A night's log; `echo` hears what the commands print. What can't be written, the disk being full, doesn't end the night."""
+    """A night's log; `echo` hears what the commands print. What can't be written, on a full disk, doesn't end the night."""
 
     def __init__(self, path: Path, echo: Echo) -> None:
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support import until
 from torchmatrix.errors import EngineUnusable, ExitCode
 from torchmatrix.nightly import journal, keeping, steps
 from torchmatrix.nightly.journal import Journal, decide
@@ -175,9 +176,7 @@ def test_a_step_that_fails_takes_no_other_along_and_is_heard_of(
 
 
 @pytest.mark.parametrize("code", [2, 3, 4])
-def test_where_nothing_could_be_measured_nothing_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_where_nothing_could_be_measured_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     found, asked, summary = night(tmp_path, monkeypatch, {"run": code}, keep=2)
     assert found == code and asked == ["run"] and "no run" in summary
 
@@ -248,7 +247,9 @@ def test_without_the_asked_room_nothing_is_measured_and_old_runs_go_first(
 
 
 def test_the_words_of_an_order_are_what_was_asked(tmp_path: Path) -> None:
-    words = order(tmp_path, run_words=("--launches", "5"), gate_words=("--hook", "a b"), keep=3, disk_gb=0.5, pins=("x",)).words()
+    words = order(
+        tmp_path, run_words=("--launches", "5"), gate_words=("--hook", "a b"), keep=3, disk_gb=0.5, pins=("x",)
+    ).words()
     assert words[:2] == ["nightly", "run"]
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert options["--run-with"] == "--launches 5" and options["--gate-with"] == "--hook 'a b'"
@@ -308,13 +309,6 @@ except KeyboardInterrupt:
     assert (tmp_path / "tidied").read_text() == "once "
 
 
-def until(condition: object, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
 # What stays on the disk.
 
 
@@ -342,7 +336,10 @@ def some(root: Path, kinds: str) -> list[keeping.Stored]:
     """One run of a gigabyte per letter, oldest first: complete, incomplete or pinned."""
     return [
         keeping.Stored(
-            run=RunFolder(root / "h" / day(number + 1)), is_complete=kind != "i", bytes=10**9, stays="pinned" if kind == "p" else None
+            run=RunFolder(root / "h" / day(number + 1)),
+            is_complete=kind != "i",
+            bytes=10**9,
+            stays="pinned" if kind == "p" else None,
         )
         for number, kind in enumerate(kinds)
     ]
