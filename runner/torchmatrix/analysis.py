@@ -12,7 +12,6 @@ from torchmatrix import gpus, sameness, watched
 from torchmatrix.intervals import mean_interval, noise_verdict
 from torchmatrix.launches import Launch, measured, throughput
 
-
 Row = dict[str, Any]
 
 

@@ -45,7 +45,7 @@ def trend_chart(trend: Trend) -> alt.LayerChart:
         *_crosses(trend, x, bottom, scale),
         *_level_rules(trend.changes, x),
     ]
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return alt.LayerChart(layer=layers).properties(width=WIDTH, height=HEIGHT)
 
 
 def _domain(trend: Trend) -> tuple[float, float]:

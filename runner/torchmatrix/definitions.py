@@ -41,12 +41,12 @@ DEFINITIONS = {
     "audit": "What can't be, or can't be judged: efficiency above 1.02; AMP below 1.1 times fp32 on tensor cores (one GPU, no "
     "loader, steps long enough not to wait for the host); more than the GPU's peak; rounding by more than 1 %; a baseline from "
     "another machine, date or driver; unknown memory format or batch per GPU.",
-    "trend": "Throughput of one cell over the runs, with the band of their 95 % intervals. A cross on the axis: a run without a "
-    "figure, since no launch was ok, or (grey) the cell was skipped. A dotted line: the environment (machine, driver, image, "
+    "trend": "Throughput of one cell over the runs, with the band of their 95 % intervals. A cross on the axis: a run without "
+    "a figure, since no launch was ok, or (grey) the cell was skipped. A dotted line: the environment (machine, driver, image, "
     "packages) or the workload's code or batch changed.",
-    "level": "A vertical line: the level changed, in per cent, median over median. A new level lasts 3 runs at least, differs by "
-    "more than 1 %, and would come from scatter alone in 1 of 100 series (seeded binary segmentation with Student's t on the "
-    "logarithms, Bonferroni-corrected; outliers drawn in). A slow drift comes out as a staircase.",
+    "level": "A vertical line: the level changed, in per cent, median over median. A new level lasts 3 runs at least, differs "
+    "by more than 1 %, and would come from scatter alone in 1 of 100 series (seeded binary segmentation with Student's t on "
+    "the logarithms, Bonferroni-corrected; outliers drawn in). A slow drift comes out as a staircase.",
     "gate": "A night of a cell is slower if its throughput over the median of the nights before it lies below the limit that these "
     "nights' own scatter sets (prediction interval on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",

@@ -185,7 +185,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 @cache
 def _schema() -> str:
     """Changes with the code that reads facts, so that what older code has read is read again."""
-    sources = [Path(__file__).with_name(name) for name in _MADE_BY]
+    sources = [Path(__file__).parent / name for name in _MADE_BY]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources if source.is_file()))
     return f"{__version__} {digest.hexdigest()[:16]}"
 
@@ -274,7 +274,7 @@ def _unpacked(packed: bytes | None) -> Facts | None:
     if packed is None:
         return None
     try:
-        facts = json.loads(zlib.decompress(packed))
+        facts: Facts = json.loads(zlib.decompress(packed))
         table = facts["launches"]
         each, same = table["each"], table["same"]
         for name in table["tuples"]:
@@ -284,9 +284,10 @@ def _unpacked(packed: bytes | None) -> Facts | None:
                 same[name] = tuple(same[name])
         names, count = table["names"], table["count"]
         columns = [each[name] if name in each else repeat(same[name], count) for name in names]
-        return facts | {"launches": [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]}
+        facts["launches"] = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     except (zlib.error, ValueError, KeyError, TypeError):
         return None
+    return facts
 
 
 def _are_same(values: Sequence[Any]) -> bool:

@@ -88,7 +88,7 @@ def trends_in_words(found: Sequence[Trend]) -> str:
     """Each cell with its first and last throughput; below it the changes of its level, and why the newest run has none."""
     hosts = len({trend.host for trend in found}) > 1
     launched = [trend for trend in found if trend.is_launched]
-    rows = [("cell", "measured", "first", "last", "change", "")]
+    rows: list[tuple[str, ...]] = [("cell", "measured", "first", "last", "change", "")]
     rows += [_trend_columns(trend, hosts) for trend in launched]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [_aligned(rows[0], widths)]

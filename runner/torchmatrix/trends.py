@@ -166,7 +166,11 @@ def _not_launched(run: Indexed, cell: str) -> Row:
         "workload": None,
         "unit": None,
         "outcome": "skipped" if skipped else "not launched",
-        "reason": run.skipped[cell] if skipped else "the run ended before" if run.complete else "the run has not come to its end",
+        "reason": run.skipped[cell]
+        if skipped
+        else "the run ended before"
+        if run.complete
+        else "the run has not come to its end",
         "n": 0,
         "failed": 0,
         **unknown,
@@ -176,7 +180,8 @@ def _not_launched(run: Indexed, cell: str) -> Row:
 
 def _with_differences(row: Row, known: dict[tuple[str, str], Environment]) -> Row:
     """The row with the differences instead of the environment; `known`: the last one that each cell's stack told."""
-    key, environment = (row["host"], row["cell"]), row["environment"]
+    key = (row["host"], row["cell"])
+    environment: Environment = row["environment"]
     if not is_told(environment):
         return row | {"environment": {}}
     before = known.get(key, environment)

@@ -333,8 +333,8 @@ def test_a_disk_that_is_nearly_full_ends_the_night_before_it_measures(
 # A real cron.
 
 SANDBOX = """
-mount --bind "$PLACE/spool" /var/spool/cron && mount --bind "$PLACE/empty" /etc/cron.d && mount --bind "$PLACE/none" /etc/crontab &&
-mount -t tmpfs tmpfs /run || exit 99
+mount --bind "$PLACE/spool" /var/spool/cron && mount --bind "$PLACE/empty" /etc/cron.d &&
+mount --bind "$PLACE/none" /etc/crontab && mount -t tmpfs tmpfs /run || exit 99
 exec "$@"
 """
 """Cron sees only the crontabs of the test, and nobody else sees those."""

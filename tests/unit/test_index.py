@@ -23,7 +23,7 @@ LAUNCHES: list[dict[str, Any]] = [
     {"readings": [(float(t), {**READING, "energy_joules": 512.0 * t}) for t in range(90, 130)], "flops": 67e9},
     {"rate": 101.0},
     {"rate": 180.0, "devices": (0, 1)},
-    {"stack": "b", "outcome": "oom", "error": "out of \ud800memory"},
+    {"stack": "b", "outcome": "oom", "error": "out of memory \u2028"},
     {"stack": "c", "outcome": "build-failed"},
     {"stack": "d", "vendor": "cpu", "method": None, "job": {"compile": True, "attention": "sdpa"}},
 ]
@@ -32,7 +32,9 @@ LAUNCHES: list[dict[str, Any]] = [
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
     for run, complete in zip(nights(3), (True, True, False), strict=True):
-        write_run(tmp_path, LAUNCHES, skips=[("rocm/w/gpu0", "needs an AMD GPU")], complete=complete, run=run, workload_hash="w")
+        write_run(
+            tmp_path, LAUNCHES, skips=[("rocm/w/gpu0", "needs an AMD GPU")], complete=complete, run=run, workload_hash="w"
+        )
     return Results(tmp_path)
 
 

@@ -71,13 +71,15 @@ def history(
     """Show how each cell went from run to run: where its level changed, and what of the environment with it."""
     import gc
 
-    gc.disable()  # as in report
-    from torchmatrix import history as pages
-    from torchmatrix import index, report, selecting, tables, trends
+    from torchmatrix import selecting
     from torchmatrix.store import Results
 
     store = Results(results)
     runs = selecting.select(store, word, since, host)
+    from torchmatrix import history as pages
+    from torchmatrix import index, report, tables, trends
+
+    gc.disable()  # as in report
     found = trends.trends(trends.series(index.each(store, runs)))
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
     if output or not as_json:
