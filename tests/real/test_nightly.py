@@ -16,7 +16,7 @@ import pytest
 from support import Command, processes_of, until
 from torchmatrix.launches import read_lines
 from torchmatrix.nightly.journal import Journal, Night
-from torchmatrix.store import Results
+from torchmatrix.store import Results, holder
 
 SYSTEMCTL = """#!/bin/sh
 # Stands in for systemctl, since no systemd runs here: remembers what it was asked for.
@@ -247,8 +247,7 @@ def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_proces
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == (130 if number == signal.SIGTERM else -9), stderr
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
-    until(lambda: not processes_of(owner))
-    until(lambda: Results(tmp_path / "results").runs()[0].path.joinpath("run.jsonl").exists())
+    until(lambda: not processes_of(owner) and not holder(Results(tmp_path / "results").lock_file))
     status = torchmatrix("nightly", "status").stdout
     assert "cut" in status or "interrupted" in status
     begun = len(list(tmp_path.rglob("round*.jsonl")))
@@ -374,8 +373,7 @@ def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
     subprocess.run(in_sandbox("crontab", "-"), input=mine, check=True)
-    moment = time.time() + (75 if time.localtime().tm_sec < 40 else 135)  # after the night that is made up for
-    at = time.strftime("%H:%M", time.localtime(moment))
+    at = time.strftime("%H:%M", time.localtime(time.time() + 40 + 60))  # the night that is made up for takes some seconds
     done = torchmatrix("nightly", "install", "--engine", "local", "--at", at)
     assert done.returncode == 0 and "no cron seems to be running" in done.stderr, done.stderr
     ours = crontab().removeprefix(mine).decode().splitlines()
