@@ -6,6 +6,7 @@ results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's li
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
+results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)
 """
 
 import calendar

@@ -90,10 +90,7 @@ def nightly_install(
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     matrices.load(matrix)
     outside = Outside(say)
-    if only_print and backend != "auto":
-        chosen, for_machine = backend, bool(system)
-    else:
-        chosen, for_machine = timers.choose(backend, system, outside)
+    chosen, for_machine = timers.choose(backend, system, outside, is_real=not only_print)
     table = timetable(order.matrix, order.results, at, order.words(), is_system=for_machine)
     if only_print:
         print("\n".join(f"# {path}\n{text}" for path, text in timers.texts(table, chosen).items()), end="")

@@ -29,16 +29,18 @@ class Installed:
     hints: tuple[str, ...]
 
 
-def choose(backend: str, is_system: bool | None, outside: Outside) -> tuple[str, bool]:
+def choose(backend: str, is_system: bool | None, outside: Outside, is_real: bool = True) -> tuple[str, bool]:
     """Who can begin nights here, and whether for the machine. `is_system` None: for the machine if root asks, and systemd is
-    there. Raises BadInput, or EngineUnusable saying why nobody can."""
+    there. Not `is_real`: a backend that was named is believed. Raises BadInput, or EngineUnusable saying why nobody can."""
     if backend not in BACKENDS:
         raise BadInput(f'unknown backend "{backend}"', hint=f"backends: {', '.join(BACKENDS)}")
     if is_system and backend == "cron":
         raise BadInput("--system needs systemd", hint="leave it out: cron uses the crontab of the user who installs")
-    if is_system and os.geteuid() != 0:
+    if is_real and is_system and os.geteuid() != 0:
         raise BadInput("--system needs root", hint="as root, or without it: --user")
     for_machine = os.geteuid() == 0 if is_system is None else is_system
+    if not is_real and backend != "auto":
+        return backend, for_machine and backend == "systemd"
     problems = {}
     if backend != "cron":
         problems["systemd"] = systemd.answers(outside, for_machine)
