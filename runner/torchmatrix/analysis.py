@@ -75,14 +75,17 @@ def shown(launches: Sequence[Row]) -> Row:
 
 
 _FROM_WORKLOAD = ("model", "mode", "unit", "precision", "compile", "channels_last", "attention")
+_NO_OTHER_SETTING = (
+    "id", "precision", "compile", "channels_last", "batch", "batch_for", "parallel", "explain", "stacks", "counts",
+)  # fmt: skip
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
     "steady", "foreign", "ecc_errors",
 )  # fmt: skip
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
-    "count", *_FROM_WORKLOAD, "batch", "batch_requested", "torch", "torch_build", "device_name", "device_memory_bytes",
-    "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device", "energy_per_item", *_FROM_WATCH,
+    "count", *_FROM_WORKLOAD, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
+    "device_memory_bytes", "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device", "energy_per_item", *_FROM_WATCH,
     "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds",
     "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second", "seconds",
     "clock_jump_seconds", "command", "work", "path",
@@ -115,6 +118,7 @@ def _launch_row(launch: Launch) -> Row:
         "device_list": tuple(f"{prefix}{index}" for index in devices["indices"]),
         "count": count,
         **{key: workload[key] for key in _FROM_WORKLOAD},
+        "other_settings": json.dumps({k: v for k, v in workload.items() if k not in _NO_OTHER_SETTING}, sort_keys=True),
         "batch": batch,
         "batch_requested": header.get("batch_requested", batch),
         "torch": header["stack"]["torch"],

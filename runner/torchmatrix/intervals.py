@@ -85,7 +85,17 @@ def paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
     For cells that were interleaved over rounds: what the whole machine did from round to round falls out (randomized complete
     blocks: R. A. Fisher, The Design of Experiments, 1935).
     """
-    logs = np.log(np.asarray(above, dtype=float) / np.asarray(below, dtype=float))
+    return geometric_mean([a / b for a, b in zip(above, below, strict=True)])
+
+
+def geometric_mean(ratios: Sequence[float]) -> Interval:
+    """The n-th root of the product of n ratios, with the t interval of their logarithms; NaN limits for a single one.
+
+    Unclipped: a slow-down counts as much as the speed-up that would undo it.
+    """
+    if not ratios:
+        return UNKNOWN
+    logs = np.log(np.asarray(ratios, dtype=float))
     value = math.exp(float(logs.mean()))
     if len(logs) < 2:
         return Interval(value=value, low=math.nan, high=math.nan)

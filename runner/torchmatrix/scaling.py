@@ -1,4 +1,4 @@
-"""Launches -> tables of ratios: scale factors, where the loss comes from, each device alone, speed-ups over a baseline."""
+"""Launches -> tables of scale factors, where the loss comes from, each device alone."""
 
 import math
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
+from torchmatrix.samples import Known
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 WEAK_DEVICE = 0.97
@@ -15,7 +16,7 @@ FACTORS = ("E_hetero", "E_corun", "E_ddp", "E_comm")
 
 def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per DDP cell of N > 1 devices with S, E, s, E* and their limits; NaN where a baseline has no ok launch."""
-    known = _Known(launches)
+    known = Known(launches)
     rows = []
     for row in known.cells("ddp"):
         if row.count < 2:
@@ -34,7 +35,7 @@ def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
 
 def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per DDP cell that was explained: E as the product of FACTORS, the exposed communication, the bus bandwidth."""
-    known = _Known(launches)
+    known = Known(launches)
     rows = []
     for row in known.cells("ddp"):
         others = {p: known.cell(row.stack, f"{row.workload}-{p}", row.device_list) for p in ("independent", "no-sync")}
@@ -56,7 +57,7 @@ def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
 
 def devices_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per device measured alone, where several were: its throughput over the median device's; is it weak?"""
-    known = _Known(launches)
+    known = Known(launches)
     groups: dict[tuple[str, str, str], list[Any]] = {}
     for row in known.cells("ddp"):
         if row.count == 1 and known.samples_of(row.cell):
@@ -75,53 +76,6 @@ def devices_table(launches: pd.DataFrame) -> pd.DataFrame:
                 "throughput": _center(known.samples_of(row.cell)), **_limits("ratio", found), "weak": weak,
             })  # fmt: skip
     return pd.DataFrame(rows, columns=_DEVICES_COLUMNS)
-
-
-def speedup_table(launches: pd.DataFrame) -> pd.DataFrame:
-    """Every cell over the same workload and devices on the baseline stack (the first in the matrix that ran it)."""
-    known = _Known(launches)
-    baselines: dict[tuple[str, str], Any] = {}
-    rows = []
-    for row in known.cells("ddp"):
-        own = known.samples_of(row.cell)
-        base = baselines.setdefault((row.workload, row.devices), row) if own else None
-        if base is None:
-            continue
-        result = ratio(own, known.samples_of(base.cell), row.statistic)
-        rows.append({"workload": row.workload, "devices": row.devices, "stack": row.stack, "baseline": base.stack,
-                     "ratio": result.value, "low": result.low, "high": result.high})  # fmt: skip
-    return pd.DataFrame(rows, columns=["workload", "devices", "stack", "baseline", "ratio", "low", "high"])
-
-
-class _Known:
-    """The ok launches' throughputs by cell, and the cells by stack, workload and devices."""
-
-    def __init__(self, launches: pd.DataFrame) -> None:
-        self._launches = launches
-        self._rows = [] if launches.empty else list(launches.drop_duplicates("cell").itertuples(index=False))
-        self._samples: dict[str, list[float]] = {}
-        for cell, outcome, rate in zip(launches["cell"], launches["outcome"], launches["throughput"], strict=True):
-            if outcome == "ok":
-                self._samples.setdefault(cell, []).append(float(rate))
-        self._ids = {(row.stack, row.workload, row.device_list): row.cell for row in self._rows}
-
-    def cells(self, parallel: str) -> list[Any]:
-        """One row per cell of this kind, in the order in which the cells first appear."""
-        return [row for row in self._rows if row.parallel == parallel]
-
-    def cell(self, stack: str, workload: str, devices: tuple[str, ...]) -> str | None:
-        return self._ids.get((stack, workload, devices))
-
-    def samples_of(self, cell: str | None) -> list[float]:
-        return self._samples.get(cell, []) if cell else []
-
-    def samples(self, stack: str, workload: str, devices: tuple[str, ...]) -> list[float]:
-        return self.samples_of(self.cell(stack, workload, devices))
-
-    def highest(self, cell: str, column: str) -> float:
-        own = (self._launches["cell"] == cell) & (self._launches["outcome"] == "ok")
-        values = self._launches.loc[own, column].dropna()
-        return float(values.max()) if len(values) else math.nan
 
 
 _SCALING_COLUMNS = [

@@ -95,7 +95,8 @@ def trends_in_words(found: Sequence[Trend]) -> str:
     for trend, row in zip(launched, rows[1:], strict=True):
         lines.append(_aligned(row, widths))
         lines += [f"    {_plain(line)}" for line in _trend_notes(trend)]
-    lines += [f"never launched: {_plain(reason)} ({len(cells)} cells)" for reason, cells in never_launched(found).items()]
+    never = never_launched(found).items()
+    lines += [f"never launched ({len(cells)} cell{'s' * (len(cells) > 1)}): {_plain(reason)}" for reason, cells in never]
     return "\n".join(lines)
 
 

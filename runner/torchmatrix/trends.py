@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -82,6 +82,11 @@ class Trend:
     def change(self) -> float:
         """Last over first, less 1: scatter included; NaN unless two runs were measured."""
         return self.last / self.first - 1 if len(self.measured) > 1 else math.nan
+
+    def since(self, rows: Sequence[Row]) -> "Trend":
+        """The same with these of its rows, the newest, and the changes in them."""
+        begin = rows[0]["started"] if rows else math.inf
+        return replace(self, rows=tuple(rows), changes=tuple(c for c in self.changes if c.started >= begin))
 
     def as_record(self) -> dict[str, Any]:
         """For --json; NaN becomes null."""

@@ -206,15 +206,15 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, words: 
 
 
 def test_our_own_cells_are_audited_by_the_same_rules(tmp_path: Path) -> None:
-    page = report.render(write_run(tmp_path / "a", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}]))
+    page = report.render(report.view_of(write_run(tmp_path / "a", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])))
     assert (
         "Audit of these figures" in page and "2 GPUs at an efficiency of 1.050 over stack-a/resnet50-train-fp32-b4/gpu0" in page
     )
-    assert "Audit of these" not in report.render(write_run(tmp_path / "b", [{}, {"rate": 190.0, "devices": (0, 1)}]))
+    assert "Audit of these" not in report.render(report.view_of(write_run(tmp_path / "b", [{}, {"rate": 190.0, "devices": (0, 1)}])))
 
 
 def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:
-    page = report.render(write_run(tmp_path, [{"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)}]))
+    page = report.render(report.view_of(write_run(tmp_path, [{"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)}])))
     assert "Audit of these" not in page
 
 

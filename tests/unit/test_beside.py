@@ -35,7 +35,7 @@ def run_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> tuple[tu
 
 
 def page_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> str:
-    return report.render(write_run(tmp_path, list(launches), **header))
+    return report.render(report.view_of(write_run(tmp_path, list(launches), **header)))
 
 
 def preset_text(**other: Any) -> str:

@@ -1,15 +1,19 @@
 """`torchmatrix history`: its lines, its JSON and its page."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 
 from records import nights, write_run
 from support import Command
 from torchmatrix import history, index
+from torchmatrix.charts import to_svg
+from torchmatrix.charts import trends as drawing
 from torchmatrix.store import Results
 from torchmatrix.trends import Trend, series, trends
 
@@ -65,25 +69,30 @@ def test_hostile_strings_are_inert(torchmatrix: Command, tmp_path: Path) -> None
         write_run(tmp_path / "results", [{**names, "host": host}, failed], skips=[(EVIL, EVIL)], run=run)
     done = torchmatrix("history")
     page = (tmp_path / "reports/history.html").read_text()
-    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
-    assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched: <script>" in done.stdout
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and page.count("<script>") == 2
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched (1 cell): <script>" in done.stdout
 
 
-def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
+def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path) -> None:
     write_nights(tmp_path, [100.0, 101.0])
     page = history.render(trends_of(tmp_path))
-    assert not re.search(r"(?:src|href)=[\"'](?!#)", page) and "<script" not in page and "@import" not in page
-    assert page.count("<svg") == 1
+    without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", without) and "@import" not in without and without.count("<svg") == 1
 
 
 def test_nights_without_a_figure_are_marked_and_never_bridged(tmp_path: Path) -> None:
     for number, run in enumerate(nights(9)):
-        outcome = "oom" if number == 4 else "ok"
-        write_run(tmp_path, [{"rate": 100.0 + number, "outcome": outcome}], run=run)
-    page = history.render(trends_of(tmp_path))
-    line = re.search(r'aria-roledescription="line mark container".*?</g>', page, re.S)
-    assert line is not None and line[0].count("M") >= 2
-    assert 'fill="#b42318"' in page and '<dt>cells not ok, all runs</dt><dd class="bad">1</dd>' in page
+        launch = {"rate": 100.0 + number, "outcome": "oom" if number == 4 else "ok"}
+        skips = [("stack-a/resnet50-train-fp32-b4/gpu0", "too hot")] if number == 6 else []
+        write_run(tmp_path, [] if skips else [launch], skips=skips, run=run)
+    (chart,) = drawing.charts(trends_of(tmp_path)).charts
+    alt.LayerChart.from_dict(chart.spec)  # validates
+    line = re.search(r'class="mark-line.*?</g>', to_svg(chart), re.S)
+    assert line is not None and line[0].count("M") == 3
+    (crosses,) = [layer["data"]["name"] for layer in chart.spec["layer"] if layer["mark"].get("shape") == "cross"]
+    assert [point["outcome"] for point in chart.spec["datasets"][crosses]] == ["oom", "skipped"]
+    said = chart.table.iloc[:, -1]
+    assert said[4] == "oom: RuntimeError: boom" and said[6] == "skipped: too hot" and math.isnan(chart.table["images/s"][4])
 
 
 def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) -> None:
@@ -94,23 +103,34 @@ def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) ->
     for run in nights(3):
         write_run(tmp_path / "c", [{"outcome": "crashed"}], run=run)
     page = history.render(trends_of(tmp_path / "c"))
-    assert "boom" in page and "<svg" not in page
+    assert "boom" in page and "<svg" not in page and '<dt>cells not ok, all runs</dt><dd class="bad">3</dd>' in page
 
 
 def test_cells_beyond_the_most_charts_are_in_the_table_and_the_page_says_so(tmp_path: Path) -> None:
+    count = drawing.MOST_CHARTS + 2
     for run in nights(2):
-        write_run(tmp_path, [{"stack": f"s{number}"} for number in range(history.MOST_CHARTS + 2)], run=run)
-    page = history.render(trends_of(tmp_path))
-    assert page.count("<svg") == history.MOST_CHARTS and "2 further cells" in page and f"s{history.MOST_CHARTS + 1}/" in page
+        write_run(tmp_path, [{"stack": f"s{number}"} for number in range(count)], run=run)
+    trends = trends_of(tmp_path)
+    assert len(drawing.charts(trends).charts) == drawing.MOST_CHARTS
+    page = history.render(trends)
+    assert "4 further rows of the tables are left out of these charts" in page and page.count('<td class="id">') == count
 
 
 def test_the_largest_newest_change_comes_first(tmp_path: Path) -> None:
     for number, run in enumerate(nights(10)):
         rates = {"steady": 100.0, "slightly": 100.0 if number < 5 else 97.0, "much": 100.0 if number < 5 else 80.0}
-        write_run(
-            tmp_path, [{"stack": name, "rate": rate * x} for name, rate in rates.items() for x in (0.999, 1.001)], run=run
-        )
+        launches = [{"stack": name, "rate": rate * x} for name, rate in rates.items() for x in (0.999, 1.001)]
+        write_run(tmp_path, launches, run=run)
+    titles = [chart.title for chart in drawing.charts(trends_of(tmp_path)).charts]
+    assert titles[0].startswith("much/resnet50-train-fp32-b4/gpu0 runs at −20.0 % since 2026-01-06: 80.00 images/s")
+    assert titles[1].startswith("slightly/") and "holds its level in 10 runs" in titles[2]
+
+
+def test_headlines_say_since_when_how_many_cells_and_what_else_changed(tmp_path: Path) -> None:
+    for number, run in enumerate(nights(10)):
+        rate, driver = (100.0, "1") if number < 5 else (95.0, "2")
+        host = {"name": "testhost", "driver": driver}
+        launches = [{"stack": s, "rate": rate * x, "host": host} for s in ("a", "b") for x in (0.999, 1.001)]
+        write_run(tmp_path, [*launches, {"stack": "c"}], run=run)
     page = history.render(trends_of(tmp_path))
-    captions = re.findall(r"<figcaption>(.*?)<br><small>(.*?)/", page)
-    assert [stack for _, stack in captions] == ["much", "slightly", "steady"]
-    assert captions[0][0].startswith("-20.0 % since 2026-01-06") and captions[2][0].startswith("The same level in 10 runs")
+    assert f"<li>Since 2026-01-06: 2 of 3 cells -5.0 %; host driver 1 -&gt; 2 (testhost, {nights(6)[5]}).</li>" in page

@@ -203,15 +203,15 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(tmp_path: Path) ->
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_two_processes_at_once_read_the_same(results: Results) -> None:
+def test_several_processes_at_once_read_the_same(results: Results) -> None:
     code = (
         "import sys; from pathlib import Path; from torchmatrix import index; from torchmatrix.store import Results\n"
         "results = Results(Path(sys.argv[1]))\n"
         "print(sum(len(run.launches) for _ in range(5) for run in index.read(results, results.runs())))"
     )
     command = [sys.executable, "-c", code, str(results.root)]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate(timeout=60) for process in both] == [("90\n", "")] * 3
+    three = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=60) for process in three] == [("90\n", "")] * 3
     assert len(kept(results)) == 3
 
 

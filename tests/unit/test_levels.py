@@ -30,6 +30,18 @@ def test_noise_with_outliers_is_seldom_a_change() -> None:
     assert alarms <= 5
 
 
+def test_nights_that_resemble_each_other_seldom_make_a_change() -> None:
+    """First-order autocorrelation of 0.4, as of a room that is warm for some days."""
+    alarms = 0
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        scatter = [float(random.normal(0, NOISE))]
+        for _ in range(99):
+            scatter.append(0.4 * scatter[-1] + float(random.normal(0, NOISE * 0.84**0.5)))
+        alarms += bool(levels.changes(list(100 * np.exp(scatter))))
+    assert alarms <= 10
+
+
 @pytest.mark.parametrize(("before", "after"), [(10, 10), (60, 5), (5, 60), (30, 3), (150, 150)])
 def test_a_step_of_five_per_cent_is_found_at_its_place(before: int, after: int) -> None:
     found = [levels.changes(noisy(seed, (before, 100.0), (after, 95.0))) for seed in range(50)]

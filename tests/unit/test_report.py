@@ -1,25 +1,66 @@
 """The page: self-contained, escaped, honest about what is unknown."""
 
+import base64
+import hashlib
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 from records import write_run
 from torchmatrix import report
+from torchmatrix.report import words
 
 
 def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
-    return report.render(write_run(tmp_path, list(launches), **more))
+    return report.render(report.view_of(write_run(tmp_path, list(launches), **more)))
 
 
-def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
+class Scripts(HTMLParser):
+    """The scripts of a page: what runs, and the data that charts are drawn from."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.running: list[str] = []
+        self.data: list[str] = []
+        self._into: list[str] | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "script":
+            self._into = self.data if dict(attrs).get("type") == "application/json" else self.running
+            self._into.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._into = None
+
+
+def the_page_s_own(page: str) -> bool:
+    """Runs nothing but the two scripts that its policy names by their hashes."""
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in Scripts(page).running]
+    return bool(policy) and all(f"'sha256-{found}'" in policy[1] for found in hashes) and "unsafe-eval" not in policy[1]
+
+
+def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path) -> None:
     page = page_of(tmp_path, {}, {"devices": (0, 1), "rate": 180.0}, {"stack": "stack-b", "rate": 120.0})
-    assert not re.search(r"(?:src|href)=[\"'](?!#)", page) and "<script" not in page and "@import" not in page
-    assert page.count("<svg") == 2
+    without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", without) and "@import" not in without
+    assert without.count("<figure") == without.count("<svg") == len(Scripts(page).data) > 2
+    assert len(Scripts(page).running) == 2 and the_page_s_own(page)
+
+
+def test_a_page_without_charts_carries_no_runtime(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {"outcome": "crashed"})
+    assert len(Scripts(page).running) == 1 and the_page_s_own(page) and len(page) < 100_000
 
 
 def test_hostile_strings_are_inert(tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script>"
+    evil = "<script>alert(1)</script><!--"
     page = page_of(
         tmp_path,
         {"stack": evil},
@@ -30,7 +71,9 @@ def test_hostile_strings_are_inert(tmp_path: Path) -> None:
         matrix=evil,
         command=evil,
     )
-    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+    assert the_page_s_own(page) and len(Scripts(page).running) == 2 and "&lt;script&gt;alert(1)" in page
+    for data in Scripts(page).data:
+        json.loads(data)
 
 
 def test_every_failure_is_explained_with_its_first_error_line_and_the_commands_to_repeat_it(tmp_path: Path) -> None:
@@ -51,7 +94,7 @@ def test_unknown_is_n_a_and_one_launch_has_no_interval(tmp_path: Path) -> None:
     assert (
         "100.0</b> images/s" in row
         and row.count("n/a") == 3
-        and "nan" not in page.lower().split("<main>")[1].split("</main>")[0]
+        and "nan" not in re.sub(r"<script.*?</script>", "", page.lower(), flags=re.S).split("<main")[1]
     )
 
 
@@ -86,7 +129,7 @@ def test_the_html_is_balanced(tmp_path: Path) -> None:
 
 
 def test_figures_have_four_digits_and_no_silent_zero() -> None:
-    assert [report.figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
+    assert [words.figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
         "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "n/a", "n/a",
     ]  # fmt: skip
 
@@ -109,7 +152,7 @@ def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
     first = launch.path.read_text().splitlines(keepends=True)
     launch.path.with_name("round1-try2.jsonl").write_text("".join(first))
     launch.path.write_text("".join(first[:3]))
-    page = report.render(run)
+    page = report.render(report.view_of(run))
     assert "1 launches that were interrupted or lost have been measured again" in page
     assert "<dt>launches not ok</dt><dd>0</dd>" in page
 
@@ -118,7 +161,7 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
     times = range(90, 130)
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t, "reasons": ["hw_slowdown"]}) for t in times]
-    page = report.render(write_run(tmp_path, [{"readings": readings, "flops": 67e9}] * 2))
+    page = report.render(report.view_of(write_run(tmp_path, [{"readings": readings, "flops": 67e9}] * 2)))
     assert "61 °C" in page and "512 W" in page and "throttled</abbr>" in page
     assert "256.0 J" in page  # 512 W over 20 s and 40 items
     assert "10.0 %" in page  # 100 items/s x 67 GFLOP of the 67 TFLOP/s of an H200 in fp32
@@ -126,6 +169,6 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
 
 
 def test_what_nobody_could_read_is_said_once_and_has_no_column(tmp_path: Path) -> None:
-    page = report.render(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}]))
+    page = report.render(report.view_of(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}])))
     assert "temperature (this machine doesn&#39;t tell)" in page and "energy (no energy counter can be read)" in page
     assert "MFU (no peak is known for this device)" in page and '<th class="n">MFU</th>' not in page

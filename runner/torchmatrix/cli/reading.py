@@ -77,13 +77,14 @@ def history(
     store = Results(results)
     runs = selecting.select(store, word, since, host)
     from torchmatrix import history as pages
-    from torchmatrix import index, report, tables, trends
+    from torchmatrix import index, tables, trends
+    from torchmatrix.report import page
 
     gc.disable()  # as in report
     found = trends.trends(trends.series(index.each(store, runs)))
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
     if output or not as_json:
-        say(f"{len(runs)} runs: {report.put(pages.render(found), output or HISTORY)}")
+        say(f"{len(runs)} run{'s' * (len(runs) > 1)}: {page.save(pages.render(found), output or HISTORY)}")
 
 
 @app.command()

@@ -1,0 +1,151 @@
+"""Tables of ratios -> dots with intervals: each stack over the baseline; compile, AMP and channels_last over what they replace."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.charts import Chart, Charts, words
+from torchmatrix.charts.forest import Line, forest
+from torchmatrix.definitions import DEFINITIONS
+from torchmatrix.intervals import Interval, difference_verdict
+from torchmatrix.ratios import geometric_means
+
+MOST_STACKS = 6
+"""With a chart each; the chart of the means has them all."""
+MOST_PAIRS = 20
+"""In one chart; the means are over all."""
+_SETTINGS = {
+    "compile": ("torch.compile", "eager"),
+    "amp": ("AMP (float16)", "fp32"),
+    "amp-bf16": ("AMP (bfloat16)", "fp32"),
+    "tf32": ("TF32", "fp32"),
+    "channels_last": ("channels_last", "contiguous memory"),
+}
+
+
+def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]) -> Charts:
+    """One chart of all stacks' means, one of each stack over its baseline, one of each setting.
+
+    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order.
+    """
+    others = speedups[speedups["stack"] != speedups["baseline"]]
+    by_stack = [rows for _, rows in others.groupby(["stack", "baseline"], sort=False)]
+    by_setting = [(str(name), rows) for name, rows in settings.groupby("setting", sort=False)]
+    found = [_all_stacks(others, stacks)] if len(by_stack) > 1 else []
+    found += [_one_stack(number, rows, stacks) for number, rows in enumerate(by_stack[:MOST_STACKS], 1)]
+    found += [_one_setting(name, rows, stacks) for name, rows in by_setting]
+    drawn = [*by_stack[:MOST_STACKS], *(rows for _, rows in by_setting)]
+    left_out = sum(len(rows.iloc[MOST_PAIRS:]) for rows in drawn) + sum(map(len, by_stack[MOST_STACKS:]))
+    return Charts(charts=tuple(found), left_out=left_out)
+
+
+def _all_stacks(pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
+    means = words.rows_of(geometric_means(pairs, ["stack", "baseline"]))
+    lines = [_mean_line(mean.stack if len({m.baseline for m in means}) == 1 else _versus(mean), mean) for mean in means]
+    known = [mean for mean in means if mean.n]
+    title = f"No two stacks can be compared: {words.counted(pairs['why'])}"
+    if known:
+        best = max(known, key=lambda mean: float(mean.ratio))
+        title = _mean_title(best.stack, best.baseline, best)
+        if best.ratio < 1:
+            title = f"No stack is faster than {best.baseline} on average; the next: {title}"
+    note = f"{DEFINITIONS['geometric_mean']} A stack that fails where others don’t has a mean of other cells than they."
+    return _chart("speedup-stacks", title, note, lines, stacks)
+
+
+def _versus(mean: Any) -> str:
+    return f"{mean.stack} over {mean.baseline}"
+
+
+def _one_stack(number: int, pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
+    (mean,) = words.rows_of(geometric_means(pairs, ["stack", "baseline"]))
+    lines = [_mean_line("geometric mean", mean)] if mean.n > 1 else []
+    lines += [_pair_line(pair) for pair in words.rows_of(pairs.head(MOST_PAIRS))]
+    title = _title(mean.stack, mean.baseline, mean, pairs)
+    note = f"{DEFINITIONS['speedup']} {DEFINITIONS['ratio_interval']} {DEFINITIONS['geometric_mean']}{_left_out(pairs)}"
+    return _chart(f"speedup-stack-{number}-{words.slug(mean.stack)}", title, note, lines, stacks)
+
+
+def _one_setting(name: str, pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
+    """The mean of all, then for each stack its mean and its pairs."""
+    own, other = _SETTINGS[name]
+    (mean,) = words.rows_of(geometric_means(pairs, ["setting"]))
+    lines = [_mean_line("geometric mean of all", mean)] if mean.n > 1 else []
+    several = pairs["stack"].nunique() > 1
+    for stack, rows in pairs.head(MOST_PAIRS).groupby("stack", sort=False):
+        (own_mean,) = words.rows_of(geometric_means(pairs[pairs["stack"] == stack], ["stack"]))
+        lines += [_mean_line(str(stack), own_mean)] if several else []
+        lines += [_pair_line(pair) for pair in words.rows_of(rows)]
+    title = _title(own, other, mean, pairs)
+    note = f"{DEFINITIONS['setting']} {DEFINITIONS['ratio_interval']} {DEFINITIONS['geometric_mean']}{_left_out(pairs)}"
+    return _chart(f"speedup-setting-{words.slug(name)}", title, note, lines, stacks)
+
+
+def _left_out(pairs: pd.DataFrame) -> str:
+    more = len(pairs) - MOST_PAIRS
+    return f" {more} further pairs are in the means only." if more > 0 else ""
+
+
+def _title(own: str, other: str, mean: Any, pairs: pd.DataFrame) -> str:
+    """Of one pair its own ratio, of several their mean, of none the reasons."""
+    if mean.n == 0:
+        return f"{own} can’t be compared with {other}: {words.counted(pairs['why'])}"
+    if mean.n > 1:
+        return _mean_title(own, other, mean)
+    (pair,) = words.rows_of(pairs.dropna(subset=["ratio"]))
+    failed = f"; {mean.failed} more without a ratio" if mean.failed else ""
+    what, found = f"{pair.workload} on {pair.devices}", Interval(value=pair.ratio, low=pair.low, high=pair.high)
+    return words.compared(own, other, pair.mode, what, found) + failed
+
+
+def _mean_title(own: str, other: str, mean: Any) -> str:
+    found = Interval(value=mean.ratio, low=mean.low, high=mean.high)
+    limits = f", 95 % interval {words.span(mean.low, mean.high)}" if mean.n > 1 else ""
+    failed = f"; {mean.failed} more without a ratio" if mean.failed else ""
+    basis = f"({_mean_of(mean.n)}{limits}{failed})"
+    verdict = difference_verdict(found)
+    if verdict == "SAME":
+        return f"{own} and {other} are equally fast: {words.times(mean.ratio)} × {basis}"
+    if verdict == "AMBIGUOUS":
+        return f"Whether {own} is faster than {other} on average is open: {words.times(mean.ratio)} × {basis}"
+    return f"{own} is {words.times(mean.ratio)} × as fast as {other} {basis}"
+
+
+def _mean_of(n: int) -> str:
+    return f"geometric mean of {n} cells" if n > 1 else "one cell"
+
+
+def _mean_line(label: str, mean: Any) -> Line:
+    counts = _mean_of(mean.n) + (f", {mean.failed} without a ratio" if mean.failed else "")
+    return Line(label=label, words=_words(mean), value=mean.ratio, low=mean.low, high=mean.high, stack=None, counts=counts)
+
+
+def _pair_line(pair: Any) -> Line:
+    said = _words(pair) if pair.why is None else f"✗ {pair.why}"
+    counts = f"{pair.n} and {pair.baseline_n} launches"
+    label = f"{pair.workload} · {pair.devices}"
+    return Line(label=label, words=said, value=pair.ratio, low=pair.low, high=pair.high, stack=pair.stack, counts=counts)
+
+
+def _words(found: Any) -> str:
+    """Such as 1.31 (1.27 to 1.35)."""
+    limits = "" if math.isnan(found.low) else f" ({words.span(found.low, found.high)})"
+    return f"{words.times(found.ratio)}{limits}"
+
+
+def _chart(slug: str, title: str, note: str, lines: Sequence[Line], stacks: Sequence[str]) -> Chart:
+    rows = [
+        {
+            "what": line.label,
+            "stack": line.stack or "",
+            "times as fast": line.value,
+            "95 % from": line.low,
+            "95 % to": line.high,
+            "of": line.counts,
+            "no ratio because": line.words.removeprefix("✗ ") if math.isnan(line.value) else "",
+        }
+        for line in lines
+    ]
+    return Chart(id=slug, section="speedup", title=title, note=note, spec=forest(lines, stacks), table=pd.DataFrame(rows))

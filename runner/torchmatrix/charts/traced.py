@@ -1,0 +1,96 @@
+"""One launch over time -> temperature, clock and power below each other, with the timed windows and slow-downs marked."""
+
+import math
+from typing import Any
+
+import altair as alt
+
+from torchmatrix.charts import PALETTE, Chart, words
+from torchmatrix.charts.drawing import GREY, LOSS, SHAPES, WIDTH, data, finish, legend
+from torchmatrix.definitions import DEFINITIONS
+from torchmatrix.traces import QUANTITIES, Trace
+
+_PLOT = WIDTH - 52
+
+
+def chart(number: int, trace: Trace) -> Chart:
+    """What was read while one launch ran."""
+    known = [name for name in QUANTITIES if name in trace.readings]
+    thinned = f" Every {trace.every}th reading is drawn." if trace.every > 1 else ""
+    spells = f" Vermilion: {_spells(trace)}." if trace.slowdowns else ""
+    shares = "; ".join(f"{reason} in {100 * share:.3g} % of the readings" for reason, share in trace.seen.reasons.items())
+    reasons = f" Why the clock was below its maximum, in the timed windows: {shares}." if shares else ""
+    columns = {"seconds": "seconds since the launch began", "device": "device", **{name: QUANTITIES[name] for name in known}}
+    return Chart(
+        id=f"inside-trace-{number}-{words.slug(trace.cell)}",
+        section="inside",
+        title=_title(trace),
+        note=f"Round {trace.round} of {trace.cell}. {DEFINITIONS['trace']}{thinned}{spells}{reasons}",
+        spec=_spec(trace, known),
+        table=trace.readings[list(columns)].rename(columns=columns),
+    )
+
+
+def _spells(trace: Trace) -> str:
+    found = [f"{start:.0f} s to {stop:.0f} s {reason}" for start, stop, reason in trace.slowdowns]
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return "; ".join(found[:5]) + more
+
+
+def _title(trace: Trace) -> str:
+    seen = trace.seen
+    slowed = sorted({reason for *_, reason in trace.slowdowns})
+    if seen.throttled:
+        return f"{trace.cell} was slowed down while it was timed{': ' if slowed else ''}{', '.join(slowed)}"
+    facts = [
+        _heat(seen.temperature_first, seen.temperature_last),
+        "" if math.isnan(seen.clock_mhz) else f"its clock was {seen.clock_mhz:.0f} MHz",
+        "" if math.isnan(seen.power_watts) else f"it drew {seen.power_watts:.0f} W",
+    ]
+    steady = {True: "held steady", False: "was not yet steady", None: "ran"}[seen.steady]
+    said = ", ".join(fact for fact in facts if fact) or f"{trace.readings['device'].nunique()} device was watched"
+    return f"{trace.cell} {steady} while it was timed: {said}"
+
+
+def _heat(first: float, last: float) -> str:
+    if math.isnan(first):
+        return ""
+    return f"{last:.0f} °C throughout" if round(first) == round(last) else f"from {first:.0f} to {last:.0f} °C"
+
+
+def _spec(trace: Trace, known: list[str]) -> dict[str, Any]:
+    last = max([trace.readings["seconds"].max(), *(stop for _, stop in trace.windows)])
+    panels = [_panel(trace, name, last, is_first=name == known[0], is_last=name == known[-1]) for name in known]
+    return finish(alt.vconcat(*panels, spacing=8))
+
+
+def _panel(trace: Trace, name: str, last: float, is_first: bool, is_last: bool) -> alt.LayerChart:
+    """One quantity over time, one line for each device."""
+    devices = list(dict.fromkeys(trace.readings["device"]))
+    rows = trace.readings[["seconds", "device", name]].dropna().to_dict("records")
+    axis = alt.Axis(tickCount=6, labels=is_last, ticks=is_last, grid=False)
+    time = alt.Scale(domain=[0, last], nice=False)
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=time, title="seconds since the launch began" if is_last else None, axis=axis)
+
+    colours = alt.Scale(domain=devices, range=[PALETTE[i % len(PALETTE)] for i in range(len(devices))])
+    shapes = alt.Scale(domain=devices, range=[SHAPES[i % len(SHAPES)] for i in range(len(devices))])
+    key = legend(devices) if is_first else None
+    y = alt.Y(f"{name}:Q", title=QUANTITIES[name], axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=name in _FROM_ZERO))
+    windows = data({"start": start, "stop": stop} for start, stop in trace.windows)
+    spells = data({"start": start, "stop": stop, "reason": reason} for start, stop, reason in trace.slowdowns)
+    tips = [alt.Tooltip("device:N"), alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip(f"{name}:Q", title=QUANTITIES[name])]
+    base = alt.Chart(data({str(k): v for k, v in r.items()} for r in rows)).encode(x=x("seconds"), y=y, tooltip=tips)
+    color = alt.Color("device:N", scale=colours, legend=key)
+    slowed = alt.Chart(spells).mark_rect(color=LOSS, opacity=0.35, stroke=LOSS)
+    layers = [
+        alt.Chart(windows).mark_rect(color=GREY, opacity=0.22).encode(x=x("start"), x2="stop:Q"),
+        *([slowed.encode(x=x("start"), x2="stop:Q", tooltip="reason:N")] if trace.slowdowns else ()),
+        base.mark_line(strokeWidth=1.5).encode(color=color),
+        base.mark_point(filled=True, size=14, opacity=1).encode(color=color, shape=alt.Shape("device:N", scale=shapes, legend=key)),
+    ]
+    return alt.layer(*layers).properties(width=_PLOT, height=95)
+
+
+_FROM_ZERO = ("power_watts", "busy_cpus")

@@ -1,0 +1,72 @@
+"""Facts on disk -> one self-contained HTML file. Needs no engine."""
+
+from pathlib import Path
+from typing import Any
+
+from torchmatrix import audit, figures, published
+from torchmatrix.definitions import DEFINITIONS
+from torchmatrix.errors import BadInput
+from torchmatrix.report import gallery, page, sections
+from torchmatrix.report.view import View, make_view, view_of
+from torchmatrix.report.words import utc
+from torchmatrix.store import Results, RunFolder
+
+__all__ = ["View", "gallery", "make_view", "render", "view_of", "write"]
+
+
+def write(results: Results, output: Path, run: str | None = None, baseline: str | None = None) -> Path:
+    """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
+    return page.save(render(view_of(_choose(results, run), baseline)), output)
+
+
+def render(view: View) -> str:
+    """The page of one run."""
+    galleries = gallery.charts_of(view)
+    with_charts = any(one.charts for one in galleries.values())
+    drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}
+    return page.render("report.html.j2", with_charts, gallery_of=drawn, **_context(view))
+
+
+def _context(view: View) -> dict[str, Any]:
+    header, matrix_text = view.header, str(view.header.get("matrix") or "")
+    measured = figures.measured(sections.records(view.every_cell), sections.records(view.table))
+    preset, scales = published.preset_of(matrix_text), sections.records(view.scaling)
+    return {
+        "run": view.id,
+        "header": header,
+        "host": header.get("host", {}),
+        "complete": view.is_complete(),
+        "measured": int((view.every_cell["n"] > 0).sum()),
+        "planned": view.planned(),
+        "launches": len(view.launches),
+        "repeated": len(view.every) - len(view.launches),
+        "throttled_tries": sections.throttled_tries(view),
+        "started": utc(header.get("unix_seconds")),
+        "protocol": header.get("method") or {"name": "n/a"},
+        "cells": sections.cell_rows(view),
+        "known": sections.known_columns(view),
+        "unknown": sections.unknown_columns(view),
+        "scaling": scales,
+        "decomposition": sections.records(view.decomposition),
+        "devices": sections.records(view.devices),
+        "headlines": sections.headlines(view),
+        "published": published.section(preset, measured, scales),
+        "preset_is_lost": preset is None and "[preset]" in matrix_text,
+        "findings": audit.check([own.figure for own in measured]),
+        "skips": sections.skips(view),
+        "failures": sections.failures(view),
+        "stacks": sections.stacks(view),
+        "definitions": DEFINITIONS,
+    }
+
+
+def _choose(results: Results, run: str | None) -> RunFolder:
+    runs = results.runs()
+    chosen = [r for r in runs if run is None or r.id == run]
+    if not chosen:
+        known = ", ".join(r.id for r in runs[-5:]) or "none"
+        raise BadInput(
+            f"no run {run} in {results.root}" if run else f"no runs in {results.root}",
+            hint=f"runs there: {known}; measure first: torchmatrix run",
+        )
+    return chosen[-1]
