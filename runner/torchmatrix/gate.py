@@ -37,13 +37,13 @@ class _View:
 def judge(runs: Sequence[Indexed], options: GateOptions = _DEFAULT) -> Gate:
     """The last of `runs` (of one host, oldest first) against those before it. Raises BadInput if no cell is the canary.
 
-    With `options.named` the first is the baseline, and one between them only tells whether it was slower the night before.
+    With `options.named` the first is the baseline; those between them tell how nights differ, and whether it was slower before.
     """
     views = [_view(run) for run in runs]
     last, before = views[-1], views[:-1]
-    reference = before[:1] if options.named else before
+    reference = before[:1] if options.named else before[-options.nights :]
     cells = dict.fromkeys(cell for view in (last, *reversed(reference)) for cell in (*view.run.planned, *view.rows))
-    judged = [found for cell in cells if (found := _judged(cell, before, last, options))]
+    judged = [found for cell in cells if (found := _judged(cell, before, reference, last, options))]
     return Gate(
         run=last.run.id,
         host=last.run.host,
@@ -68,13 +68,15 @@ def _view(run: Indexed) -> _View:
     return _View(run=run, rows=rows)
 
 
-def _judged(cell: str, before: Sequence[_View], last: _View, options: GateOptions) -> Judged | None:
-    """None: the cell was skipped before, too."""
+def _judged(
+    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions
+) -> Judged | None:
+    """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too."""
     if last.failed(cell):
-        return _failed(cell, before, last)
+        return _failed(cell, reference, last)
     if last.ok(cell):
-        return _measured(cell, before, last, options)
-    return _absent(cell, before[:1] if options.named else before, last, options)
+        return _measured(cell, before, reference, last, options)
+    return _absent(cell, reference, last, options)
 
 
 def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
@@ -114,52 +116,49 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
-def _measured(cell: str, before: Sequence[_View], last: _View, options: GateOptions) -> Judged:
-    row = last.ok(cell)[-1]
-    others = {view.run.id: why for view in (*before, last) if (why := _other_work(view.ok(cell), row["work"]))}
-    if last.run.id in others:
-        why = f"the launches of this night are not of one kind: {others[last.run.id]}"
-        return Judged(cell=cell, verdict="n/a", why=why, **_about(row))
-    same = [view for view in (*before, last) if view.ok(cell) and view.run.id not in others]
-    found = _standing(cell, same, before, options)
-    left_out = _in_words(others)
-    if found is None:
-        verdict, why = ("n/a", left_out) if before[0].run.id in others else ("new", f"{before[0].run.id} did not measure it")
-        return Judged(cell=cell, verdict=verdict, why=why, value=_night(last, cell).value, **_about(row))
+def _measured(
+    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions
+) -> Judged:
+    rows = last.ok(cell)
+    about, value = _about(rows[-1]), _night(last, cell).value
+    mixed = _other_work(rows, rows[-1]["work"])
+    if mixed:
+        return Judged(cell=cell, verdict="n/a", why=f"the launches of this night are not of one kind: {mixed}", **about)
+    others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows[-1]["work"]))}
+    same = [view for view in before if view.ok(cell) and not _other_work(view.ok(cell), rows[-1]["work"])]
+    if options.named and reference[0] not in same:
+        verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].run.id} did not measure it")
+        return Judged(cell=cell, verdict=verdict, why=why, value=value, **about)
+    found = _standing([_night(view, cell) for view in (*same, last)], options)
     limits = found.limits
-    since = next((view for view in before if limits and view.run.id == limits.nights[-1]), None)
+    since = next((view for view in same if limits and view.run.id == limits.nights[-1]), None)
     return Judged(
         cell=cell,
         verdict=found.verdict,
-        why="; ".join(filter(None, (_reason(found, left_out), *_seen(found, last.ok(cell)), left_out))),
-        value=_night(last, cell).value,
+        why="; ".join(filter(None, (_reason(found, others), *_seen(found, rows), _in_words(others)))),
+        value=value,
         ratio=found.ratio,
         before=found.before,
-        facts=str(row["path"]),
-        changes=_changes(since, last, row["stack"]),
+        facts=str(rows[-1]["path"]),
+        changes=_changes(since, last, rows[-1]["stack"]),
         **{name: getattr(limits, name) for name in ("center", "low", "high", "nights", "strays", "rule") if limits},
-        **_about(row),
+        **about,
     )
 
 
-def _standing(cell: str, same: Sequence[_View], before: Sequence[_View], options: GateOptions) -> Standing | None:
-    """None: the run that was named as the baseline has no night of this cell that is of the same work."""
-    if not options.named:
-        nights = [_night(view, cell) for view in same]
-        return noise.standing(nights, options.nights, options.tolerance, options.strict)
-    if same[0] is not before[0]:
-        return None
-    baseline, history = _night(same[0], cell), [_night(view, cell) for view in same[1:]]
-    return noise.standing_to_run(baseline, history, options.tolerance, options.strict)
+def _standing(history: Sequence[Night], options: GateOptions) -> Standing:
+    if options.named:
+        return noise.standing_to_run(history[0], history[1:], options.nights, options.tolerance, options.strict)
+    return noise.standing(history, options.nights, options.tolerance, options.strict)
 
 
-def _reason(found: Standing, left_out: str) -> str:
+def _reason(found: Standing, others: Mapping[str, str]) -> str:
     if found.verdict == "new":
-        return "the baseline begins anew" if left_out else "no night before measured it"
+        return "the baseline begins anew" if others else "no night before measured it"
     if found.verdict == "suspected":
         return "slower for the first night; a second one makes it a regression"
     if found.verdict == "regression":
-        return "slower on one night (--strict)" if math.isnan(found.before) else "slower on two nights in a row"
+        return f"slower on {len(found.before) + 1} nights in a row" if found.before else "slower on one night (--strict)"
     return found.limits.rule if found.limits and found.verdict == "n/a" else ""
 
 

@@ -30,10 +30,10 @@ class GateOptions:
 class Judged:
     """One cell. `value`: items per second of the last night, `center`: of its baseline; `ratio`: their quotient, slower below `low`.
 
-    `why`: the verdict's reason in words. `nights`: the runs of the baseline, `strays`: those of them that were left out of the
-    scatter; `rule`: where the limits come from. `before`: the ratio of the night before, where it was slower, too. `cause`:
-    machine, software or unclear, by the canary `cause_why`; empty without one. `changes`: of the stack's environment since the
-    last night of the baseline, or since the last one that measured the cell. `facts`: the launch file to look at. Unknown: NaN.
+    `why`: the verdict's reason in words. `nights`: the runs of the baseline; `rule`: where the limits come from; `strays`: nights
+    that were left out of the scatter. `before`: the ratios of the nights before, as far as they were slower, too. `cause`: machine,
+    software or unclear, by the canary `cause_why`; empty without one. `changes`: of the stack's environment since the last night of
+    the baseline, or since the last one that measured the cell. `facts`: the launch file to look at. Unknown: NaN.
     """
 
     cell: str
@@ -50,7 +50,7 @@ class Judged:
     nights: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
     rule: str = ""
-    before: float = math.nan
+    before: tuple[float, ...] = ()
     cause: str = ""
     cause_why: str = ""
     changes: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """The verdict on a run, cell by cell. `baseline`: the ids of the runs that were read for it, oldest first."""
+    """The verdict on a run, cell by cell. `baseline`: the ids of the nights, or of the run, it was compared with."""
 
     run: str
     host: str

@@ -6,6 +6,7 @@ from torchmatrix import index
 from torchmatrix.errors import BadInput, NothingSelected
 from torchmatrix.gate import is_night_of
 from torchmatrix.index import Indexed
+from torchmatrix.noise import MEMORY
 from torchmatrix.selecting import host_of, select
 from torchmatrix.store import Results, RunFolder
 
@@ -18,22 +19,25 @@ def read(
 ) -> list[Indexed]:
     """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
 
-    These are the `nights` of the baseline and the night before; or the run that `baseline` names and the night before. Words are
-    those of selecting.select. Raises BadInput, and NothingSelected if there is no run at all.
+    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then. Words
+    are those of selecting.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
     if not results.runs():
-        raise NothingSelected(f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate")
+        raise NothingSelected(
+            f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
+        )
     folder = _one(select(results, word, host=host), word)
     here = select(results, "all", host=host_of(folder))
     earlier = here[: [run.path for run in here].index(folder.path)]
     (judged,) = index.read(results, [folder])
+    count = (MEMORY + 1) * nights
     if baseline is None:
-        return [*_nights(results, earlier, judged, nights + 1), judged]
+        return [*_nights(results, earlier, judged, count), judged]
     named = _one(select(results, baseline, host=host_of(folder)), baseline)
     if named.path == folder.path:
         raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
     since = [run for run in earlier if run.started > named.started]
-    return [*index.read(results, [named]), *_nights(results, since, judged, 1), judged]
+    return [*index.read(results, [named]), *_nights(results, since, judged, count), judged]
 
 
 def _nights(results: Results, earlier: Sequence[RunFolder], judged: Indexed, count: int) -> list[Indexed]:
@@ -49,5 +53,7 @@ def _nights(results: Results, earlier: Sequence[RunFolder], judged: Indexed, cou
 
 def _one(runs: Sequence[RunFolder], word: str) -> RunFolder:
     if len(runs) > 1:
-        raise BadInput(f"{word} names {len(runs)} runs; the gate judges one and compares it with one", hint="last, last~1 or RUN")
+        raise BadInput(
+            f"{word} names {len(runs)} runs; the gate judges one and compares it with one", hint="last, last~1 or RUN"
+        )
     return runs[0]

@@ -59,7 +59,7 @@ def figures(one: Judged) -> str:
     if math.isnan(one.ratio):
         return ""
     limit = "no limit" if math.isnan(one.low) else f"slower below {one.low:.4f}"
-    before = "" if math.isnan(one.before) else f", the night before {one.before:.4f}"
+    before = ", nights before: " + ", ".join(f"{ratio:.4f}" for ratio in one.before) if one.before else ""
     strays = f", {len(one.strays)} left out as strays" if one.strays else ""
     return f"{one.ratio:.4f} of the baseline ({limit}: {one.rule}{strays}){before}"
 
@@ -133,11 +133,23 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
     """A heading, a table of all cells (those that aren't ok first), and the text; what others wrote stands in code spans."""
     ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
     head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
-    rows = [[one.verdict, code(one.cell), _ratio(one.ratio), _ratio(one.low), code(one.rule), code(_why(one))] for one in ordered]
+    rows = [
+        [one.verdict, code(one.cell), _ratio(one.ratio), _ratio(one.low), code(one.rule), code(_why(one))] for one in ordered
+    ]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     details = "\n".join(line.replace("```", "'''") for line in text(gate, results).splitlines())
     folded = ["<details><summary>Details</summary>", "", "```text", details, "```", "", "</details>"]
-    blocks = [f"### torchmatrix gate: {gate.verdict}", "", code(headline(gate)), "", *table, "", *folded, "", DEFINITIONS["gate"]]
+    blocks = [
+        f"### torchmatrix gate: {gate.verdict}",
+        "",
+        code(headline(gate)),
+        "",
+        *table,
+        "",
+        *folded,
+        "",
+        DEFINITIONS["gate"],
+    ]
     return "\n".join(blocks) + "\n"
 
 

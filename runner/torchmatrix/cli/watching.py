@@ -38,7 +38,8 @@ def gate(
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a Markdown table.")] = None,
     hook: Annotated[
-        str | None, typer.Option("--hook", metavar="COMMAND", help="Run this after a verdict other than PASS; JSON on its stdin.")
+        str | None,
+        typer.Option("--hook", metavar="COMMAND", help="Run this after a verdict other than PASS; JSON on its stdin."),
     ] = None,
 ) -> None:
     """Judge the newest run by the nights before it: PASS, or exit code 5 for a regression, a failed or a missing cell."""
@@ -86,5 +87,6 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
     except OSError as error:
         raise EngineUnusable(
-            f"can't write {path}: {error.strerror}", hint="the verdict stands above; name another file: --junit FILE, --markdown FILE"
+            f"can't write {path}: {error.strerror}",
+            hint="the verdict stands above; name another file: --junit FILE, --markdown FILE",
         ) from None
