@@ -119,7 +119,13 @@ def nights(events: Iterable[Event]) -> list[Night]:
     for event in events:
         name = str(event.get("night"))
         if event["event"] == "night":
-            found[name] = replace(found.get(name, Night(id=name, began=event["unix_seconds"])), exit_code=None, seconds=None)
+            found[name] = replace(
+                found.get(name, Night(id=name, began=event["unix_seconds"])),
+                exit_code=None,
+                seconds=None,
+                gate=None,
+                summary=None,
+            )
         elif event["event"] == "night-exit" and name in found:
             found[name] = Night(id=name, began=found[name].began, **{key: event.get(key) for key in _KNOWN_AT_THE_END})
     return list(found.values())
