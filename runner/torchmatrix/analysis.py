@@ -85,10 +85,10 @@ _FROM_WATCH = (
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", *_FROM_WORKLOAD, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
-    "device_memory_bytes", "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device", "energy_per_item", *_FROM_WATCH,
-    "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds",
-    "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second", "seconds",
-    "clock_jump_seconds", "command", "work", "path",
+    "device_memory_bytes", "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device",
+    "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed", "host_bound",
+    "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second",
+    "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 _MAY_BE_NONE = (

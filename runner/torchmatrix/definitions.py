@@ -50,23 +50,26 @@ DEFINITIONS = {
     "gate": "A night of a cell is slower if its throughput over the median of the nights before it lies below the limit that these "
     "nights' own scatter sets (prediction interval on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "per_joule": "Per joule: 1 over the energy per item, the median over launches. It has no interval of its own.",
-    "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches, as no energy is known "
-    "of some cell. It has no interval of its own; watts are those of the devices, without the rest of the machine.",
-    "per_euro": "Per 1000 €: throughput over the price of the devices, as the price list has it, without the rest of the machine.",
-    "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the one that was asked for, "
-    "else the first in the matrix that ran it.",
-    "setting": "Throughput of a cell over that of the cell which differs in this one setting only: same stack, model, devices, "
-    "batch and all else.",
-    "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, nothing clipped. Its 95 % interval is Student's "
-    "t over the logarithms of these ratios: how much the ratio differs from cell to cell. Cells without a ratio are counted.",
-    "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval; the others "
-    "wait for it.",
-    "phases": "Medians over the ok launches of a cell, launches with a cold compile cache apart. The first step holds compilation "
-    "and autotuning; the rest is the engine, the process's start and end, the proofs after the windows, and phases that the "
-    "launch does not tell.",
-    "steps": "All steps of all processes in the timed windows of all ok launches. Thin line: 1st to 99th percentile; bar: 5th to "
-    "95th; thick: 25th to 75th; tick: median; cross: the longest. On a GPU between device events, on a CPU by the clock.",
-    "trace": "Readings of the host, about one a second. Grey: the timed windows. Power from an energy counter is the mean since "
-    "the reading before.",
+    "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches, as no energy is "
+    "known of some cell. It has no interval of its own; watts are those of the devices, without the rest of the machine.",
+    "per_euro": "Per 1000 €: throughput over the price of the devices, as the price list has it, without the rest of the "
+    "machine.",
+    "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the one that was asked "
+    "for, else the first in the matrix that ran it.",
+    "setting": "Throughput of a cell over that of the cell which differs in this one setting only: same stack, model, "
+    "devices, batch and all else.",
+    "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, nothing clipped. Its 95 % interval, "
+    "of three ratios or more, is Student's t over the logarithms of these ratios: how much the ratio differs from cell to cell. Cells without a ratio "
+    "are counted.",
+    "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval; the "
+    "others wait for it.",
+    "phases": "Medians over the ok launches of a cell, launches with a cold compile cache apart. The first step holds "
+    "compilation and autotuning; the rest is the engine, the process's start and end, the proofs after the windows, and "
+    "phases that the launch does not tell.",
+    "steps": "All steps of all processes in the timed windows of all ok launches. Thin line: 1st to 99th percentile; bar: "
+    "5th to 95th; thick: 25th to 75th; tick: median; dot: the longest. On a GPU between device events, on a CPU by the "
+    "clock.",
+    "trace": "Readings of the host, about one a second. Grey: the timed windows. Power from an energy counter is the mean "
+    "since the reading before.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

@@ -21,6 +21,8 @@ CHANCE_QUANTILE = 0.8416
 PAIRED_FROM = 10
 """So many common rounds of two cells, or more, are compared round by round. With fewer, pairing halves degrees of freedom that
 are scarce: its interval would be wider for nothing on a machine that doesn't drift. Chosen beforehand, never by the outcome."""
+MEAN_FROM = 3
+"""A geometric mean of fewer ratios has no interval: of two it would span a factor of ten and more, and say nothing."""
 MOST_LAUNCHES = 1000
 """Where more launches than this would be needed, no number is given."""
 
@@ -89,15 +91,15 @@ def paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
 
 
 def geometric_mean(ratios: Sequence[float]) -> Interval:
-    """The n-th root of the product of n ratios, with the t interval of their logarithms; NaN limits for a single one.
+    """The n-th root of the product of n ratios, with the t interval of their logarithms.
 
-    Unclipped: a slow-down counts as much as the speed-up that would undo it.
+    NaN limits below MEAN_FROM ratios. Unclipped: a slow-down counts as much as the speed-up that would undo it.
     """
     if not ratios:
         return UNKNOWN
     logs = np.log(np.asarray(ratios, dtype=float))
     value = math.exp(float(logs.mean()))
-    if len(logs) < 2:
+    if len(logs) < MEAN_FROM:
         return Interval(value=value, low=math.nan, high=math.nan)
     factor = math.exp(_quantile(len(logs) - 1) * math.sqrt(float(np.var(logs, ddof=1)) / len(logs)))
     return Interval(value=value, low=value / factor, high=value * factor)

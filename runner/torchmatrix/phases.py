@@ -9,7 +9,9 @@ import pandas as pd
 
 from torchmatrix.launches import Launch, measured
 
-PHASES = ("import", "init", "model", "first step", "warm-up", "measure", "the rest")
+PHASES = ("import", "init", "model to device", "first step", "warm-up", "measure", "the rest")
+_TOLD = {"import": "import", "init": "init", "model": "model to device", "first-step": "first step"}
+"""What the box calls them."""
 QUANTILES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _CELL = ("cell", "stack", "workload", "model", "mode", "devices", "cache")
 
@@ -63,8 +65,8 @@ def _cell_of(launch: Launch) -> dict[str, Any]:
 
 
 def _seconds_of(launch: Launch) -> dict[str, float]:
-    told = {event["phase"].replace("-", " "): float(event["seconds"]) for event in launch.of("phase")}
-    found = {phase: told.get(phase, math.nan) for phase in ("import", "init", "model", "first step")}
+    told = {event["phase"]: float(event["seconds"]) for event in launch.of("phase")}
+    found = {ours: told.get(theirs, math.nan) for theirs, ours in _TOLD.items()}
     found |= {"warm-up": _warm_up(launch), "measure": sum(max(window["seconds"]) for window in measured(launch))}
     known = sum(seconds for seconds in found.values() if not math.isnan(seconds))
     return found | {"the rest": launch.seconds - known, "total": launch.seconds}

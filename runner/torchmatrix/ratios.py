@@ -35,7 +35,7 @@ def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.Dat
     """Every cell over the same workload and devices on the stack `baseline`; columns as SPEEDUP_COLUMNS.
 
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
-    `why` says why a ratio is NaN. Raises BadInput for a stack that isn't there.
+    `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
     """
     known = Known(launches)
     cells = known.cells("ddp")
@@ -55,7 +55,7 @@ def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.Dat
 def settings_table(launches: pd.DataFrame) -> pd.DataFrame:
     """Pairs of cells that differ in one of SETTINGS only: same stack, devices, batch and all else; columns as SETTING_COLUMNS.
 
-    One row per pair that was to be measured; `why` says why a ratio is NaN.
+    One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
     known = Known(launches)
     cells = known.cells("ddp")
@@ -101,7 +101,7 @@ def _shown(row: Any) -> dict[str, Any]:
 
 
 def _all_but(row: Any, **changes: str | bool) -> tuple[Any, ...]:
-    """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: a failed cell has no other."""
+    """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: who failed has no other."""
     fields = {name: getattr(row, name) for name in ("precision", "compile", "channels_last")} | changes
     return (row.stack, row.device_list, row.other_settings, row.batch_requested, *fields.values())
 
@@ -111,15 +111,15 @@ def _compared(known: Known, row: Any, base: Any) -> dict[str, Any]:
     own, other = known.samples_of(row.cell), known.samples_of(base.cell) if base else []
     why = _why_not(row, base, bool(own), bool(other))
     found = {"ratio": math.nan, "low": math.nan, "high": math.nan, "n": len(own), "baseline_n": len(other), "why": why}
-    if why is None:
+    if not why:
         result = ratio(own, other, row.statistic)
         found |= {"ratio": result.value, "low": result.low, "high": result.high}
     return found
 
 
-def _why_not(row: Any, base: Any, ran: bool, base_ran: bool) -> str | None:
+def _why_not(row: Any, base: Any, ran: bool, base_ran: bool) -> str:
     if not ran:
         return str(row.outcome)
     if not base_ran:
         return f"baseline: {base.outcome if base else 'not measured'}"
-    return None if row.batch == base.batch else f"batch {row.batch}, baseline {base.batch}"
+    return "" if row.batch == base.batch else f"batch {row.batch}, baseline {base.batch}"

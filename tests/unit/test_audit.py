@@ -36,6 +36,10 @@ def audited(tmp_path: Path, *changes: dict[str, Any]) -> list[Finding]:
     return audit.check(figures.read(table(tmp_path, *({**CLEAN, **change} for change in changes))))
 
 
+def page_of(folder: Path, *launches: dict[str, Any]) -> str:
+    return report.render(report.view_of(write_run(folder, list(launches))))
+
+
 def test_clean_rows_have_no_finding(tmp_path: Path) -> None:
     bert = {"model": "bert-large-cased", "unit": "sequences/s", "memory_format": "", "image_size": "", "sequence_length": 384}
     assert audited(
@@ -206,15 +210,15 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, words: 
 
 
 def test_our_own_cells_are_audited_by_the_same_rules(tmp_path: Path) -> None:
-    page = report.render(report.view_of(write_run(tmp_path / "a", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])))
+    page = page_of(tmp_path / "a", {"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)})
     assert (
         "Audit of these figures" in page and "2 GPUs at an efficiency of 1.050 over stack-a/resnet50-train-fp32-b4/gpu0" in page
     )
-    assert "Audit of these" not in report.render(report.view_of(write_run(tmp_path / "b", [{}, {"rate": 190.0, "devices": (0, 1)}])))
+    assert "Audit of these" not in page_of(tmp_path / "b", {}, {"rate": 190.0, "devices": (0, 1)})
 
 
 def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:
-    page = report.render(report.view_of(write_run(tmp_path, [{"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)}])))
+    page = page_of(tmp_path, {"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)})
     assert "Audit of these" not in page
 
 

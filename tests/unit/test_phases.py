@@ -27,7 +27,7 @@ def told(**seconds: float) -> tuple[dict[str, Any], ...]:
 def test_the_phases_are_medians_over_launches_and_the_rest_is_what_is_left() -> None:
     some = [launch(told(**{"import": 2.0, "init": 1.0, "model": 3.0, "first_step": first})) for first in (4.0, 5.0, 9.0)]
     (row,) = phases.phases_table(some).to_dict("records")
-    assert (row["import"], row["init"], row["model"], row["first step"]) == (2.0, 1.0, 3.0, 5.0)
+    assert (row["import"], row["init"], row["model to device"], row["first step"]) == (2.0, 1.0, 3.0, 5.0)
     assert (row["warm-up"], row["measure"], row["total"], row["n"]) == (0.4, 0.4, 40.0, 3)
     assert row["the rest"] == pytest.approx(40 - 2 - 1 - 3 - 5 - 0.8) and row["cache"] == ""
 
@@ -71,7 +71,9 @@ def test_a_trace_counts_time_from_the_launchs_begin() -> None:
 
 
 def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
-    slow = readings(range(90, 1170), sm_clock_mhz=lambda t: t, reasons=lambda t: ["hw_thermal_slowdown"] if 101 <= t <= 102 else [])
+    slow = readings(
+        range(90, 1170), sm_clock_mhz=lambda t: t, reasons=lambda t: ["hw_thermal_slowdown"] if 101 <= t <= 102 else []
+    )
     (trace,), _ = traces.traces([launch(readings=slow)], 1)
     assert (trace.every, len(trace.readings)) == (3, 360)
     assert trace.readings["clock_mhz"].tolist()[:3] == [90, 93, 96]

@@ -45,7 +45,7 @@ def test_an_unknown_baseline_is_refused_with_the_known_stacks(tmp_path: Path) ->
 def test_a_ratio_that_is_missing_says_why(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "outcome": "oom"}, {"stack": "c", "rate": 60.0, "batch_used": 8}]
     found = ratios.speedup_table(table(tmp_path, *cells)).set_index("stack")
-    assert found["why"].to_dict() == {"a": None, "b": "oom", "c": "batch 8, baseline 4"}
+    assert found["why"].to_dict() == {"a": "", "b": "oom", "c": "batch 8, baseline 4"}
     assert found["ratio"].isna().tolist() == [False, True, True]
     found = ratios.speedup_table(table(tmp_path / "2", *cells), "b").set_index("stack")
     assert found["why"].to_dict() == {"a": "baseline: oom", "b": "oom", "c": "baseline: oom"}
@@ -71,8 +71,10 @@ def test_cells_that_differ_in_more_are_no_pair(tmp_path: Path, other: dict[str, 
 
 
 def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
-    cells = [cell(rate=100.0), cell(compile=True, outcome="crashed"), cell(precision="amp", outcome="oom"),
-             cell(precision="amp", compile=True, rate=5.0), cell("b", rate=10.0), cell("b", compile=True, rate=20.0)]  # fmt: skip
+    cells = [
+        cell(rate=100.0), cell(compile=True, outcome="crashed"), cell(precision="amp", outcome="oom"),
+        cell(precision="amp", compile=True, rate=5.0), cell("b", rate=10.0), cell("b", compile=True, rate=20.0),
+    ]  # fmt: skip
     found = ratios.settings_table(table(tmp_path, *cells))
     compiled = found[found["setting"] == "compile"]
     assert sorted(word for word in compiled["why"] if word) == ["baseline: oom", "crashed"]
@@ -81,12 +83,13 @@ def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_geometric_mean_is_unclipped_with_t_over_the_logarithms_of_its_ratios() -> None:
-    rows = pd.DataFrame({"stack": ["x", "x", "y"], "ratio": [0.5, 8.0, math.nan]})
-    x, y = ratios.geometric_means(rows, ["stack"]).to_dict("records")
-    assert (x["ratio"], x["n"], x["failed"]) == (pytest.approx(2.0), 2, 0)
-    half = 12.7062 * math.log(16) / math.sqrt(2) / math.sqrt(2)  # t(1) times the standard deviation of two logarithms over root 2
+    rows = pd.DataFrame({"stack": ["x", "x", "x", "y", "z", "z"], "ratio": [0.5, 2.0, 8.0, math.nan, 2.0, 8.0]})
+    x, y, z = ratios.geometric_means(rows, ["stack"]).to_dict("records")
+    assert (x["ratio"], x["n"], x["failed"]) == (pytest.approx(2.0), 3, 0)
+    half = 4.30265 * math.log(4) / math.sqrt(3)  # t(2) times the standard deviation of the three logarithms over root 3
     assert math.log(x["high"] / 2) == pytest.approx(half, rel=1e-4) and math.log(2 / x["low"]) == pytest.approx(half, rel=1e-4)
     assert (y["n"], y["failed"]) == (0, 1) and math.isnan(y["ratio"])
+    assert z["ratio"] == pytest.approx(4.0) and math.isnan(z["low"]) and math.isnan(z["high"])
 
 
 def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:

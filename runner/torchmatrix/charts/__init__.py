@@ -17,7 +17,8 @@ VEGA_LITE = "v6.4"
 INK = "#010203"
 """Stands for the page's text colour while Vega draws."""
 PALETTE = ["#0072B2", "#C58400", "#009E73", "#CC6699", "#3A9BD5", "#D55E00", "#808080", "#8A7D00"]
-"""Okabe and Ito's colours (https://jfly.uni-koeln.de/color/), the light ones darkened: at least 3 to 1 on white and on #0d1117."""
+"""Okabe and Ito's colours (https://jfly.uni-koeln.de/color/), the light ones darkened: 3 to 1 on white and on #0d1117."""
+FONT = "system-ui, sans-serif"
 _TITLE_LETTERS = 58
 _ARIA_OFF = {"aria": False}
 """A still is one image with one name; a label on each of its marks would only make it four times as large."""
@@ -49,8 +50,9 @@ class Charts:
 
 
 def to_svg(chart: Chart) -> str:
-    """The chart as an SVG element that scales with the page, takes its text colour, and says its title to who can't see it."""
+    """The chart as an SVG element that scales with the page, takes its font and colour, and says its title to who can't see."""
     svg = vl_convert.vegalite_to_svg(chart.spec, vl_version=VEGA_LITE, config=_ARIA_OFF).replace(INK, "currentColor")
+    svg = svg.replace(f' font-family="{FONT}"', "")  # the page has one
     return _named(chart, re.sub(r'(<svg[^>]*?) width="([\d.]+)" height="[\d.]+"', r'\1 style="width:\2px"', svg, count=1))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from torchmatrix.charts import INK
-from torchmatrix.charts.drawing import BELOW, GREY, ROW, WIDTH, captions, colour, data, finish, row, shape, ticks
+from torchmatrix.charts.drawing import BELOW, GREY, ROW, WIDTH, caption, captions, colour, finish, on, row, shape, ticks
 
 _LEAST = 1.05
 """The scale reaches at least so far to both sides of 1."""
@@ -36,30 +36,33 @@ def forest(lines: Sequence[Line], stacks: Sequence[str], axis: str = AXIS) -> di
     rows = [_row(number, line) for number, line in enumerate(lines)]
     low, high = _domain(lines)
     scale = alt.Scale(type="log", domain=[low, high], range=[6, WIDTH - 6], clamp=True, nice=False)
-    marks = alt.Axis(values=ticks(low, high), format="~g")
+    marks = alt.Axis(values=ticks(low, high), format="~g", grid=False)
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, title=axis, axis=marks)
 
-    y, names = row(len(rows)), [line.stack for line in lines if line.stack is not None]
+    names = [line.stack for line in lines if line.stack is not None]
     color = alt.Color("stack:N", scale=colour(stacks, names), legend=None)
     form = alt.Shape("stack:N", scale=shape(stacks, names), legend=None)
     tips = [alt.Tooltip("label:N", title="of"), alt.Tooltip("words:N", title="ratio"), alt.Tooltip("counts:N", title="from")]
-    pairs = alt.Chart(data(r for r in rows if r["stack"] is not None)).encode(y=y, color=color, tooltip=tips)
-    means = alt.Chart(data(r for r in rows if r["stack"] is None)).encode(y=y, tooltip=tips)
+    base = on("rows").encode(y=row(len(rows)), tooltip=tips)
+    pairs = base.transform_filter("isValid(datum.stack)").encode(color=color)
+    means = base.transform_filter("!isValid(datum.stack)")
+    ratios = base.transform_filter("isValid(datum.value)")
     layers = [
-        alt.Chart(data([{"value": 1}])).mark_rule(color=GREY, strokeWidth=1.5).encode(x=x("value")),
-        pairs.mark_rule(strokeWidth=2.5, yOffset=BELOW).encode(x=x("low"), x2="high:Q"),
+        ratios.mark_tick(color=GREY, thickness=2, size=14, yOffset=BELOW).encode(x=x("one")),
+        pairs.mark_rule(strokeWidth=2.5, yOffset=BELOW).encode(x=x("low"), x2=alt.X2("high:Q")),
         pairs.mark_point(filled=True, size=75, opacity=1, yOffset=BELOW).encode(x=x("value"), shape=form),
-        means.mark_rule(color=INK, strokeWidth=2, yOffset=BELOW).encode(x=x("low"), x2="high:Q"),
+        means.mark_rule(color=INK, strokeWidth=2, yOffset=BELOW).encode(x=x("low"), x2=alt.X2("high:Q")),
         means.mark_point(color=INK, filled=True, size=150, shape="diamond", opacity=1, yOffset=BELOW).encode(x=x("value")),
     ]
-    return finish(alt.layer(*captions(rows), *layers).properties(width=WIDTH, height=alt.Step(ROW)))
+    chart = alt.layer(*captions(rows), *layers, width=WIDTH, height=alt.Step(ROW))
+    return finish(chart, rows=rows)
 
 
 def _row(number: int, line: Line) -> dict[str, Any]:
-    found = {"row": number, "label": line.label, "words": line.words, "stack": line.stack, "counts": line.counts}
-    return found | {"value": line.value, "low": line.low, "high": line.high}
+    figures = {"one": 1, "value": line.value, "low": line.low, "high": line.high}
+    return caption(number, line.label, line.words) | figures | {"stack": line.stack, "counts": line.counts}
 
 
 def _domain(lines: Sequence[Line]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What happens inside launches -> charts: where the time goes, how even the steps are, temperature, clock and power over time."""
+"""Inside launches -> charts: where the time goes, how even the steps are, temperature, clock and power over time."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from torchmatrix.charts import INK, PALETTE, Chart, Charts, traced, words
-from torchmatrix.charts.drawing import BELOW, GREY, ROW, WIDTH, captions, colour, data, finish, row
+from torchmatrix.charts.drawing import BELOW, GREY, ROW, WIDTH, caption, captions, colour, finish, on, row
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.phases import PHASES, QUANTILES
 from torchmatrix.traces import Trace
@@ -16,7 +16,7 @@ from torchmatrix.traces import Trace
 MOST_PHASES = 3
 MOST_STEPS = 4
 MOST_ROWS = 16
-"""In one chart of phases or of steps."""
+"""In one chart of phases or of steps, as many of each stack."""
 _PHASE_COLOURS = [PALETTE[6], PALETTE[3], PALETTE[7], PALETTE[5], PALETTE[1], PALETTE[0], PALETTE[4]]
 _REACH = 2.0
 """The longest step is drawn only up to this many times the 99th percentile."""
@@ -36,16 +36,24 @@ def charts(
     found += [_steps(number, rows, stacks) for number, rows in enumerate(by_workload[:MOST_STEPS], 1)]
     found += [traced.chart(number, trace) for number, trace in enumerate(traces, 1)]
     drawn = [*by_model[:MOST_PHASES], *by_workload[:MOST_STEPS]]
-    rest = [*by_model[MOST_PHASES:], *by_workload[MOST_STEPS:], *(rows.iloc[MOST_ROWS:] for rows in drawn)]
-    return Charts(charts=tuple(found), left_out=sum(map(len, rest)) + traces_left_out)
+    rest = sum(map(len, [*by_model[MOST_PHASES:], *by_workload[MOST_STEPS:]])) + sum(
+        len(rows) - len(_shown(rows)) for rows in drawn
+    )
+    return Charts(charts=tuple(found), left_out=rest + traces_left_out)
+
+
+def _shown(rows: pd.DataFrame) -> pd.DataFrame:
+    each = max(1, MOST_ROWS // rows["stack"].nunique())
+    return rows.groupby("stack", sort=False).head(each).head(MOST_ROWS)
 
 
 def _left_out(rows: pd.DataFrame) -> str:
-    return f" {len(rows) - MOST_ROWS} further cells are left out." if len(rows) > MOST_ROWS else ""
+    more = len(rows) - len(_shown(rows))
+    return f" {more} further cells are left out." if more else ""
 
 
 def _phases(number: int, rows: pd.DataFrame) -> Chart:
-    shown = rows.head(MOST_ROWS)
+    shown = _shown(rows)
     columns = {"stack": "stack", "workload": "workload", "devices": "devices", "cache": "compile cache",
                **{phase: f"{phase} in s" for phase in PHASES}, "total": "whole launch in s", "n": "launches"}  # fmt: skip
     return Chart(
@@ -63,12 +71,13 @@ def _phases_title(rows: pd.DataFrame) -> str:
     model, mode = rows["model"].iloc[0], rows["mode"].iloc[0]
     sums = {phase: float(rows[phase].sum()) for phase in PHASES if phase != "measure" and rows[phase].notna().any()}
     most = max(sums, key=lambda phase: sums[phase])
+    named = "the engine, start, end and proofs" if most == "the rest" else most
     totals, shares = rows["total"].dropna(), (rows["measure"] / rows["total"]).dropna()
     if totals.empty:
-        return f"Launches of {model} ({mode}): {most} takes most of the time that isn’t timed"
+        return f"Launches of {model} ({mode}): most of the time that isn’t timed goes to {named}"
     length = _from_to(totals.min(), totals.max(), "s")
     share = _from_to(100 * shares.min(), 100 * shares.max(), "%")
-    return f"A launch of {model} ({mode}) takes {length}, of which {share} is timed; of the rest, {most} takes most"
+    return f"A launch of {model} ({mode}) takes {length}, {share} of it timed; most of the remainder goes to {named}"
 
 
 def _from_to(low: float, high: float, unit: str) -> str:
@@ -81,20 +90,21 @@ def _phases_spec(rows: pd.DataFrame) -> dict[str, Any]:
     lines = [_phases_line(number, cell) for number, cell in enumerate(cells)]
     parts = [part for number, cell in enumerate(cells) for part in _parts(number, cell)]
     scale = alt.Scale(range=[0, WIDTH - 6], nice=False)
-    x = alt.X("start:Q", scale=scale, title="seconds since the launch began", axis=alt.Axis(tickCount=6))
+    x = alt.X("start:Q", scale=scale, title="seconds since the launch began", axis=alt.Axis(tickCount=6, grid=False))
     key = alt.Legend(title=None, orient="top", columns=4, symbolType="square", symbolSize=90)
     color = alt.Color("phase:N", scale=alt.Scale(domain=list(PHASES), range=_PHASE_COLOURS), legend=key)
     tips = [alt.Tooltip("phase:N"), alt.Tooltip("seconds:N", title="median")]
-    bars = alt.Chart(data(parts)).mark_bar(height=12, yOffset=BELOW, stroke=INK, strokeWidth=0.4)
-    layers = [*captions(lines), bars.encode(y=row(len(lines)), x=x, x2="stop:Q", color=color, tooltip=tips)]
-    return finish(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(ROW)))
+    bars = on("parts").mark_bar(height=12, yOffset=BELOW, stroke=INK, strokeWidth=0.4)
+    layers = [*captions(lines), bars.encode(y=row(len(lines)), x=x, x2=alt.X2("stop:Q"), color=color, tooltip=tips)]
+    return finish(alt.layer(*layers, width=WIDTH, height=alt.Step(ROW)), rows=lines, parts=parts)
 
 
 def _phases_line(number: int, cell: Any) -> dict[str, Any]:
     cache = f" · {cell['cache']} cache" if cell["cache"] else ""
     total = cell["total"]
     length = "n/a" if math.isnan(total) else f"{total:.3g} s, {100 * cell['measure'] / total:.2g} % timed"
-    return {"row": number, "label": f"{cell['stack']} · {cell['workload']} · {cell['devices']}{cache}", "words": length}
+    settings = cell["workload"].removeprefix(f"{cell['model']}-{cell['mode']}-")  # which the title says
+    return caption(number, f"{cell['stack']} · {settings} · {cell['devices']}{cache}", length)
 
 
 def _parts(number: int, cell: Any) -> list[dict[str, Any]]:
@@ -103,7 +113,9 @@ def _parts(number: int, cell: Any) -> list[dict[str, Any]]:
     for phase in PHASES:
         seconds = cell[phase]
         if seconds > 0:
-            found.append({"row": number, "phase": phase, "start": start, "stop": start + seconds, "seconds": f"{seconds:.3g} s"})
+            found.append(
+                {"row": number, "phase": phase, "start": start, "stop": start + seconds, "seconds": f"{seconds:.3g} s"}
+            )
             start += seconds
     return found
 
@@ -113,7 +125,7 @@ def _unevenness(steps: pd.DataFrame) -> "pd.Series[float]":
 
 
 def _steps(number: int, rows: pd.DataFrame, stacks: Sequence[str]) -> Chart:
-    shown, first = rows.head(MOST_ROWS), rows.iloc[0]
+    shown, first = _shown(rows), rows.iloc[0]
     columns = {"stack": "stack", "steps": "steps", "launches": "launches"}
     table = shown[list(columns)].join(1e3 * shown[list(QUANTILES)].add_suffix(" in ms"))
     return Chart(
@@ -127,12 +139,14 @@ def _steps(number: int, rows: pd.DataFrame, stacks: Sequence[str]) -> Chart:
 
 
 def _steps_title(rows: pd.DataFrame) -> str:
-    ranked = words.rows_of(rows.assign(uneven=_unevenness(rows)).sort_values("uneven", kind="stable"))
-    even, uneven = ranked[0], ranked[-1]
-    what = f"99 of 100 steps of {even.workload} on {even.devices} take at most"
-    if len(ranked) == 1:
-        return f"{what} {words.times(even.uneven)} × their median of {1e3 * even.p50:.4g} ms ({even.stack})"
-    return f"{what} {words.times(even.uneven)} × their median on {even.stack}, {words.times(uneven.uneven)} × on {uneven.stack}"
+    """How far the slow steps are from the median; of fewer than 100 steps the slowest, as they have no 99th percentile."""
+    few = rows["steps"].min() < 100
+    slow = rows.assign(slow=rows["max" if few else "p99"] / rows["p50"]).sort_values("slow", kind="stable")
+    even, *_, uneven = [*words.rows_of(slow), words.rows_of(slow)[-1]]
+    what = f"{'All' if few else '99 of 100'} steps of {even.workload} on {even.devices} take at most {words.times(even.slow)} ×"
+    if len(rows) == 1:
+        return f"{what} their median of {1e3 * even.p50:.4g} ms ({even.stack})"
+    return f"{what} their median on {even.stack}, {words.times(uneven.slow)} × on {uneven.stack}"
 
 
 def _steps_spec(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
@@ -142,23 +156,23 @@ def _steps_spec(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
     scale = alt.Scale(domain=[max(0.0, low - (high - low) / 20), high], range=[6, WIDTH - 6], clamp=True, nice=False)
 
     def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=scale, title="milliseconds per step", axis=alt.Axis(tickCount=6))
+        return alt.X(f"{field}:Q", scale=scale, title="milliseconds per step", axis=alt.Axis(tickCount=6, grid=False))
 
     tips = [alt.Tooltip(f"{name}:Q", format=".4g", title=f"{name} in ms") for name in QUANTILES]
-    base = alt.Chart(data(shown)).encode(y=row(len(shown)), tooltip=[alt.Tooltip("label:N", title="stack"), *tips])
+    base = on("rows").encode(y=row(len(shown)), tooltip=[alt.Tooltip("label:N", title="stack"), *tips])
     color = alt.Color("label:N", legend=None, scale=colour(stacks, rows["stack"]))
     layers = [
-        base.mark_rule(strokeWidth=2, yOffset=BELOW, color=GREY).encode(x=x("p1"), x2="p99:Q"),
-        base.mark_bar(height=7, yOffset=BELOW).encode(x=x("p5"), x2="p95:Q", color=color),
-        base.mark_bar(height=13, yOffset=BELOW).encode(x=x("p25"), x2="p75:Q", color=color),
+        base.mark_rule(strokeWidth=2, yOffset=BELOW, color=GREY).encode(x=x("p1"), x2=alt.X2("p99:Q")),
+        base.mark_bar(height=7, yOffset=BELOW).encode(x=x("p5"), x2=alt.X2("p95:Q"), color=color),
+        base.mark_bar(height=13, yOffset=BELOW).encode(x=x("p25"), x2=alt.X2("p75:Q"), color=color),
         base.mark_tick(thickness=2, size=15, yOffset=BELOW, color=INK).encode(x=x("p50")),
-        base.mark_point(shape="cross", size=30, yOffset=BELOW, color=INK).encode(x=x("max")),
+        base.mark_point(filled=True, size=22, opacity=1, yOffset=BELOW, color=INK).encode(x=x("max")),
     ]
-    return finish(alt.layer(*captions(shown), *layers).properties(width=WIDTH, height=alt.Step(ROW)))
+    return finish(alt.layer(*captions(shown), *layers, width=WIDTH, height=alt.Step(ROW)), rows=shown)
 
 
 def _step_row(number: int, cell: Any, top: float) -> dict[str, Any]:
     """In milliseconds. The longest step is told in words where it lies outside."""
     far = f", longest {1e3 * cell.max:.3g} »" if cell.max > top else ""
     said = f"median {1e3 * cell.p50:.4g} ms, p99 {words.times(cell.p99 / cell.p50)} ×{far}"
-    return {"row": number, "label": cell.stack, "words": said, **{name: 1e3 * getattr(cell, name) for name in QUANTILES}}
+    return caption(number, cell.stack, said) | {name: 1e3 * getattr(cell, name) for name in QUANTILES}

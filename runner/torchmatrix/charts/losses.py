@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from torchmatrix.charts import INK, Chart, Charts, words
-from torchmatrix.charts.drawing import GAIN, GREY, LOSS, WIDTH, data, finish, row
+from torchmatrix.charts.drawing import GAIN, GREY, LOSS, WIDTH, at, finish, on, row
 from torchmatrix.charts.forest import Line, forest
 from torchmatrix.definitions import DEFINITIONS
 
@@ -46,7 +46,7 @@ def _waterfall(number: int, fall: Any) -> Chart:
         id=f"scaling-waterfall-{number}-{words.slug(fall.cell)}",
         section="scaling",
         title=_waterfall_title(fall),
-        note=f"From above: what one device gives alone, then what each cause takes of it. {parts} {DEFINITIONS['ratio_interval']}",
+        note=f"From above: each cause takes a part of what is left. {parts} {DEFINITIONS['ratio_interval']}",
         spec=_waterfall_spec(steps),
         table=pd.DataFrame(rows, columns=names),
     )
@@ -60,11 +60,11 @@ def _waterfall_title(fall: Any) -> str:
     worst = min(known, key=lambda name: known[name])
     if known[worst] >= 1:
         return f"{cell} scales at E = {words.times(fall.E)}; no cause takes anything"
-    limits = words.pick(fall, worst)
-    return (
-        f"{cell}: {_FACTORS[worst]} costs most, {worst} = {words.times(limits.value)} ({words.interval(limits.low, limits.high)}), "
-        f"of E = {words.times(fall.E)}"
-    )
+    found = words.pick(fall, worst)
+    factor = f"{worst} = {words.times(found.value)} ({words.interval(found.low, found.high)})"
+    if found.high > 1:
+        return f"{cell} scales at E = {words.times(fall.E)}; no loss is beyond its interval, the largest: {factor}"
+    return f"{cell} scales at E = {words.times(fall.E)}; most is lost to {_FACTORS[worst]}: {factor}"
 
 
 def _steps(fall: Any) -> list[dict[str, Any]]:
@@ -82,25 +82,25 @@ def _waterfall_spec(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     known = [value for r in rows for value in (r["from"], r["to"]) if not math.isnan(value)]
     room = 0.05 + (max([1.0, *known]) - min([1.0, *known])) / 4
     domain = [max(0.0, min([1.0, *known]) - room), max([1.0, *known]) + room / 2]
-    scale, y = alt.Scale(domain=domain, range=[188, 348], clamp=True, nice=False), row(len(rows))
+    scale, y = alt.Scale(domain=domain, range=[200, 350], clamp=True, nice=False), row(len(rows))
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(tickCount=4))
 
     tips = [alt.Tooltip("label:N", title="cause"), alt.Tooltip("said:N", title="factor"), alt.Tooltip("interval:N")]
-    base = alt.Chart(data(rows)).encode(y=y, tooltip=tips)
+    base = on("rows").encode(y=y, tooltip=tips)
     losses = alt.Color("kind:N", legend=None, scale=alt.Scale(domain=["loss", "gain"], range=[LOSS, GAIN]))
     layers = [
-        alt.Chart(data([{"from": 1}])).mark_rule(strokeDash=[5, 4], color=GREY).encode(x=x("from")),
-        base.mark_text(align="right", limit=180).encode(x=alt.value(180), text="label:N"),
-        base.transform_filter("datum.kind != 'end'").mark_bar(height=14).encode(x=x("from"), x2="to:Q", color=losses),
-        base.mark_rule(strokeWidth=1.5, color=INK).encode(x=x("low"), x2="high:Q"),
+        on("one").mark_rule(strokeDash=[5, 4], color=GREY).encode(x=x("from")),
+        base.mark_text(align="right").encode(x=at(192), text=alt.Text("label:N")),
+        base.transform_filter("datum.kind != 'end'").mark_bar(height=14).encode(x=x("from"), x2=alt.X2("to:Q"), color=losses),
+        base.mark_rule(strokeWidth=1.5, color=INK).encode(x=x("low"), x2=alt.X2("high:Q")),
         base.transform_filter("datum.kind == 'end'")
         .mark_point(shape="diamond", filled=True, size=140, color=INK, opacity=1)
         .encode(x=x("to")),
-        base.mark_text(align="right", fontWeight="bold").encode(x=alt.value(WIDTH), text="words:N"),
+        base.mark_text(align="right", fontWeight="bold").encode(x=at(WIDTH), text=alt.Text("words:N")),
     ]
-    return finish(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(26)))
+    return finish(alt.layer(*layers, width=WIDTH, height=alt.Step(26)), rows=rows, one=[{"from": 1}])
 
 
 def _fallen(number: int, step: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,8 @@ def _strip(number: int, rows: pd.DataFrame, stacks: Sequence[str]) -> Chart:
 
 def _device_line(device: Any) -> Line:
     limits = "" if math.isnan(device.ratio_low) else f" ({words.span(device.ratio_low, device.ratio_high)})"
-    said = f"{'weak: ' if device.weak else ''}{words.times(device.ratio)}{limits}"
+    is_median = device.ratio_low == device.ratio_high == 1
+    said = "the median device" if is_median else f"{'weak: ' if device.weak else ''}{words.times(device.ratio)}{limits}"
     stack = None if device.weak else device.stack
     return Line(label=device.device, words=said, value=device.ratio, low=device.ratio_low, high=device.ratio_high, stack=stack)
 
@@ -155,4 +156,6 @@ def _strip_title(rows: pd.DataFrame) -> str:
         limits = words.interval(worst.ratio_low, worst.ratio_high)
         return f"{worst.device} is weak: {words.times(worst.ratio)} × {of}, {limits}{more}"
     low, high = words.times(rows["ratio"].min()), words.times(rows["ratio"].max())
-    return f"No device is weak: each runs at {low} to {high} × {of}"
+    if rows["ratio_low"].isna().any():
+        return f"Too few launches to tell whether a device is weak: they run at {low} to {high} × {of}"
+    return f"No device is weak beyond its interval: they run at {low} to {high} × {of}"

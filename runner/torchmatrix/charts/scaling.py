@@ -8,11 +8,14 @@ import altair as alt
 import pandas as pd
 
 from torchmatrix.charts import Chart, Charts, losses, words
-from torchmatrix.charts.drawing import GREY, WIDTH, colour, data, finish, legend, shape
+from torchmatrix.charts.drawing import GREY, WIDTH, Drawing, at, colour, finish, legend, on, shape, top
 from torchmatrix.definitions import DEFINITIONS
 
-MOST_WORKLOADS = 6
+MOST_WORKLOADS = 4
 """With two charts each."""
+_ROOM = 1.3
+"""An interval is cut off if it ends further above all lines than this factor."""
+_TITLES = {"E": "efficiency E", "s": "scale factor s"}
 _PLOT = WIDTH - 48
 """Pixels beside the axis."""
 
@@ -52,24 +55,35 @@ def _throughput(number: int, scales: pd.DataFrame, cells: pd.DataFrame, stacks: 
 
 
 def _throughput_title(scales: pd.DataFrame, points: pd.DataFrame) -> str:
-    """What the largest number of devices gives, on the stack where it gives most."""
-    largest = words.rows_of(scales[scales["count"] == scales["count"].max()].sort_values("S", kind="stable"))
-    best, least = largest[-1], largest[0]
-    said = f"{best.count} devices {words.verb(points['mode'].iloc[0], many=True)}"
+    """What the largest number of devices gives over one; of several stacks the least and the most."""
+    least, best = _extremes(scales, "S")
     batches = points["batch"].drop_duplicates().tolist()
-    batch = f", {batches[0]} items per device" if len(batches) == 1 else ""
-    limits = words.interval(best.S_low, best.S_high)
-    several = f", {words.times(least.S)} × on {least.stack}" if len(largest) > 1 else ""
-    doubt = "; more than N × can’t be: look for a wrong baseline" if best.impossible else ""
-    return f"{said} {best.workload} {words.times(best.S)} × as fast as one on {best.stack} ({limits}){several}{batch}{doubt}"
+    batch = f"; {batches[0]} items per device and step" if len(batches) == 1 else ""
+    doubt = "; more than N × can’t be, look for a wrong baseline" if best.impossible else ""
+    found = f"{best.count} devices {words.verb(points['mode'].iloc[0], many=True)} {best.workload}"
+    if least is best:
+        limits = words.interval(best.S_low, best.S_high)
+        return f"{found} {words.times(best.S)} × as fast as one ({best.stack}; {limits}){batch}{doubt}"
+    if words.times(least.S) == words.times(best.S):
+        return f"{found} {words.times(best.S)} × as fast as one on each of {scales['stack'].nunique()} stacks{batch}{doubt}"
+    both = f"{words.times(least.S)} × ({least.stack}) to {words.times(best.S)} × ({best.stack})"
+    return f"{found} {both} as fast as one{batch}{doubt}"
+
+
+def _extremes(scales: pd.DataFrame, name: str) -> tuple[Any, Any]:
+    """At the largest number of devices, the row of the lowest and the one of the highest `name`."""
+    ranked = words.rows_of(scales[scales["count"] == scales["count"].max()].sort_values(name, kind="stable"))
+    return ranked[0], ranked[-1]
 
 
 def _throughput_spec(points: pd.DataFrame, unit: str, stacks: Sequence[str]) -> dict[str, Any]:
     firsts = points.drop_duplicates(["stack", "count"])
-    top = firsts.groupby("stack", sort=False)["count"].max()
+    furthest = firsts.groupby("stack", sort=False)["count"].max()
     ones = firsts[firsts["count"] == 1]
     ideal = [
-        {"stack": r.stack, "count": n, "throughput": r.throughput * n} for r in words.rows_of(ones) for n in (1, int(top[r.stack]))
+        {"stack": r.stack, "count": n, "throughput": r.throughput * n}
+        for r in words.rows_of(ones)
+        for n in (1, int(furthest[r.stack]))
     ]
     counts = sorted({int(n) for n in points["count"]})
     x = alt.X(
@@ -78,17 +92,37 @@ def _throughput_spec(points: pd.DataFrame, unit: str, stacks: Sequence[str]) -> 
         axis=alt.Axis(values=counts, format="d", grid=False),
         scale=alt.Scale(domain=[0, counts[-1] * 1.05], nice=False),
     )
-    y = alt.Y("throughput:Q", title=unit, axis=alt.Axis(tickCount=5), scale=alt.Scale(zero=True))
+
+    most = max(line["throughput"] for line in ideal) if ideal else firsts["throughput"].max()
+    upper = max(most, min(points["high"].max(), _ROOM * most)) if points["high"].notna().any() else most
+    scale = alt.Scale(domain=[0, upper * 1.02], clamp=True, nice=False)
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", title=None, axis=alt.Axis(tickCount=5), scale=scale)
+
     color, form = _looks(points["stack"], stacks, legend(points["stack"]))
-    tips = [alt.Tooltip("stack:N"), alt.Tooltip("devices:N"), alt.Tooltip("said:N", title=unit), alt.Tooltip("interval:N")]
-    shown = alt.Chart(data(_point(r) for r in words.rows_of(points))).encode(x=x, color=color, tooltip=tips)
-    layers = [
-        alt.Chart(data(ideal)).mark_line(strokeDash=[5, 4], strokeWidth=1.2).encode(x=x, y=y, color=color),
-        alt.Chart(data(_point(r) for r in words.rows_of(firsts))).mark_line(strokeWidth=2.2).encode(x=x, y=y, color=color),
-        shown.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=unit), y2="high:Q"),
-        shown.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=form),
+    tips = [
+        alt.Tooltip("stack:N"),
+        alt.Tooltip("devices:N"),
+        alt.Tooltip("said:N", title="throughput"),
+        alt.Tooltip("interval:N"),
     ]
-    return finish(alt.layer(*layers).properties(width=_PLOT, height=230))
+    shown = on("points").encode(x=x, color=color, tooltip=tips)
+    layers = [
+        on("ideal").mark_line(strokeDash=[5, 4], strokeWidth=1.2).encode(x=x, y=y("throughput"), color=color),
+        on("firsts").mark_line(strokeWidth=2.2).encode(x=x, y=y("throughput"), color=color),
+        shown.mark_rule(strokeWidth=1.5).encode(y=y("low"), y2=alt.Y2("high:Q")),
+        shown.mark_point(filled=True, size=70, opacity=1).encode(y=y("throughput"), shape=form),
+        on("one").mark_text(align="left", dy=-10, fontSize=11).encode(x=at(-30), y=top(), text=alt.Text("unit:N")),
+    ]
+    chart = alt.layer(*layers, width=_PLOT, height=230)
+    return finish(
+        chart,
+        one=[{"unit": unit}],
+        ideal=ideal,
+        firsts=map(_point, words.rows_of(firsts)),
+        points=map(_point, words.rows_of(points)),
+    )
 
 
 def _point(cell: Any) -> dict[str, Any]:
@@ -120,47 +154,52 @@ def _efficiency(number: int, scales: pd.DataFrame, stacks: Sequence[str]) -> Cha
 
 
 def _efficiency_title(scales: pd.DataFrame) -> str:
-    wrong = scales[scales["impossible"]]
-    if len(wrong):
-        worst = words.rows_of(wrong.sort_values("E"))[-1]
-        return f"E = {words.times(worst.E)} of {worst.workload} on {worst.count} devices with {worst.stack} can’t be: above 1.02"
-    best = words.rows_of(scales[scales["count"] == scales["count"].max()].sort_values("s", kind="stable"))[-1]
-    others = "" if scales["stack"].nunique() == 1 else ", the best stack"
-    return (
-        f"Each device beyond the first adds {words.times(best.s)} of one to {best.workload} on {best.stack}{others}: "
-        f"s at N = {best.count} ({words.interval(best.s_low, best.s_high)}), E = {words.times(best.E)}"
-    )
+    wrong = words.rows_of(scales[scales["impossible"]].sort_values("E"))
+    if wrong:
+        worst = wrong[-1]
+        return (
+            f"E = {words.times(worst.E)} of {worst.workload} on {worst.count} devices with {worst.stack} can’t be: above 1.02"
+        )
+    least, best = _extremes(scales, "s")
+    adds, at = f"Each device beyond the first adds to {best.workload}", f"of one at N = {best.count}"
+    if least is best:
+        limits = words.interval(best.s_low, best.s_high)
+        return f"{adds} {words.times(best.s)} {at} ({best.stack}; {limits}; E = {words.times(best.E)})"
+    if words.times(least.s) == words.times(best.s):
+        return f"{adds} {words.times(best.s)} {at} on each of {scales['stack'].nunique()} stacks"
+    return f"{adds} {words.times(least.s)} ({least.stack}) to {words.times(best.s)} ({best.stack}) {at}"
 
 
 def _efficiency_spec(scales: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
-    panels = [_panel(scales, name, stacks, bottom=name == "s") for name in ("E", "s")]
-    return finish(alt.vconcat(*panels, spacing=10))
+    places = {stack: place for place, stack in enumerate(dict.fromkeys(scales["stack"]))}
+    rows = {name: [_factor(r, name) | {"place": places[r.stack]} for r in words.rows_of(scales)] for name in ("E", "s")}
+    panels = [_panel(name, some, scales["stack"], stacks) for name, some in rows.items()]
+    return finish(alt.vconcat(*panels, spacing=10), **rows, one=[{"value": 1}])
 
 
-def _panel(scales: pd.DataFrame, name: str, stacks: Sequence[str], bottom: bool) -> alt.LayerChart:
+def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", stacks: Sequence[str]) -> Drawing:
     """One factor over N; the stacks stand beside each other, so that their intervals can be told apart."""
-    rows = [_factor(r, name) for r in words.rows_of(scales)]
-    values = [r["value"] for r in rows]
+    bottom, values = name == "s", [row["value"] for row in rows]
     room = 0.1 + (max(values) - min(values)) / 4
     domain = [max(0.0, min(values) - room), max(1.05, max(values) + room)]
     x = alt.X("count:O", title="devices (N)" if bottom else None, axis=alt.Axis(labelAngle=0, labels=bottom, ticks=bottom))
     scale = alt.Scale(domain=domain, clamp=True, nice=False)
-    color, form = _looks(scales["stack"], stacks, None if bottom else legend(scales["stack"]))
-    side = alt.XOffset("stack:N", sort=list(dict.fromkeys(scales["stack"])))
+    color, form = _looks(names, stacks, None if bottom else legend(names))
+    side = alt.XOffset("place:O")
 
     def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=name, scale=scale, axis=alt.Axis(tickCount=5, titleAngle=0, titleFontSize=13))
+        return alt.Y(f"{field}:Q", title=_TITLES[name], scale=scale, axis=alt.Axis(tickCount=5))
 
     tips = [alt.Tooltip("stack:N"), alt.Tooltip("devices:N"), alt.Tooltip("said:N", title=name), alt.Tooltip("interval:N")]
-    base = alt.Chart(data(rows)).encode(x=x, xOffset=side, color=color, tooltip=tips)
-    wrong = alt.Chart(data(r for r in rows if r["impossible"])).encode(x=x, xOffset=side)
+    base = on(name).encode(x=x, xOffset=side, color=color, tooltip=tips)
+    wrong = on(name).transform_filter("datum.impossible").encode(x=x, xOffset=side)
     layers = [
-        alt.Chart(data([{"value": 1}])).mark_rule(strokeDash=[5, 4], color=GREY).encode(y=y("value")),
-        base.mark_rule(strokeWidth=2).encode(y=y("low"), y2="high:Q"),
+        on("one").mark_rule(strokeDash=[5, 4], color=GREY).encode(y=y("value")),
+        base.mark_rule(strokeWidth=2).encode(y=y("low"), y2=alt.Y2("high:Q")),
         base.mark_point(filled=True, size=75, opacity=1).encode(y=y("value"), shape=form),
         wrong.mark_text(text="impossible", dy=-12, fontWeight="bold").encode(y=y("value")),
     ]
-    return alt.layer(*layers).properties(width=_PLOT, height=120)
+    return alt.layer(*layers, width=_PLOT, height=120)
 
 
 def _factor(scale: Any, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tables of ratios -> dots with intervals: each stack over the baseline; compile, AMP and channels_last over what they replace."""
+"""Tables of ratios -> dots with intervals: stacks over a baseline; compile, AMP and channels_last over what they replace."""
 
 import math
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.intervals import Interval, difference_verdict
 from torchmatrix.ratios import geometric_means
 
-MOST_STACKS = 6
+MOST_STACKS = 5
 """With a chart each; the chart of the means has them all."""
 MOST_PAIRS = 20
-"""In one chart; the means are over all."""
+"""In one chart, as many of each of its stacks; the means are over all."""
 _SETTINGS = {
     "compile": ("torch.compile", "eager"),
     "amp": ("AMP (float16)", "fp32"),
@@ -30,42 +30,67 @@ def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]
 
     `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order.
     """
-    others = speedups[speedups["stack"] != speedups["baseline"]]
-    by_stack = [rows for _, rows in others.groupby(["stack", "baseline"], sort=False)]
+    others = _against_others(speedups)
+    by_stack = [rows for _, rows in others.groupby(["stack", "baseline"], sort=False) if _known(rows).any()]
+    by_stack.sort(key=lambda rows: rows["baseline"].iloc[0] != _usual(others))
     by_setting = [(str(name), rows) for name, rows in settings.groupby("setting", sort=False)]
-    found = [_all_stacks(others, stacks)] if len(by_stack) > 1 else []
+    found = [_all_stacks(others, stacks)] if len(others) and len(by_stack) != 1 else []
     found += [_one_stack(number, rows, stacks) for number, rows in enumerate(by_stack[:MOST_STACKS], 1)]
     found += [_one_setting(name, rows, stacks) for name, rows in by_setting]
     drawn = [*by_stack[:MOST_STACKS], *(rows for _, rows in by_setting)]
-    left_out = sum(len(rows.iloc[MOST_PAIRS:]) for rows in drawn) + sum(map(len, by_stack[MOST_STACKS:]))
-    return Charts(charts=tuple(found), left_out=left_out)
+    return Charts(charts=tuple(found), left_out=sum(map(_hidden, drawn)) + sum(map(len, by_stack[MOST_STACKS:])))
+
+
+def _against_others(speedups: pd.DataFrame) -> pd.DataFrame:
+    """Without the baselines themselves. Where the usual baseline failed, the next stack is the baseline of the others; the
+    failed one is not set beside that too."""
+    others = speedups[speedups["stack"] != speedups["baseline"]]
+    some = others.groupby(["stack", "baseline"])["ratio"].transform("count") > 0
+    elsewhere = others.groupby("stack")["ratio"].transform("count") > 0
+    return others[some | ~(elsewhere | others["stack"].isin(others["baseline"][some]))]
+
+
+def _usual(others: pd.DataFrame) -> str:
+    """The baseline of most ratios."""
+    return str(others[_known(others)]["baseline"].mode().iloc[0])
+
+
+def _known(pairs: pd.DataFrame) -> "pd.Series[bool]":
+    return pairs["ratio"].notna()
+
+
+def _drawn(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Those with a ratio, as many of each stack."""
+    known = pairs[_known(pairs)]
+    return known.groupby("stack", sort=False).head(max(1, MOST_PAIRS // max(1, known["stack"].nunique())))
+
+
+def _hidden(pairs: pd.DataFrame) -> int:
+    return int(_known(pairs).sum()) - len(_drawn(pairs))
 
 
 def _all_stacks(pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
     means = words.rows_of(geometric_means(pairs, ["stack", "baseline"]))
-    lines = [_mean_line(mean.stack if len({m.baseline for m in means}) == 1 else _versus(mean), mean) for mean in means]
-    known = [mean for mean in means if mean.n]
+    reasons = pairs.groupby(["stack", "baseline"])["why"].agg(words.counted)
     title = f"No two stacks can be compared: {words.counted(pairs['why'])}"
-    if known:
-        best = max(known, key=lambda mean: float(mean.ratio))
+    if _known(pairs).any():
+        means.sort(key=lambda mean: mean.baseline != _usual(pairs))
+        best = max((mean for mean in means if mean.baseline == _usual(pairs) and mean.n), key=lambda mean: float(mean.ratio))
         title = _mean_title(best.stack, best.baseline, best)
         if best.ratio < 1:
             title = f"No stack is faster than {best.baseline} on average; the next: {title}"
+    lines = [_mean_line(f"{m.stack} over {m.baseline}", m, reasons[m.stack, m.baseline]) for m in means]
     note = f"{DEFINITIONS['geometric_mean']} A stack that fails where others don’t has a mean of other cells than they."
     return _chart("speedup-stacks", title, note, lines, stacks)
-
-
-def _versus(mean: Any) -> str:
-    return f"{mean.stack} over {mean.baseline}"
 
 
 def _one_stack(number: int, pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
     (mean,) = words.rows_of(geometric_means(pairs, ["stack", "baseline"]))
     lines = [_mean_line("geometric mean", mean)] if mean.n > 1 else []
-    lines += [_pair_line(pair) for pair in words.rows_of(pairs.head(MOST_PAIRS))]
-    title = _title(mean.stack, mean.baseline, mean, pairs)
+    lines += [*map(_pair_line, words.rows_of(_drawn(pairs))), *_failed_lines(pairs)]
     note = f"{DEFINITIONS['speedup']} {DEFINITIONS['ratio_interval']} {DEFINITIONS['geometric_mean']}{_left_out(pairs)}"
-    return _chart(f"speedup-stack-{number}-{words.slug(mean.stack)}", title, note, lines, stacks)
+    slug = f"speedup-stack-{number}-{words.slug(mean.stack)}"
+    return _chart(slug, _title(mean.stack, mean.baseline, mean, pairs), note, lines, stacks)
 
 
 def _one_setting(name: str, pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
@@ -73,19 +98,20 @@ def _one_setting(name: str, pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart
     own, other = _SETTINGS[name]
     (mean,) = words.rows_of(geometric_means(pairs, ["setting"]))
     lines = [_mean_line("geometric mean of all", mean)] if mean.n > 1 else []
-    several = pairs["stack"].nunique() > 1
-    for stack, rows in pairs.head(MOST_PAIRS).groupby("stack", sort=False):
-        (own_mean,) = words.rows_of(geometric_means(pairs[pairs["stack"] == stack], ["stack"]))
-        lines += [_mean_line(str(stack), own_mean)] if several else []
-        lines += [_pair_line(pair) for pair in words.rows_of(rows)]
-    title = _title(own, other, mean, pairs)
+    shown = _drawn(pairs)
+    for stack, rows in pairs.groupby("stack", sort=False):
+        (own_mean,) = words.rows_of(geometric_means(rows, ["stack"]))
+        several = pairs["stack"].nunique() > 1
+        lines += [_mean_line(str(stack), own_mean, words.counted(rows["why"]))] if several else []
+        lines += [_pair_line(pair) for pair in words.rows_of(shown[shown["stack"] == stack])]
+        lines += _failed_lines(rows) if own_mean.n or not several else []
     note = f"{DEFINITIONS['setting']} {DEFINITIONS['ratio_interval']} {DEFINITIONS['geometric_mean']}{_left_out(pairs)}"
-    return _chart(f"speedup-setting-{words.slug(name)}", title, note, lines, stacks)
+    return _chart(f"speedup-setting-{words.slug(name)}", _title(own, other, mean, pairs), note, lines, stacks)
 
 
 def _left_out(pairs: pd.DataFrame) -> str:
-    more = len(pairs) - MOST_PAIRS
-    return f" {more} further pairs are in the means only." if more > 0 else ""
+    more = _hidden(pairs)
+    return f" {more} further pairs are in the means only." if more else ""
 
 
 def _title(own: str, other: str, mean: Any, pairs: pd.DataFrame) -> str:
@@ -102,7 +128,8 @@ def _title(own: str, other: str, mean: Any, pairs: pd.DataFrame) -> str:
 
 def _mean_title(own: str, other: str, mean: Any) -> str:
     found = Interval(value=mean.ratio, low=mean.low, high=mean.high)
-    limits = f", 95 % interval {words.span(mean.low, mean.high)}" if mean.n > 1 else ""
+    few = ", too few for an interval" if mean.n > 1 else ""
+    limits = few if math.isnan(mean.low) else f", 95 % interval {words.span(mean.low, mean.high)}"
     failed = f"; {mean.failed} more without a ratio" if mean.failed else ""
     basis = f"({_mean_of(mean.n)}{limits}{failed})"
     verdict = difference_verdict(found)
@@ -117,16 +144,29 @@ def _mean_of(n: int) -> str:
     return f"geometric mean of {n} cells" if n > 1 else "one cell"
 
 
-def _mean_line(label: str, mean: Any) -> Line:
+def _mean_line(label: str, mean: Any, why: str = "") -> Line:
+    """`why` stands where there is no mean."""
     counts = _mean_of(mean.n) + (f", {mean.failed} without a ratio" if mean.failed else "")
-    return Line(label=label, words=_words(mean), value=mean.ratio, low=mean.low, high=mean.high, stack=None, counts=counts)
+    said = _words(mean) if mean.n else why
+    return Line(label=label, words=said, value=mean.ratio, low=mean.low, high=mean.high, stack=None, counts=counts)
 
 
 def _pair_line(pair: Any) -> Line:
-    said = _words(pair) if pair.why is None else f"✗ {pair.why}"
-    counts = f"{pair.n} and {pair.baseline_n} launches"
-    label = f"{pair.workload} · {pair.devices}"
-    return Line(label=label, words=said, value=pair.ratio, low=pair.low, high=pair.high, stack=pair.stack, counts=counts)
+    label, counts = f"{pair.workload} · {pair.devices}", f"{pair.n} and {pair.baseline_n} launches"
+    return Line(
+        label=label, words=_words(pair), value=pair.ratio, low=pair.low, high=pair.high, stack=pair.stack, counts=counts
+    )
+
+
+def _failed_lines(pairs: pd.DataFrame) -> list[Line]:
+    """One line for all pairs that have no ratio, with the reasons."""
+    failed = pairs[~_known(pairs)]
+    if failed.empty:
+        return []
+    label, said = f"without a ratio: {len(failed)}", words.counted(failed["why"])
+    return [
+        Line(label=label, words=said, value=math.nan, low=math.nan, high=math.nan, stack=None, counts=f"{len(failed)} cells")
+    ]
 
 
 def _words(found: Any) -> str:
@@ -144,7 +184,7 @@ def _chart(slug: str, title: str, note: str, lines: Sequence[Line], stacks: Sequ
             "95 % from": line.low,
             "95 % to": line.high,
             "of": line.counts,
-            "no ratio because": line.words.removeprefix("✗ ") if math.isnan(line.value) else "",
+            "no ratio because": line.words if math.isnan(line.value) else "",
         }
         for line in lines
     ]

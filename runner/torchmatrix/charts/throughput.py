@@ -9,19 +9,22 @@ import altair as alt
 import pandas as pd
 
 from torchmatrix.charts import INK, Chart, Charts, words
-from torchmatrix.charts.drawing import WIDTH, colour, data, finish, row
+from torchmatrix.charts.drawing import WIDTH, at, bottom, colour, finish, on, row, shorten
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.intervals import Interval
 
-MOST_CHARTS = 10
+MOST_CHARTS = 8
 MOST_BARS = 32
 """In one chart; the settings that come later in the matrix stand in the tables only."""
 _NAMES, _END = 148, 344
 """Pixels: up to here the stacks' names, from there to here the bars, then their figures."""
+_NAME_LETTERS, _HEAD_LETTERS = 24, 60
 _STEP = 19
 _ROOM = 1.5
 """An interval is cut off if it ends further beyond the longest bar than this factor."""
 _CUT = "»"
+_TIPS = {"stack": "stack", "settings": "settings", "words": "figure", "measure": "in", "interval": "95 % interval",
+         "launches": "launches"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +121,9 @@ def _measures(rows: pd.DataFrame, prices: Mapping[str, float]) -> list[_Measure]
     unit, ok = rows["unit"].iloc[0], rows[rows["n"] > 0]
     found = [_Measure(name=f"{unit}/s", note="", of=lambda r: Interval(value=r.throughput, low=r.low, high=r.high))]
     if len(ok) and ok["energy_per_item"].notna().all():
-        found.append(_Measure(name=f"{unit} per joule", note=DEFINITIONS["per_joule"], of=lambda r: _alone(1 / r.energy_per_item)))
+        found.append(
+            _Measure(name=f"{unit} per joule", note=DEFINITIONS["per_joule"], of=lambda r: _alone(1 / r.energy_per_item))
+        )
     elif ok["power_watts"].notna().any():
         found.append(
             _Measure(name=f"{unit}/s per watt", note=DEFINITIONS["per_watt"], of=lambda r: _alone(r.throughput / r.power_watts))
@@ -149,7 +154,9 @@ def _title(rows: pd.DataFrame, labels: Mapping[str, str], speedups: pd.DataFrame
     ranked = sorted(words.rows_of(ok[ok["workload"] == workload]), key=lambda r: -r.throughput)
     best, what = ranked[0], f"{first.model} with {labels[str(workload)]}"
     if len(ranked) == 1:
-        limits = "one launch: no interval" if best.n == 1 else f"95 % interval {words.figure(best.low)} to {words.figure(best.high)}"
+        limits = (
+            "one launch: no interval" if best.n == 1 else f"95 % interval {words.figure(best.low)} to {words.figure(best.high)}"
+        )
         rate = f"{words.figure(best.throughput)} {best.unit}/s"
         return f"{best.stack} {words.verb(best.mode)} {what} at {rate} on {words.where(best)} ({limits})"
     return _ratio_title(best, ranked[1], what, speedups)
@@ -174,18 +181,20 @@ class _Places:
 
     heads: list[dict[str, Any]]
     names: list[dict[str, Any]]
+    failed: list[dict[str, Any]]
     bars: list[dict[str, Any]]
 
 
 def _places(rows: pd.DataFrame, labels: Mapping[str, str], measures: Sequence[_Measure]) -> _Places:
-    found = _Places(heads=[], names=[], bars=[])
+    found = _Places(heads=[], names=[], failed=[], bars=[])
     longest = {m.name: max((m.of(r).value for r in words.rows_of(rows) if r.n), default=0.0) for m in measures}
     for workload, group in rows.groupby("workload", sort=False):
         label = labels[str(workload)]
-        found.heads.append({"row": len(found.heads) + len(found.names), "head": label})
+        found.heads.append({"row": len(found.heads) + len(found.names), "head": shorten(label, _HEAD_LETTERS)})
         for cell in words.rows_of(group):
             place = {"row": len(found.heads) + len(found.names), "stack": cell.stack}
-            found.names.append(place | {"why": "" if cell.n else f"✗ {cell.outcome}"})
+            found.names.append(place | {"short": shorten(cell.stack, _NAME_LETTERS)})
+            found.failed.extend([] if cell.n else [place | {"why": f"no number: {cell.outcome}"}])
             found.bars.extend(place | _bar(cell, label, m, _ROOM * longest[m.name]) for m in measures if cell.n)
     return found
 
@@ -206,7 +215,6 @@ def _bar(cell: Any, label: str, measure: _Measure, most: float) -> dict[str, Any
         "end": (max(found.value, high) if has_limits else found.value) if is_known else 0.0,
         "words": (f"{_CUT} " if cut else "") + words.figure(found.value) + batch,
         "settings": label + batch,
-        "figure": f"{words.figure(found.value)} {measure.name}",
         "interval": f"{words.figure(found.low)} to {words.figure(found.high)}" if has_limits else "n/a",
         "launches": f"{cell.n}" + (f" and {cell.failed} not ok" if cell.failed else ""),
     }
@@ -219,22 +227,23 @@ def _spec(places: _Places, measures: Sequence[str], colours: alt.Scale) -> dict[
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(tickCount=4))
 
-    tips = [alt.Tooltip(f"{name}:N") for name in ("stack", "settings", "figure", "interval", "launches")]
-    names, heads = alt.Chart(data(places.names)).encode(y=y), alt.Chart(data(places.heads)).encode(y=y)
-    bars = alt.Chart(data(places.bars)).transform_filter("datum.measure == show").encode(y=y, tooltip=tips)
+    tips = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TIPS.items()]
+    heads, names = on("heads").encode(y=y), on("names").encode(y=y)
+    bars = on("bars").transform_filter("datum.measure == show").encode(y=y, tooltip=tips)
     layers = [
-        heads.mark_text(align="left", fontWeight="bold", limit=WIDTH).encode(x=alt.value(0), text="head:N"),
-        names.mark_text(align="right", limit=_NAMES).encode(x=alt.value(_NAMES), text="stack:N"),
-        names.mark_text(align="left", fontStyle="italic").encode(x=alt.value(_NAMES + 8), text="why:N"),
+        heads.mark_text(align="left", fontWeight="bold", dy=3).encode(x=at(0), text=alt.Text("head:N")),
+        names.mark_text(align="right").encode(x=at(_NAMES), text=alt.Text("short:N"), tooltip=alt.Tooltip("stack:N")),
+        on("failed").mark_text(align="left").encode(y=y, x=at(_NAMES + 8), text=alt.Text("why:N")),
         bars.mark_bar(height=_STEP - 6).encode(x=x("value"), color=alt.Color("stack:N", legend=None, scale=colours)),
-        bars.mark_rule(strokeWidth=1.5, color=INK).encode(x=x("low"), x2="high:Q"),
+        bars.mark_rule(strokeWidth=1.5, color=INK).encode(x=x("low"), x2=alt.X2("high:Q")),
         *(bars.mark_tick(thickness=1.5, size=8, color=INK).encode(x=x(end)) for end in ("low", "high")),
-        bars.mark_text(align="left", dx=5).encode(x=x("end"), text="words:N"),
+        bars.mark_text(align="left", dx=5).encode(x=x("end"), text=alt.Text("words:N")),
+        on("one").mark_text(text=alt.ExprRef("show"), dy=30, fontSize=11).encode(x=at(_END), y=bottom()),
     ]
-    title = alt.TitleParams(text=alt.ExprRef("show"), orient="bottom", anchor="middle", offset=4)
     switch = alt.binding_radio(options=list(measures), name="Show ") if len(measures) > 1 else alt.Undefined
     show = alt.param(name="show", value=measures[0], bind=switch)
-    return finish(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(_STEP), title=title).add_params(show))
+    chart = alt.layer(*layers, width=WIDTH, height=alt.Step(_STEP)).add_params(show)
+    return finish(chart, heads=places.heads, names=places.names, failed=places.failed, bars=places.bars, one=[{}])
 
 
 def _table(rows: pd.DataFrame, labels: Mapping[str, str], measures: Sequence[_Measure]) -> pd.DataFrame:

@@ -6,11 +6,14 @@ from typing import Any
 import altair as alt
 
 from torchmatrix.charts import PALETTE, Chart, words
-from torchmatrix.charts.drawing import GREY, LOSS, SHAPES, WIDTH, data, finish, legend
+from torchmatrix.charts.drawing import GREY, LOSS, WIDTH, Drawing, finish, legend, on
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.traces import QUANTITIES, Trace
 
 _PLOT = WIDTH - 52
+_DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 4], [1, 3], [8, 2, 2, 2, 2, 2])
+_FEW = 20
+"""So few readings of a device are drawn as points too."""
 
 
 def chart(number: int, trace: Trace) -> Chart:
@@ -47,9 +50,10 @@ def _title(trace: Trace) -> str:
         "" if math.isnan(seen.clock_mhz) else f"its clock was {seen.clock_mhz:.0f} MHz",
         "" if math.isnan(seen.power_watts) else f"it drew {seen.power_watts:.0f} W",
     ]
-    steady = {True: "held steady", False: "was not yet steady", None: "ran"}[seen.steady]
     said = ", ".join(fact for fact in facts if fact) or f"{trace.readings['device'].nunique()} device was watched"
-    return f"{trace.cell} {steady} while it was timed: {said}"
+    if seen.steady is None:
+        return f"While {trace.cell} was timed, {said}"
+    return f"{trace.cell} {'held steady' if seen.steady else 'was not yet steady'} while it was timed: {said}"
 
 
 def _heat(first: float, last: float) -> str:
@@ -61,13 +65,15 @@ def _heat(first: float, last: float) -> str:
 def _spec(trace: Trace, known: list[str]) -> dict[str, Any]:
     last = max([trace.readings["seconds"].max(), *(stop for _, stop in trace.windows)])
     panels = [_panel(trace, name, last, is_first=name == known[0], is_last=name == known[-1]) for name in known]
-    return finish(alt.vconcat(*panels, spacing=8))
+    windows = ({"start": start, "stop": stop} for start, stop in trace.windows)
+    slowdowns = ({"start": start, "stop": stop, "reason": reason} for start, stop, reason in trace.slowdowns)
+    readings = trace.readings.to_dict("records")
+    return finish(alt.vconcat(*panels, spacing=8), windows=windows, slowdowns=slowdowns, readings=readings)
 
 
-def _panel(trace: Trace, name: str, last: float, is_first: bool, is_last: bool) -> alt.LayerChart:
+def _panel(trace: Trace, name: str, last: float, is_first: bool, is_last: bool) -> Drawing:
     """One quantity over time, one line for each device."""
     devices = list(dict.fromkeys(trace.readings["device"]))
-    rows = trace.readings[["seconds", "device", name]].dropna().to_dict("records")
     axis = alt.Axis(tickCount=6, labels=is_last, ticks=is_last, grid=False)
     time = alt.Scale(domain=[0, last], nice=False)
 
@@ -75,22 +81,18 @@ def _panel(trace: Trace, name: str, last: float, is_first: bool, is_last: bool) 
         return alt.X(f"{field}:Q", scale=time, title="seconds since the launch began" if is_last else None, axis=axis)
 
     colours = alt.Scale(domain=devices, range=[PALETTE[i % len(PALETTE)] for i in range(len(devices))])
-    shapes = alt.Scale(domain=devices, range=[SHAPES[i % len(SHAPES)] for i in range(len(devices))])
+    dashes = alt.Scale(domain=devices, range=[_DASHES[i % len(_DASHES)] for i in range(len(devices))])
     key = legend(devices) if is_first else None
+    color, dash = alt.Color("device:N", scale=colours, legend=key), alt.StrokeDash("device:N", scale=dashes, legend=key)
     y = alt.Y(f"{name}:Q", title=QUANTITIES[name], axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=name in _FROM_ZERO))
-    windows = data({"start": start, "stop": stop} for start, stop in trace.windows)
-    spells = data({"start": start, "stop": stop, "reason": reason} for start, stop, reason in trace.slowdowns)
-    tips = [alt.Tooltip("device:N"), alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip(f"{name}:Q", title=QUANTITIES[name])]
-    base = alt.Chart(data({str(k): v for k, v in r.items()} for r in rows)).encode(x=x("seconds"), y=y, tooltip=tips)
-    color = alt.Color("device:N", scale=colours, legend=key)
-    slowed = alt.Chart(spells).mark_rect(color=LOSS, opacity=0.35, stroke=LOSS)
+    few = len(trace.readings) <= _FEW * len(devices)
+    slowed = on("slowdowns").mark_rect(color=LOSS, opacity=0.35, stroke=LOSS)
     layers = [
-        alt.Chart(windows).mark_rect(color=GREY, opacity=0.22).encode(x=x("start"), x2="stop:Q"),
-        *([slowed.encode(x=x("start"), x2="stop:Q", tooltip="reason:N")] if trace.slowdowns else ()),
-        base.mark_line(strokeWidth=1.5).encode(color=color),
-        base.mark_point(filled=True, size=14, opacity=1).encode(color=color, shape=alt.Shape("device:N", scale=shapes, legend=key)),
+        on("windows").mark_rect(color=GREY, opacity=0.22).encode(x=x("start"), x2=alt.X2("stop:Q")),
+        *([slowed.encode(x=x("start"), x2=alt.X2("stop:Q"), tooltip=alt.Tooltip("reason:N"))] if trace.slowdowns else ()),
+        on("readings").mark_line(strokeWidth=1.8, point=few).encode(x=x("seconds"), y=y, color=color, strokeDash=dash),
     ]
-    return alt.layer(*layers).properties(width=_PLOT, height=95)
+    return alt.layer(*layers, width=_PLOT, height=95)
 
 
 _FROM_ZERO = ("power_watts", "busy_cpus")

@@ -16,6 +16,8 @@ from torchmatrix.trends import Change, Row, Trend, differences_in_words
 MOST_CHARTS = 40
 MOST_RUNS = 1000
 """The newest of a cell are drawn, two to a pixel."""
+MOST_TIPS = 60
+"""So many of the newest figures say their numbers when touched; more would double the page. The table below has all."""
 MOST_RULES = 20
 """Changes of the environment that are drawn, the newest; where every night has a new image they would hide the line."""
 _BAD = "#b42318"
@@ -74,17 +76,18 @@ def _spec(trend: Trend) -> dict[str, Any]:
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=f"{trend.unit}/s", scale=scale, axis=alt.Axis(tickCount=4))
 
-    line = alt.Chart(data(_points(trend, bottom, top))).encode(x=x)
-    tips = [alt.Tooltip("run:N"), alt.Tooltip("said:N", title=f"{trend.unit}/s"), alt.Tooltip("interval:N", title="95 %")]
+    line = alt.Chart(alt.NamedData(name="runs")).encode(x=x)
     layers = [
         *_environment_rules(trend, x),
         line.mark_area(opacity=0.25, color=_LINE).encode(y=y("low"), y2="high:Q"),
         line.mark_line(strokeWidth=1.5, color=_LINE, strokeCap="round", strokeJoin="round").encode(y=y("value")),
-        line.mark_point(opacity=0, shape="square", size=40, filled=True).encode(y=y("value"), tooltip=tips),
+        _touched(trend, x, y("value")),
         *_crosses(trend, x, lambda: y("value"), bottom),
         *_level_rules(trend.changes, x),
     ]
-    return finish(alt.LayerChart(layer=layers).properties(width=WIDTH - 52, height=150))
+    spec = finish(alt.LayerChart(layer=layers).properties(width=WIDTH - 52, height=150))
+    points = data(_points(trend, bottom, top))["values"]  # not before: Altair copies all data of a layer many times
+    return spec | {"datasets": spec["datasets"] | {"runs": points}}
 
 
 def _domain(trend: Trend) -> tuple[float, float]:
@@ -99,15 +102,29 @@ def _points(trend: Trend, bottom: float, top: float) -> list[dict[str, Any]]:
     return [
         {
             "time": _milliseconds(row["started"]),
-            "run": row["run"],
             "value": row["throughput"],
             "low": max(row["low"], bottom) if row["high"] > bottom else math.nan,
             "high": min(row["high"], top) if row["low"] < top else math.nan,
-            "said": words.figure(row["throughput"]),
-            "interval": _interval(row),
         }
         for row in trend.rows
     ]
+
+
+def _touched(trend: Trend, x: alt.X, y: alt.Y) -> alt.Chart:
+    """The newest figures, unseen, to say their numbers."""
+    rows = [
+        {
+            "time": _milliseconds(row["started"]),
+            "run": row["run"],
+            "value": row["throughput"],
+            "said": words.figure(row["throughput"]),
+            "interval": _interval(row),
+        }
+        for row in trend.measured[-MOST_TIPS:]
+    ]
+    tips = [alt.Tooltip("run:N"), alt.Tooltip("said:N", title=f"{trend.unit}/s"), alt.Tooltip("interval:N", title="95 %")]
+    points: alt.Chart = alt.Chart(data(rows)).mark_point(opacity=0, size=40, filled=True)
+    return points.encode(x=x, y=y, tooltip=tips)
 
 
 def _crosses(trend: Trend, x: alt.X, y: Callable[[], alt.Y], bottom: float) -> list[alt.Chart]:

@@ -29,13 +29,16 @@ def times(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """The limits of a ratio."""
-    return "n/a" if math.isnan(low) else f"{times(low)} to {times(high)}"
+    """The limits of a ratio, with as many digits as tell them apart, up to three decimals; one number if they are the same."""
+    if math.isnan(low) or low == high:
+        return times(low)
+    near = times(low) == times(high)
+    return f"{low:.3f} to {high:.3f}" if near else f"{times(low)} to {times(high)}"
 
 
 def interval(low: float, high: float) -> str:
     """For a title, of a ratio."""
-    return "one launch: no interval" if math.isnan(low) else f"95 % interval {span(low, high)}"
+    return "too few launches for an interval" if math.isnan(low) else f"95 % interval {span(low, high)}"
 
 
 def verb(mode: str, many: bool = False) -> str:
