@@ -287,9 +287,18 @@ def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: steps.L
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_step_ends_with_the_night(tmp_path: Path, number: signal.Signals) -> None:
     """The step tidies up: it gets the night's SIGTERM, or that of the kernel when the night was killed, just once."""
-    step = "import signal, sys, time\n"
-    step += f"def tidy(*_):\n    open({str(tmp_path / 'tidied')!r}, 'a').write('once '); time.sleep(0.5); sys.exit(130)\n"
-    step += "signal.signal(signal.SIGTERM, tidy); print('ready', flush=True); time.sleep(99)\n"
+    tidied = tmp_path / "tidied"
+    step = f"""
+import signal, sys, time
+def tidy(*_):
+    open({str(tidied)!r}, "a").write("begun ")
+    time.sleep(0.5)
+    open({str(tidied)!r}, "a").write("done")
+    sys.exit(130)
+signal.signal(signal.SIGTERM, tidy)
+print("ready", flush=True)
+time.sleep(99)
+"""
     whole = f"""
 import signal, sys
 from pathlib import Path
@@ -305,8 +314,8 @@ except KeyboardInterrupt:
     until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
     process.send_signal(number)
     assert process.wait(timeout=30) == (7 if number == signal.SIGTERM else -9)
-    until((tmp_path / "tidied").exists)
-    assert (tmp_path / "tidied").read_text() == "once "
+    until(lambda: tidied.exists() and tidied.read_text().endswith("done"))
+    assert tidied.read_text() == "begun done"
 
 
 # What stays on the disk.
