@@ -38,11 +38,11 @@
   const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
   const number = (word) => (/^[-+×\d.]/.test(word) ? parseFloat(word.replace(/^[×+\s]+/, "").replaceAll(",", "")) : NaN);
 
-  // Numbers by size, words by letters, what is unknown last, whichever way.
+  // Numbers by size, words by letters; what is no number (n/a, an outcome) after the numbers, whichever way.
   function compare(a, b, down) {
     const [x, y] = [number(a), number(b)];
-    if (a === "n/a" || b === "n/a") return (a === "n/a") - (b === "n/a");
-    const order = Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
+    if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
+    const order = Number.isNaN(x) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
     return down ? -order : order;
   }
 
@@ -112,7 +112,10 @@
     button.hidden = false;
   }
 
-  document.querySelectorAll("table:not(.facts)").forEach((table) => { if (table.tHead) { sortable(table); searchable(table); } });
+  document.querySelectorAll("table:not(.facts)").forEach((table) => {
+    if (table.tHead) sortable(table);
+    if (table.tHead && !table.closest("figure")) searchable(table);
+  });
   document.querySelectorAll("button[data-name]").forEach(savable);
   document.querySelectorAll("button.copy").forEach(copyable);
   colours();

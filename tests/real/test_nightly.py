@@ -284,23 +284,25 @@ def long_ago(book: Journal) -> None:
 
 
 def test_old_runs_and_their_logs_go_and_pinned_ones_stay(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
-    for _ in range(2):
-        assert torchmatrix("nightly", "run", "--engine", "local").returncode == 0
-    pinned, _ = Results(tmp_path / "results").runs()
-    (pinned.path / "pinned").touch()
-    for _ in range(2):
-        assert torchmatrix("nightly", "run", "--engine", "local", "--keep", "2").returncode == 0
-    known = nights(tmp_path)
-    assert len(known) == 4
-    kept = [f"{run.path.parent.name}/{run.id}" for run in Results(tmp_path / "results").runs()]
-    assert kept == [known[0].run, known[2].run, known[3].run] and "1 old runs removed" in str(known[3].summary)
-    logs = [log.stem for log in Journal(tmp_path / "results").logs()]
-    assert logs == [night.id for night in known if night.run in kept]
+    assert torchmatrix("nightly", "run", "--engine", "local").returncode == 0
+    (newest,) = Results(tmp_path / "results").runs()
+    book, old = Journal(tmp_path / "results"), ["20260101T023000Z", "20260102T023000Z", "20260103T023000Z"]
+    for name in old:
+        shutil.copytree(newest.path, newest.path.with_name(name))
+        book.log(name).write_text("an old night")
+    newest.path.with_name(old[1]).joinpath("pinned").touch()
     listed = torchmatrix("nightly", "keep", "--disk-gb", "0")
-    assert listed.stdout.split()[0] == known[2].run and "beyond the limit" in listed.stderr
-    assert len(Results(tmp_path / "results").runs()) == 3
-    by_name = torchmatrix("nightly", "keep", "--disk-gb", "0", "--yes", "--pin", str(known[2].run))
-    assert by_name.returncode == 0 and len(Results(tmp_path / "results").runs()) == 3
+    assert [line.split("/")[1].split()[0] for line in listed.stdout.splitlines()] == [old[0], old[2]]
+    assert "beyond the limit" in listed.stderr and f"{old[1]}: pinned" in listed.stderr
+    by_name = torchmatrix("nightly", "keep", "--disk-gb", "0", "--yes", "--pin", old[0], "--pin", old[2])
+    assert by_name.returncode == 0 and len(Results(tmp_path / "results").runs()) == 4
+    assert torchmatrix("nightly", "run", "--engine", "local", "--keep", "2").returncode == 0
+    first, second = nights(tmp_path)
+    kept = [f"{run.path.parent.name}/{run.id}" for run in Results(tmp_path / "results").runs()]
+    assert kept == [f"{newest.path.parent.name}/{old[1]}", first.run, second.run] and "2 old runs removed" in str(
+        second.summary
+    )
+    assert [log.stem for log in book.logs()] == [first.id, second.id]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -159,10 +160,12 @@ def test_one_launch_gives_a_ratio_without_an_interval() -> None:
 
 
 def test_failures_only_are_said_to_be_failures() -> None:
-    failed = tables(cell("a", outcome="oom"), cell("b", outcome="oom"), cell("c", outcome="crashed"))
-    assert title(failed.throughput(), "throughput-1") == "No launch of resnet50 (train) on gpu0 was ok: 2 × oom, 1 × crashed"
-    assert title(failed.ratios(), "speedup-stacks") == "No two stacks can be compared: 1 × oom, 1 × crashed"
-    assert failed.scaling().charts == () and failed.inside().charts == ()
+    failed = [cell("a", outcome="oom"), cell("b", outcome="oom"), cell("c", outcome="crashed")]
+    found = tables(*failed, cell("a", model="vit") | {"workload": "vit"})
+    assert title(found.throughput(), "throughput-1") == "No launch of resnet50 (train) on gpu0 was ok: 2 × oom, 1 × crashed"
+    assert tables(*failed).all() == []
+    settings = tables(cell(), cell(precision="amp"), cell(precision="amp", compile=True, outcome="unsupported")).ratios()
+    assert title(settings, "speedup-setting-compile") == "torch.compile can’t be compared with eager: 1 × unsupported"
 
 
 def test_scaling_titles_say_what_n_devices_give_and_what_each_further_one_adds() -> None:
@@ -209,17 +212,17 @@ def test_a_weak_device_is_named_and_without_intervals_none_is_called_weak() -> N
 
 
 def test_speed_ups_are_geometric_means_with_their_number_and_the_failures() -> None:
-    cells = [cell("a", 100.0), cell("b", 200.0), cell("a", 100.0, "amp"), cell("b", 800.0, "amp"),
-             cell("a", 100.0, "tf32"), cell("b", precision="tf32", outcome="oom")]  # fmt: skip
+    ways = (("fp32", 2.0), ("amp", 4.0), ("amp-bf16", 8.0))
+    cells = [found for way, ratio in ways for found in (cell("a", 100.0, way), cell("b", 100.0 * ratio, way))]
+    cells += [cell("a", 100.0, "tf32"), cell("b", precision="tf32", outcome="oom")]
     found = tables(*cells).ratios()
     said = title(found, "speedup-stack-1")
-    assert said.startswith("Whether b is faster than a on average is open: 4.00 × (geometric mean of 2 cells, 95 % interval")
+    assert said.startswith("Whether b is faster than a on average is open: 4.00 × (geometric mean of 3 cells, 95 % interval")
     assert said.endswith("; 1 more without a ratio)")
-    assert title(found, "speedup-setting-amp").startswith(
-        "Whether AMP (float16) is faster than fp32 on average is open: 2.00 ×"
-    )
     (chart,) = [chart for chart in found.charts if chart.id.startswith("speedup-stack-1")]
-    assert chart.table["no ratio because"].tolist()[-1] == "1 × oom" and len(chart.table) == 4
+    assert chart.table["no ratio because"].tolist()[-1] == "1 × oom" and len(chart.table) == 5
+    narrow = [found for way in ("fp32", "amp", "amp-bf16") for found in (cell("a", 100.0, way), cell("b", 150.0, way))]
+    assert title(tables(*narrow).ratios(), "speedup-stack-1").startswith("b is 1.50 × as fast as a (geometric mean of 3 cells")
 
 
 def test_another_baseline_can_be_chosen() -> None:
@@ -229,9 +232,8 @@ def test_another_baseline_can_be_chosen() -> None:
 
 def test_the_phases_say_how_much_is_timed() -> None:
     found = title(tables(cell(rate=10.0)).inside(), "inside-phases-1")  # 4 s warm-up, 4 s measured, 4 × 2 s before, of 40 s
-    assert (
-        found
-        == "A launch of resnet50 (train) takes 40 s, 10 % of it timed; most of the remainder goes to the engine, start, end and proofs"
+    assert found.startswith(
+        "A launch of resnet50 (train) takes 40 s, 10 % of it timed; most of the remainder goes to the engine"
     )
 
 
@@ -302,9 +304,10 @@ def test_every_chart_is_whole_unique_and_well_formed() -> None:
     charts = everything().all()
     assert {chart.section for chart in charts} == {"throughput", "scaling", "speedup", "inside"}
     assert len({chart.id for chart in charts}) == len(charts) > 15
+    for chart in {re.sub(r"-\d+-.*", "", chart.id): chart for chart in charts}.values():
+        altair.Chart.from_dict(chart.spec)  # validates against Vega-Lite's schema, which takes long: one of each kind
     for chart in charts:
         assert set(chart.id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") and chart.title and chart.note and len(chart.table)
-        altair.Chart.from_dict(chart.spec)  # validates against Vega-Lite's schema
         json.dumps(chart.spec, allow_nan=False)
         root = ElementTree.fromstring(to_svg(chart))
         assert root.get("role") == "img" and root.get("aria-label") == chart.title
@@ -324,8 +327,8 @@ def test_a_still_takes_the_pages_colour_and_a_file_stands_alone() -> None:
 def test_hostile_words_are_inert_also_in_a_page_with_a_script() -> None:
     job = {"precision": "fp32", "unit": HOSTILE}
     cells = [
-        {"stack": stack, "workload": HOSTILE, "model": HOSTILE, "device": HOSTILE, "job": job, "rate": rate * n, "devices": devices,
-         "readings": readings(n)}
+        {"stack": stack, "workload": HOSTILE, "model": HOSTILE, "device": HOSTILE, "job": job, "rate": rate * n,
+         "devices": devices, "readings": readings(n)}
         for stack, rate in ((HOSTILE, 100.0), ("b" + HOSTILE, 120.0))
         for n, devices in ((1, (0,)), (2, (0, 1)))
     ]  # fmt: skip

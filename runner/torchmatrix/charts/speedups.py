@@ -28,8 +28,11 @@ _SETTINGS = {
 def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]) -> Charts:
     """One chart of all stacks' means, one of each stack over its baseline, one of each setting.
 
-    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order.
+    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order. Where
+    no cell has a number there is nothing to draw.
     """
+    if not (_known(speedups).any() or _known(settings).any()):
+        return Charts()
     others = _against_others(speedups)
     by_stack = [rows for _, rows in others.groupby(["stack", "baseline"], sort=False) if _known(rows).any()]
     by_stack.sort(key=lambda rows: rows["baseline"].iloc[0] != _usual(others))

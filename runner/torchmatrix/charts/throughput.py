@@ -43,13 +43,16 @@ def charts(
 
     `cells` as of analysis.cells_table, `speedups` as of ratios.speedup_table, `stacks` all stacks in their order. `prices`:
     euro for one device of this name. Of single devices of one model, the first stands for all: another chart compares them.
+    Where no cell at all has a number there is nothing to draw.
     """
     shown = cells[cells["parallel"] == "ddp"]
+    if not (shown["n"] > 0).any():
+        return Charts()
     found: list[Chart] = []
     left_out = 0
     for rows in _groups(shown):
         kept = _kept(rows)
-        if len(found) == MOST_CHARTS or kept.empty:
+        if len(found) == MOST_CHARTS or not (kept["n"] > 0).any():
             left_out += len(rows)
             continue
         found.append(_chart(len(found) + 1, kept, len(rows) - len(kept), speedups, stacks, prices or {}))
@@ -60,8 +63,6 @@ def charts(
 
 def _groups(cells: pd.DataFrame) -> list[pd.DataFrame]:
     """The cells of each model, mode and device set; of single devices of one model the first only."""
-    if cells.empty:
-        return []
     groups = [rows for _, rows in cells.groupby(["model", "mode", "devices"], sort=False)]
     seen: set[tuple[Any, ...]] = set()
     found = []

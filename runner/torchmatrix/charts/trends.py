@@ -2,22 +2,20 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from torchmatrix.charts import PALETTE, Chart, Charts, words
-from torchmatrix.charts.drawing import GAIN, GREY, LOSS, WIDTH, data, finish
+from torchmatrix.charts.drawing import GAIN, GREY, LOSS, WIDTH, at, finish, on, top
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.trends import Change, Row, Trend, differences_in_words
 
 MOST_CHARTS = 40
 MOST_RUNS = 1000
 """The newest of a cell are drawn, two to a pixel."""
-MOST_TIPS = 60
-"""So many of the newest figures say their numbers when touched; more would double the page. The table below has all."""
 MOST_RULES = 20
 """Changes of the environment that are drawn, the newest; where every night has a new image they would hide the line."""
 _BAD = "#b42318"
@@ -68,26 +66,60 @@ def _title(trend: Trend) -> str:
 
 
 def _spec(trend: Trend) -> dict[str, Any]:
-    bottom, top = _domain(trend)
-    scale = alt.Scale(domain=[bottom, top], zero=False, nice=False)
-    axis = alt.Axis(grid=False, tickCount=6, labelOverlap=True)
-    x = alt.X("time:T", title=None, scale=alt.Scale(type="utc"), axis=axis)
+    low, high = _domain(trend)
+    rows = {
+        "points": _points(trend, low, high),
+        "crosses": _crosses(trend, low),
+        "levels": _levels(trend.changes),
+        "environment": _environment(trend),
+        "one": [{"unit": f"{trend.unit}/s"}],
+    }
+    scale = alt.Scale(domain=[low, high], zero=False, nice=False)
+    x = alt.X("time:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(grid=False, tickCount=6, labelOverlap=True))
 
     def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"{trend.unit}/s", scale=scale, axis=alt.Axis(tickCount=4))
+        return alt.Y(f"{field}:Q", title=None, scale=scale, axis=alt.Axis(tickCount=4))
 
-    line = alt.Chart(alt.NamedData(name="runs")).encode(x=x)
-    layers = [
-        *_environment_rules(trend, x),
-        line.mark_area(opacity=0.25, color=_LINE).encode(y=y("low"), y2="high:Q"),
-        line.mark_line(strokeWidth=1.5, color=_LINE, strokeCap="round", strokeJoin="round").encode(y=y("value")),
-        _touched(trend, x, y("value")),
-        *_crosses(trend, x, lambda: y("value"), bottom),
-        *_level_rules(trend.changes, x),
-    ]
-    spec = finish(alt.LayerChart(layer=layers).properties(width=WIDTH - 52, height=150))
-    points = data(_points(trend, bottom, top))["values"]  # not before: Altair copies all data of a layer many times
-    return spec | {"datasets": spec["datasets"] | {"runs": points}}
+    line, own = on("points").encode(x=x), alt.Color("color:N", scale=None)
+    levels, crosses = (
+        on("levels").encode(x=x, color=own, tooltip=_tips("run", "change", "interval", "environment")),
+        on("crosses"),
+    )
+    layers = {
+        "environment": [
+            on("environment")
+            .mark_rule(strokeDash=[2, 3], color=GREY, strokeWidth=2)
+            .encode(x=x, tooltip=_tips("run", "changed"))
+        ],
+        "points": [
+            line.mark_area(opacity=0.25, color=_LINE).encode(y=y("low"), y2=alt.Y2("high:Q")),
+            line.mark_line(strokeWidth=1.5, color=_LINE, strokeCap="round", strokeJoin="round").encode(y=y("value")),
+            line.mark_point(opacity=0, shape="square", size=40, filled=True).encode(
+                y=y("value"), tooltip=_tips("run", "said", "interval")
+            ),
+        ],
+        "crosses": [
+            crosses.mark_point(shape="cross", filled=True, size=50, angle=45, opacity=1).encode(
+                x=x, y=y("value"), color=own, tooltip=_tips("run", "outcome", "reason")
+            )
+        ],
+        "levels": [
+            levels.mark_rule(strokeWidth=2),
+            on("levels")
+            .mark_text(align="left", dx=4, dy=-6, fontWeight="bold")
+            .encode(x=x, y=top(), text=alt.Text("change:N")),
+        ],
+        "one": [on("one").mark_text(align="left", dy=-10, fontSize=11).encode(x=at(-44), y=top(), text=alt.Text("unit:N"))],
+    }
+    drawn = [layer for name, some in layers.items() if rows[name] for layer in some]
+    return finish(alt.layer(*drawn, width=WIDTH - 52, height=150), **rows)
+
+
+_TITLES = {"said": "throughput", "interval": "95 % interval"}
+
+
+def _tips(*names: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{name}:N", title=_TITLES.get(name, name)) for name in names]
 
 
 def _domain(trend: Trend) -> tuple[float, float]:
@@ -102,36 +134,23 @@ def _points(trend: Trend, bottom: float, top: float) -> list[dict[str, Any]]:
     return [
         {
             "time": _milliseconds(row["started"]),
+            "run": row["run"],
             "value": row["throughput"],
             "low": max(row["low"], bottom) if row["high"] > bottom else math.nan,
             "high": min(row["high"], top) if row["low"] < top else math.nan,
+            "said": f"{words.figure(row['throughput'])} {trend.unit}/s",
+            "interval": _interval(row),
         }
         for row in trend.rows
     ]
 
 
-def _touched(trend: Trend, x: alt.X, y: alt.Y) -> alt.Chart:
-    """The newest figures, unseen, to say their numbers."""
-    rows = [
+def _crosses(trend: Trend, low: float) -> list[dict[str, Any]]:
+    """The runs without a figure."""
+    return [
         {
             "time": _milliseconds(row["started"]),
-            "run": row["run"],
-            "value": row["throughput"],
-            "said": words.figure(row["throughput"]),
-            "interval": _interval(row),
-        }
-        for row in trend.measured[-MOST_TIPS:]
-    ]
-    tips = [alt.Tooltip("run:N"), alt.Tooltip("said:N", title=f"{trend.unit}/s"), alt.Tooltip("interval:N", title="95 %")]
-    points: alt.Chart = alt.Chart(data(rows)).mark_point(opacity=0, size=40, filled=True)
-    return points.encode(x=x, y=y, tooltip=tips)
-
-
-def _crosses(trend: Trend, x: alt.X, y: Callable[[], alt.Y], bottom: float) -> list[alt.Chart]:
-    rows = [
-        {
-            "time": _milliseconds(row["started"]),
-            "value": bottom,
+            "value": low,
             "run": row["run"],
             "outcome": row["outcome"],
             "reason": row["reason"] or "n/a",
@@ -140,14 +159,10 @@ def _crosses(trend: Trend, x: alt.X, y: Callable[[], alt.Y], bottom: float) -> l
         for row in trend.rows
         if not row["n"]
     ]
-    if not rows:
-        return []
-    marks = alt.Chart(data(rows)).mark_point(shape="cross", filled=True, size=50, angle=45, opacity=1)
-    return [marks.encode(x=x, y=y(), color=alt.Color("color:N", scale=None), tooltip=["run:N", "outcome:N", "reason:N"])]
 
 
-def _level_rules(changes: Sequence[Change], x: alt.X) -> list[alt.Chart]:
-    rows = [
+def _levels(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    return [
         {
             "time": _milliseconds(change.started),
             "run": change.run,
@@ -158,21 +173,13 @@ def _level_rules(changes: Sequence[Change], x: alt.X) -> list[alt.Chart]:
         }
         for change in changes
     ]
-    if not rows:
-        return []
-    tips = [alt.Tooltip(f"{name}:N") for name in ("run", "change", "interval", "environment")]
-    base = alt.Chart(data(rows)).encode(x=x, tooltip=tips)
-    rules = base.mark_rule(strokeWidth=2).encode(color=alt.Color("color:N", scale=None))
-    return [rules, base.mark_text(align="left", dx=4, dy=-6, fontWeight="bold").encode(y=alt.value(0), text="change:N")]
 
 
-def _environment_rules(trend: Trend, x: alt.X) -> list[alt.Chart]:
-    rows = [
+def _environment(trend: Trend) -> list[dict[str, Any]]:
+    return [
         {"time": _milliseconds(row["started"]), "run": row["run"], "changed": differences_in_words(row["environment"])}
         for row in _changed(trend)[-MOST_RULES:]
     ]
-    rules = alt.Chart(data(rows)).mark_rule(strokeDash=[2, 3], color=GREY, strokeWidth=2)
-    return [rules.encode(x=x, tooltip=["run:N", "changed:N"])] if rows else []
 
 
 def _changed(trend: Trend) -> list[Row]:
