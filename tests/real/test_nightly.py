@@ -16,6 +16,7 @@ import pytest
 from support import Command, processes_of, until
 from torchmatrix.launches import read_lines
 from torchmatrix.nightly.journal import Journal, Night
+from torchmatrix.nightly.timetable import name_for
 from torchmatrix.store import Results, holder
 
 SYSTEMCTL = """#!/bin/sh
@@ -365,6 +366,7 @@ def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
     (home / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
     (home / "bin/sleep").write_text(f"#!/bin/sh\necho $1 >{home}/slept\n")
     (home / "bin/sleep").chmod(0o755)
+    name = name_for(quick)
     mine = f"# my own\nPATH={home}/bin:/usr/bin:/bin\n\n0 0 31 2 * echo '100\\%' # never\n".encode()
 
     def crontab() -> bytes:
@@ -374,26 +376,34 @@ def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
         command = in_sandbox(sys.executable, "-m", "torchmatrix", *words)
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
+    def install_for(moment: float) -> str:
+        at = time.strftime("%H:%M", time.localtime(moment))
+        done = torchmatrix("nightly", "install", "--engine", "local", "--at", at)
+        assert done.returncode == 0, done.stderr
+        ours = crontab().removeprefix(mine).decode().splitlines()
+        assert [line.split()[0] for line in ours] == [str(int(at[3:])), "@reboot"]
+        assert all(line.endswith(f"# {name}") for line in ours)
+        return at
+
+    def wait_for_night(number: int) -> Night:
+        cron = subprocess.Popen(in_sandbox("cron", "-f"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: len(nights(tmp_path)) == number and nights(tmp_path)[-1].exit_code is not None, 300)
+        finally:
+            cron.terminate()
+            cron.wait(timeout=20)
+        return nights(tmp_path)[-1]
+
     subprocess.run(in_sandbox("crontab", "-"), input=mine, check=True)
-    at = time.strftime("%H:%M", time.localtime(time.time() + 40 + 60))  # the night that is made up for takes some seconds
-    done = torchmatrix("nightly", "install", "--engine", "local", "--at", at)
-    assert done.returncode == 0 and "no cron seems to be running" in done.stderr, done.stderr
-    ours = crontab().removeprefix(mine).decode().splitlines()
-    assert [line.split()[0] for line in ours] == [str(int(at[3:])), "@reboot"] and all(
-        "torchmatrix-night-" in line for line in ours
-    )
+    install_for(time.time() - 7200)
     long_ago(Journal(tmp_path / "results"))
-    cron = subprocess.Popen(in_sandbox("cron", "-f"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: len(nights(tmp_path)) == 2 and nights(tmp_path)[1].exit_code is not None, 240)
-        next_one = json.loads(torchmatrix("nightly", "status", "--json").stdout)
-    finally:
-        cron.terminate()
-        cron.wait(timeout=20)
-    assert (home / "slept").read_text() == "300\n"
-    missed, tonight = nights(tmp_path)
+    missed = wait_for_night(1)
     assert missed.exit_code == 0 and "was missed" in Journal(tmp_path / "results").log(missed.id).read_text()
+    assert (home / "slept").read_text() == "300\n"
+    at = install_for(time.time() + 70)
+    tonight = wait_for_night(2)
     assert tonight.exit_code == 0 and time.strftime("%H:%M", time.localtime(tonight.began)) == at
-    assert next_one["backend"] == "cron" and f" {at}:00 " in next_one["next"]
+    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
+    assert found["backend"] == "cron" and f" {at}:00 " in found["next"]
     assert torchmatrix("nightly", "remove").returncode == 0 and crontab() == mine
     assert not list((home / ".config/torchmatrix/nightly").iterdir())

@@ -100,9 +100,10 @@ class Outside:
         self._say = say
 
     def ask(self, *words: str, given: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
-        """The outcome of a command; 127 where it isn't there. Its words are in English."""
+        """The outcome of a command; 127 where it isn't there. Its words are in English; it finds the user's systemd after su."""
+        variables = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ, "LC_ALL": "C"}
         try:
-            return subprocess.run(words, input=given, capture_output=True, env={**os.environ, "LC_ALL": "C"})
+            return subprocess.run(words, input=given, capture_output=True, env=variables)
         except OSError as error:
             return subprocess.CompletedProcess(words, 127, b"", str(error).encode())
 
