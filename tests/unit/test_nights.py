@@ -163,6 +163,7 @@ def night(
         ({"history": 1}, 1, "history failed with exit 1"),
         ({"keep": 4}, 1, "keep failed with exit 4"),
         ({"run": 4.5, "gate": 5}, 4, "not complete"),
+        ({"run": 4.25}, 1, "gate: pass"),  # measured to the end; its page could not be written
     ],
 )
 def test_a_step_that_fails_takes_no_other_along_and_is_heard_of(
@@ -210,9 +211,22 @@ def test_a_night_goes_on_with_its_own_run_and_does_not_measure_twice(tmp_path: P
     words = json.loads((tmp_path / "results/asked").read_text().splitlines()[0])
     assert "--new" not in words
     book = Journal(tmp_path / "results")
-    book.append("night-exit", night=book.nights()[0].id, exit_code=130)  # as if it had been cut while the gate judged
+    book.append(
+        "night-exit", night=book.nights()[0].id, exit_code=130, matrix=str(tmp_path / "matrix.toml")
+    )  # as if it had been cut while the gate judged
     found, asked, _ = night(tmp_path, monkeypatch, {})
     assert found == 0 and asked == ["gate", "report", "history"] and len(Results(tmp_path / "results").runs()) == 1
+
+
+def test_a_night_of_another_matrix_is_not_ours_to_go_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        night(tmp_path, monkeypatch, {"run": 130}, matrix=tmp_path / "other.toml")
+    found, asked, _ = night(tmp_path, monkeypatch, {})
+    assert found == 0 and asked[0] == "run"
+    assert "--new" in json.loads((tmp_path / "results/asked").read_text().splitlines()[0])
+    book = Journal(tmp_path / "results")
+    assert [night.exit_code for night in book.nights()] == [130, 0]
+    assert [night.exit_code for night in book.nights(tmp_path / "matrix.toml")] == [0]
 
 
 def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

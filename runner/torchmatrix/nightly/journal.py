@@ -95,13 +95,13 @@ class Journal:
                 hint="free space or mend the permissions, or write elsewhere: --results DIR",
             ) from None
 
-    def events(self) -> list[Event]:
-        """All lines."""
-        return list(read_lines(self.file))
+    def events(self, matrix: Path | None = None) -> list[Event]:
+        """All lines, or those about the nights of one matrix file: several may share a results folder."""
+        return [event for event in read_lines(self.file) if matrix is None or event.get("matrix") == str(matrix)]
 
-    def nights(self) -> list[Night]:
-        """All nights, oldest first."""
-        return nights(self.events())
+    def nights(self, matrix: Path | None = None) -> list[Night]:
+        """All nights, or those of one matrix file, oldest first."""
+        return nights(self.events(matrix))
 
     def new_id(self) -> str:
         """A night's name that is not taken: the time in UTC."""

@@ -80,7 +80,7 @@ def spend(
     if at and (who := holder(journal.lock_file)):
         return End(exit_code=ExitCode.OK, summary=f"nothing is missed: a night is under way: {who}")
     with journal.lock():
-        chosen = decide(journal.events(), time.time(), at)
+        chosen = decide(journal.events(order.matrix), time.time(), at)
         if not chosen.is_due:
             return End(exit_code=ExitCode.OK, summary=chosen.why)
         return _Night(order, journal, chosen, say, echo, tool or own_command()).spend()
@@ -108,7 +108,7 @@ class _Night:
 
     def spend(self) -> End:
         """All of it; its end is in the journal whatever happens, unless it is killed."""
-        self.journal.append("night", night=self.id, why=self.chosen.why)
+        self.journal.append("night", night=self.id, matrix=str(self.order.matrix), why=self.chosen.why)
         self.say(f"torchmatrix {__version__}, night {self.id}: {self.chosen.why}; log: {self.journal.log(self.id)}")
         code, problem = ExitCode.CELL_NOT_OK, "the night ended with an error of its own"
         try:
@@ -228,10 +228,9 @@ class _Night:
         summary = f"night {self.id}: {'; '.join(parts)}; exit {int(code)} after {seconds / 60:.1f} min"
         self.log.line(summary)
         self.log.close()
+        found = {"exit_code": int(code), "seconds": seconds, "gate": gate, "summary": summary}
         run = name_of(self.run) if self.run else None
-        self.journal.append(
-            "night-exit", night=self.id, exit_code=int(code), seconds=seconds, run=run, gate=gate, summary=summary
-        )
+        self.journal.append("night-exit", night=self.id, matrix=str(self.order.matrix), run=run, **found)
         return summary
 
     def _run_in_words(self) -> str:

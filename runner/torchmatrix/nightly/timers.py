@@ -106,7 +106,7 @@ def status(matrix: Path, results: Path, outside: Outside) -> dict[str, Any]:
     name = name_for(matrix)
     table = next((event for event in read_lines(_record(name)) if event["event"] == "timetable"), {})
     journal = Journal(Path(table.get("results", results)))
-    known = journal.nights()
+    known = journal.nights(matrix.absolute())
     last = known[-1] if known else None
     return {
         "matrix": str(matrix.absolute()),

@@ -100,7 +100,7 @@ class Outside:
         self._say = say
 
     def ask(self, *words: str, given: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
-        """The outcome of a command; 127 where it isn't there. Its words are in English; it finds the user's systemd after su."""
+        """The outcome of a command, in English; 127 where it isn't there. It finds the user's systemd after su, too."""
         variables = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ, "LC_ALL": "C"}
         try:
             return subprocess.run(words, input=given, capture_output=True, env=variables)
