@@ -59,8 +59,8 @@ DEFINITIONS = {
     "setting": "Throughput of a cell over that of the cell which differs in this one setting only: same stack, model, "
     "devices, batch and all else.",
     "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, nothing clipped. Its 95 % interval, "
-    "of three ratios or more, is Student's t over the logarithms of these ratios: how much the ratio differs from cell to cell. Cells without a ratio "
-    "are counted.",
+    "of three ratios or more, is Student's t over the logarithms of these ratios: how much the ratio differs from cell to "
+    "cell. Cells without a ratio are counted.",
     "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval; the "
     "others wait for it.",
     "phases": "Medians over the ok launches of a cell, launches with a cold compile cache apart. The first step holds "

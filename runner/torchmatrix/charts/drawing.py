@@ -26,23 +26,10 @@ BELOW = 7
 """So far below the middle of such a row are its marks."""
 _DIGITS = 6
 _MOST_TICKS = 7
-_LETTER, _BOLD = 6.2, 6.8
+_LETTER, _BOLD = 6.8, 7.3
 """Widths in pixels of a usual letter of a label, and of one in bold."""
 _MOST_WORDS = 42
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-_DIGITS = 6
-_MOST_TICKS = 7
-_LETTER, _BOLD = 6.2, 6.8
-"""Widths in pixels of a usual letter of a label, and of one in bold."""
-_MOST_WORDS = 42
-_LADDERS = (
-    (1e-4, 1e-3, 0.01, 0.1, 1, 10, 100, 1e3, 1e4),
-    (0.1, 0.2, 0.5, 1, 2, 5, 10, 20),
-    (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4),
-    (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6),
-    (0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15),
-    (0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03),
-)
 
 
 def on(name: str) -> alt.Chart:

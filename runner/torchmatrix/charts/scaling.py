@@ -183,10 +183,12 @@ def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", s
     bottom, values = name == "s", [row["value"] for row in rows]
     room = 0.1 + (max(values) - min(values)) / 4
     domain = [max(0.0, min(values) - room), max(1.05, max(values) + room)]
-    x = alt.X("count:O", title="devices (N)" if bottom else None, axis=alt.Axis(labelAngle=0, labels=bottom, ticks=bottom))
+    axis = alt.Axis(labelAngle=0, labels=bottom, ticks=bottom)
+    counts = alt.Scale(domain=sorted({row["count"] for row in rows}))
+    x = alt.X("count:O", title="devices (N)" if bottom else None, axis=axis, scale=counts)
     scale = alt.Scale(domain=domain, clamp=True, nice=False)
     color, form = _looks(names, stacks, None if bottom else legend(names))
-    side = alt.XOffset("place:O")
+    side = alt.XOffset("place:O", scale=alt.Scale(domain=sorted({row["place"] for row in rows})))
 
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=_TITLES[name], scale=scale, axis=alt.Axis(tickCount=5))

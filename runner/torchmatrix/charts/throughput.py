@@ -43,11 +43,9 @@ def charts(
 
     `cells` as of analysis.cells_table, `speedups` as of ratios.speedup_table, `stacks` all stacks in their order. `prices`:
     euro for one device of this name. Of single devices of one model, the first stands for all: another chart compares them.
-    Where no cell at all has a number there is nothing to draw.
+    Where all cells failed there is no chart; `left_out` counts them too.
     """
     shown = cells[cells["parallel"] == "ddp"]
-    if not (shown["n"] > 0).any():
-        return Charts()
     found: list[Chart] = []
     left_out = 0
     for rows in _groups(shown):
@@ -63,6 +61,8 @@ def charts(
 
 def _groups(cells: pd.DataFrame) -> list[pd.DataFrame]:
     """The cells of each model, mode and device set; of single devices of one model the first only."""
+    if cells.empty:
+        return []
     groups = [rows for _, rows in cells.groupby(["model", "mode", "devices"], sort=False)]
     seen: set[tuple[Any, ...]] = set()
     found = []
@@ -146,14 +146,11 @@ def _per_euro(cell: Any, prices: Mapping[str, float]) -> Interval:
 
 def _title(rows: pd.DataFrame, labels: Mapping[str, str], speedups: pd.DataFrame) -> str:
     """The answer for the settings that most stacks ran; of these, those with the highest throughput."""
-    ok, first = rows[rows["n"] > 0], words.rows_of(rows)[0]
-    if ok.empty:
-        outcomes = words.counted(f"{outcome}" for outcome in rows["outcome"])
-        return f"No launch of {first.model} ({first.mode}) on {words.where(first)} was ok: {outcomes}"
+    ok = rows[rows["n"] > 0]
     counts = ok.groupby("workload", sort=False).agg(stacks=("stack", "nunique"), best=("throughput", "max"))
     workload = max(counts.itertuples(), key=lambda c: (c.stacks, c.best)).Index
     ranked = sorted(words.rows_of(ok[ok["workload"] == workload]), key=lambda r: -r.throughput)
-    best, what = ranked[0], f"{first.model} with {labels[str(workload)]}"
+    best, what = ranked[0], f"{ranked[0].model} with {labels[str(workload)]}"
     if len(ranked) == 1:
         limits = (
             "one launch: no interval" if best.n == 1 else f"95 % interval {words.figure(best.low)} to {words.figure(best.high)}"

@@ -16,6 +16,8 @@ from torchmatrix.trends import Change, Row, Trend, differences_in_words
 MOST_CHARTS = 40
 MOST_RUNS = 1000
 """The newest of a cell are drawn, two to a pixel."""
+MOST_TIPS = 60
+"""So many of the newest figures say their numbers when touched; more would double the page. The table below has all."""
 MOST_RULES = 20
 """Changes of the environment that are drawn, the newest; where every night has a new image they would hide the line."""
 _BAD = "#b42318"
@@ -69,6 +71,7 @@ def _spec(trend: Trend) -> dict[str, Any]:
     low, high = _domain(trend)
     rows = {
         "points": _points(trend, low, high),
+        "touched": _touched(trend),
         "crosses": _crosses(trend, low),
         "levels": _levels(trend.changes),
         "environment": _environment(trend),
@@ -81,10 +84,7 @@ def _spec(trend: Trend) -> dict[str, Any]:
         return alt.Y(f"{field}:Q", title=None, scale=scale, axis=alt.Axis(tickCount=4))
 
     line, own = on("points").encode(x=x), alt.Color("color:N", scale=None)
-    levels, crosses = (
-        on("levels").encode(x=x, color=own, tooltip=_tips("run", "change", "interval", "environment")),
-        on("crosses"),
-    )
+    levels = on("levels").encode(x=x, color=own, tooltip=_tips("run", "change", "interval", "environment"))
     layers = {
         "environment": [
             on("environment")
@@ -94,14 +94,16 @@ def _spec(trend: Trend) -> dict[str, Any]:
         "points": [
             line.mark_area(opacity=0.25, color=_LINE).encode(y=y("low"), y2=alt.Y2("high:Q")),
             line.mark_line(strokeWidth=1.5, color=_LINE, strokeCap="round", strokeJoin="round").encode(y=y("value")),
-            line.mark_point(opacity=0, shape="square", size=40, filled=True).encode(
-                y=y("value"), tooltip=_tips("run", "said", "interval")
-            ),
+        ],
+        "touched": [
+            on("touched")
+            .mark_point(opacity=0, size=40, filled=True)
+            .encode(x=x, y=y("value"), tooltip=_tips("run", "said", "interval"))
         ],
         "crosses": [
-            crosses.mark_point(shape="cross", filled=True, size=50, angle=45, opacity=1).encode(
-                x=x, y=y("value"), color=own, tooltip=_tips("run", "outcome", "reason")
-            )
+            on("crosses")
+            .mark_point(shape="cross", filled=True, size=50, angle=45, opacity=1)
+            .encode(x=x, y=y("value"), color=own, tooltip=_tips("run", "outcome", "reason"))
         ],
         "levels": [
             levels.mark_rule(strokeWidth=2),
@@ -134,14 +136,25 @@ def _points(trend: Trend, bottom: float, top: float) -> list[dict[str, Any]]:
     return [
         {
             "time": _milliseconds(row["started"]),
-            "run": row["run"],
             "value": row["throughput"],
             "low": max(row["low"], bottom) if row["high"] > bottom else math.nan,
             "high": min(row["high"], top) if row["low"] < top else math.nan,
+        }
+        for row in trend.rows
+    ]
+
+
+def _touched(trend: Trend) -> list[dict[str, Any]]:
+    """The newest figures, unseen, to say their numbers."""
+    return [
+        {
+            "time": _milliseconds(row["started"]),
+            "run": row["run"],
+            "value": row["throughput"],
             "said": f"{words.figure(row['throughput'])} {trend.unit}/s",
             "interval": _interval(row),
         }
-        for row in trend.rows
+        for row in trend.measured[-MOST_TIPS:]
     ]
 
 

@@ -1,30 +1,34 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torchmatrix import audit, figures, published
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput
-from torchmatrix.report import gallery, page, sections
+from torchmatrix.prices import NONE, PriceList
+from torchmatrix.report import page, sections
+from torchmatrix.report.gallery import charts_of
+from torchmatrix.report.page import save
 from torchmatrix.report.view import View, make_view, view_of
 from torchmatrix.report.words import utc
 from torchmatrix.store import Results, RunFolder
 
-__all__ = ["View", "gallery", "make_view", "render", "view_of", "write"]
+__all__ = ["View", "charts_of", "make_view", "render", "save", "view_of", "write"]
 
 
 def write(results: Results, output: Path, run: str | None = None, baseline: str | None = None) -> Path:
     """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
-    return page.save(render(view_of(_choose(results, run), baseline)), output)
+    return save(render(view_of(_choose(results, run), baseline)), output)
 
 
-def render(view: View) -> str:
-    """The page of one run."""
-    galleries = gallery.charts_of(view)
+def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
+    """The page of one run. `links`: relative addresses of what stands beside it, by what they are called."""
+    galleries = charts_of(view, held)
     with_charts = any(one.charts for one in galleries.values())
     drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}
-    return page.render("report.html.j2", with_charts, gallery_of=drawn, **_context(view))
+    return page.render("report.html.j2", with_charts, gallery_of=drawn, links=links or {}, **_context(view))
 
 
 def _context(view: View) -> dict[str, Any]:
