@@ -52,7 +52,7 @@ def _by_the_machine(one: Judged, canary: Judged, why: str) -> Judged:
 
 
 def _extent(one: Judged) -> str:
-    percent = 100 * (one.ratio - 1)
+    percent = round(100 * (one.ratio - 1), 1) + 0.0  # no -0.0
     if one.verdict == "ok":
         return f"moved by {percent:+.1f} %, within its limits"
     if math.isnan(percent):

@@ -47,8 +47,6 @@ DEFINITIONS = {
     "level": "A vertical line: the level changed, in per cent, median over median. A new level lasts 3 runs at least, differs "
     "by more than 1 %, and would come from scatter alone in 1 of 100 series (seeded binary segmentation with Student's t on "
     "the logarithms, Bonferroni-corrected; outliers drawn in). A slow drift comes out as a staircase.",
-    "gate": "A night of a cell is slower if its throughput over the median of the nights before it lies below the limit that these "
-    "nights' own scatter sets (prediction interval on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "per_joule": "Per joule: 1 over the energy per item, the median over launches. It has no interval of its own.",
     "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches, as no energy is "
     "known of some cell. It has no interval of its own; watts are those of the devices, without the rest of the machine.",
@@ -71,5 +69,7 @@ DEFINITIONS = {
     "clock.",
     "trace": "Readings of the host, about one a second. Grey: the timed windows. Power from an energy counter is the mean "
     "since the reading before.",
+    "gate": "Ratio: a cell's throughput over the median of the nights before. Slower below: the limit that the scatter of the "
+    "cell's own nights sets (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

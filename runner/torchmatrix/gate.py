@@ -1,7 +1,6 @@
 """The last run against the nights before it: what became slower, what failed, what is gone."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,9 +67,7 @@ def _view(run: Indexed) -> _View:
     return _View(run=run, rows=rows)
 
 
-def _judged(
-    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions
-) -> Judged | None:
+def _judged(cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions) -> Judged | None:
     """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too."""
     if last.failed(cell):
         return _failed(cell, reference, last)
@@ -116,9 +113,7 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
-def _measured(
-    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions
-) -> Judged:
+def _measured(cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions) -> Judged:
     rows = last.ok(cell)
     about, value = _about(rows[-1]), _night(last, cell).value
     mixed = _other_work(rows, rows[-1]["work"])

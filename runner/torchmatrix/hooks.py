@@ -19,15 +19,16 @@ def call(command: str, verdict: Mapping[str, Any], timeout_seconds: float = TIME
     """
     environment = {**os.environ, "TORCHMATRIX_VERDICT": str(verdict["verdict"]), "TORCHMATRIX_RUN": str(verdict["run"])}
     process = subprocess.Popen(
-        command, shell=True, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True, text=True
+        command, shell=True, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True, bufsize=0
     )
     try:
-        process.communicate(json.dumps(verdict) + "\n", timeout=timeout_seconds)
+        process.communicate(json.dumps(verdict).encode() + b"\n", timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         return f"the hook took longer than {timeout_seconds:g} s and was ended"
     finally:
         if process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with process:  # closes the pipe and waits
+            pass
     return None if process.returncode == 0 else f"the hook ended with exit code {process.returncode}"

@@ -28,12 +28,13 @@ class GateOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One cell. `value`: items per second of the last night, `center`: of its baseline; `ratio`: their quotient, slower below `low`.
+    """One cell. `value`: items per second of the last night, `center`: of its baseline; `ratio`: the one over the other.
 
-    `why`: the verdict's reason in words. `nights`: the runs of the baseline; `rule`: where the limits come from; `strays`: nights
-    that were left out of the scatter. `before`: the ratios of the nights before, as far as they were slower, too. `cause`: machine,
-    software or unclear, by the canary `cause_why`; empty without one. `changes`: of the stack's environment since the last night of
-    the baseline, or since the last one that measured the cell. `facts`: the launch file to look at. Unknown: NaN.
+    It is slower below `low` and faster above `high`. `why`: the verdict's reason in words. `nights`: the runs of the baseline;
+    `rule`: where the limits come from; `strays`: nights that were left out of the scatter. `before`: the ratios of the nights
+    before, as far as they were slower, too. `cause`: machine, software or unclear, by the canary `cause_why`; empty without
+    one. `changes`: of the stack's environment since the last night of the baseline, or since the last one that measured the
+    cell. `facts`: the launch file to look at. Unknown: NaN.
     """
 
     cell: str

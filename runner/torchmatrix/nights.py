@@ -19,8 +19,8 @@ def read(
 ) -> list[Indexed]:
     """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
 
-    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then. Words
-    are those of selecting.select. Raises BadInput, and NothingSelected if there is no run at all.
+    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then.
+    Words are those of selecting.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
     if not results.runs():
         raise NothingSelected(
@@ -30,7 +30,7 @@ def read(
     here = select(results, "all", host=host_of(folder))
     earlier = here[: [run.path for run in here].index(folder.path)]
     (judged,) = index.read(results, [folder])
-    count = (MEMORY + 1) * nights
+    count = max(MEMORY, nights) + nights  # those that were slower are no baseline for the next
     if baseline is None:
         return [*_nights(results, earlier, judged, count), judged]
     named = _one(select(results, baseline, host=host_of(folder)), baseline)

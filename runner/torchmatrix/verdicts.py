@@ -61,27 +61,27 @@ def figures(one: Judged) -> str:
     limit = "no limit" if math.isnan(one.low) else f"slower below {one.low:.4f}"
     before = ", nights before: " + ", ".join(f"{ratio:.4f}" for ratio in one.before) if one.before else ""
     strays = f", {len(one.strays)} left out as strays" if one.strays else ""
-    return f"{one.ratio:.4f} of the baseline ({limit}: {one.rule}{strays}){before}"
+    return plain(f"{one.ratio:.4f} of the baseline ({limit}: {one.rule}{strays}){before}")
 
 
 def commands(gate: Gate, one: Judged, results: Path | None = None) -> list[str]:
     """What to paste to look into a cell that isn't ok."""
     where = [] if results is None else ["--results", str(results)]
-    if one.verdict in ("missing", "skipped-now"):
-        return [f"look: {shlex.join(['torchmatrix', 'plan', one.cell])}"]
-    lines = [f"facts: {plain(one.facts)}"] if one.verdict == "failed" else []
+    lines = [f"look: {shlex.join(['torchmatrix', 'plan', one.cell])}"] if one.verdict in ("missing", "skipped-now") else []
+    if one.verdict == "failed":
+        lines.append(f"facts: {one.facts}")
     if one.verdict in ("failed", "regression", "suspected"):
         lines.append(f"repeat: {shlex.join(['torchmatrix', 'reproduce', one.cell, *where])}")
     if one.nights:
         sides = [f"{run}:{one.stack}" for run in (gate.run, one.nights[-1])]
         lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *where])}")
-    return [plain(line) for line in lines]
+    return [plain(line, longest=None) for line in lines]
 
 
-def plain(words: object) -> str:
-    """One line without control characters (also those that reverse text), no longer than LONGEST."""
-    line = "".join(c if c.isprintable() else "�" for c in re.sub(r"\s+", " ", str(words)))
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+def plain(words: str, longest: int | None = LONGEST) -> str:
+    """One line without control characters (also those that reverse text), cut after `longest`."""
+    line = "".join(c if c.isprintable() else "�" for c in re.sub(r"\s+", " ", words))
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
 
 
 def _tally(gate: Gate) -> str:
@@ -102,7 +102,7 @@ def _unjudged(cells: Iterable[Judged]) -> list[str]:
     for one in cells:
         groups.setdefault((one.verdict, one.why), []).append(one.cell)
     return [
-        f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more cells' if len(ids) > 1 else ''}: {plain(why)}"
+        f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}: {plain(why)}"
         for (verdict, why), ids in groups.items()
     ]
 
@@ -118,15 +118,10 @@ def _changes(cells: Iterable[Judged]) -> list[str]:
             continue
         lines.append(plain(f"{stack}: changed {since}:"))
         pairs = list(found.changes.items())
-        lines += [f"  {plain(name)}: {_cut(was)} -> {_cut(now)}" for name, (was, now) in pairs[:MOST_CHANGES]]
+        lines += [f"  {plain(name)}: {plain(was, 60)} -> {plain(now, 60)}" for name, (was, now) in pairs[:MOST_CHANGES]]
         if len(pairs) > MOST_CHANGES:
             lines.append(f"  and {len(pairs) - MOST_CHANGES} more (--json has all)")
     return lines
-
-
-def _cut(value: str) -> str:
-    line = plain(value)
-    return line if len(line) <= 60 else line[:59] + "…"
 
 
 def markdown(gate: Gate, results: Path | None = None) -> str:
@@ -142,7 +137,7 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
     blocks = [
         f"### torchmatrix gate: {gate.verdict}",
         "",
-        code(headline(gate)),
+        f"Judged: {code(headline(gate))}",
         "",
         *table,
         "",
@@ -170,12 +165,12 @@ def _why(one: Judged) -> str:
 
 
 def junit(gate: Gate, results: Path | None = None) -> bytes:
-    """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: one testcase per cell; what could not be judged is skipped."""
+    """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a testcase per cell; what could not be judged is skipped."""
     failures = sum(one.counts for one in gate.cells)
     skipped = sum(one.verdict in UNJUDGED for one in gate.cells)
     counts = {"tests": str(len(gate.cells)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
-    root = ElementTree.Element("testsuites", name="torchmatrix gate", **counts)
-    suite = ElementTree.SubElement(root, "testsuite", name=plain(gate.run), hostname=plain(gate.host), **counts)
+    root = ElementTree.Element("testsuites", {"name": "torchmatrix gate", **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": plain(gate.run), "hostname": plain(gate.host), **counts})
     if not math.isnan(gate.started):
         suite.set("timestamp", time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(gate.started)))
     for one in gate.cells:
