@@ -10,6 +10,7 @@ A CSV file with a header, or TOML with a [[price]] table for each line:
 """
 
 import math
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ else:
     import tomli as tomllib
 
 COLUMNS = ("gpu", "price_per_hour", "purchase_price", "currency", "source", "date")
+_CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
 _NEEDED = ("gpu", "currency", "source", "date")
 _HINT = "the README describes the format, under Prices"
 
@@ -68,26 +70,13 @@ class PriceList:
 NONE = PriceList(prices={})
 
 
-def per_hour(held: PriceList, cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The hourly price of one device by the name that the driver gives it, for the cells' devices that have one."""
-    return _by_device(held, cells, "per_hour")
-
-
-def purchase(held: PriceList, cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """What one device costs to buy, by the name that the driver gives it."""
-    return _by_device(held, cells, "purchase")
-
-
-def items_per_currency(held: PriceList, row: Mapping[str, Any]) -> float:
-    """Items per unit of the currency at the hourly price of the cell's devices; NaN if unknown. `row`: of cells_table."""
-    price = _price_of(held, row)
-    return math.nan if price is None else float(row["throughput"]) * 3600 / (price.per_hour * row["count"])
-
-
-def rate_per_currency(held: PriceList, row: Mapping[str, Any]) -> float:
-    """Items per second for each unit of the currency that the cell's devices cost to buy; NaN if unknown."""
-    price = _price_of(held, row)
-    return math.nan if price is None else float(row["throughput"]) / (price.purchase * row["count"])
+def cost(held: PriceList, row: Mapping[str, Any], kind: str) -> float:
+    """What the devices of a cell cost together, `kind` "per_hour" or "purchase"; NaN if unknown. `row`: of cells_table."""
+    name, memory = row["device_name"], row["device_memory_bytes"]
+    if not held.prices or not isinstance(name, str) or row["mixed"]:
+        return math.nan
+    price = held.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
+    return float(getattr(price, kind) * row["count"]) if price else math.nan
 
 
 def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
@@ -118,19 +107,6 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     return PriceList(prices=prices)
 
 
-def _by_device(held: PriceList, cells: Iterable[Mapping[str, Any]], kind: str) -> dict[str, float]:
-    found = {row["device_name"]: getattr(_price_of(held, row), kind, math.nan) for row in cells}
-    return {name: amount for name, amount in found.items() if not math.isnan(amount)}
-
-
-def _price_of(held: PriceList, row: Mapping[str, Any]) -> Price | None:
-    """Of one of a cell's devices; none for a set of different models."""
-    name, memory = row.get("device_name"), row.get("device_memory_bytes")
-    if not held.prices or not isinstance(name, str) or row.get("mixed"):
-        return None
-    return held.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
-
-
 def _csv_rows(path: Path) -> dict[str, dict[str, Any]]:
     return {f"row {number}": {**row} for number, row in figures.rows_of(path).items()}
 
@@ -155,6 +131,8 @@ def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | N
     if all(row.get(name, "") == "" for name in ("price_per_hour", "purchase_price")):
         told.append("neither price_per_hour nor purchase_price is given")
     gpu = _gpu(texts["gpu"], measured, told) if texts["gpu"] else ""
+    if texts["currency"] and not _CURRENCY.fullmatch(texts["currency"]):
+        told.append(f'currency "{texts["currency"]}" is none such as EUR or €')
     if texts["date"] and not _is_date(texts["date"]):
         told.append(f'date "{texts["date"]}" is no date such as 2026-01-31')
     if told:

@@ -48,6 +48,7 @@ def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
         ("H200 SXM,nan,,EUR,us,2026-01-31", '"nan" is not a number above 0'),
         ("H200 SXM,,,EUR,us,2026-01-31", "neither price_per_hour nor purchase_price"),
         ("H200 SXM,1,,,us,2026-01-31", "currency is missing"),
+        ("H200 SXM,1,,<b>,us,2026-01-31", 'currency "<b>" is none'),
         ("H200 SXM,1,,EUR,,2026-01-31", "source is missing"),
         ("H200 SXM,1,,EUR,us,31.1.2026", "no date such as"),
         ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA H200,2,,EUR,us,2026-01-31", "has a price already"),
@@ -95,8 +96,8 @@ def test_items_per_unit_of_the_currency_count_all_devices(tmp_path: Path) -> Non
     assert cells["items_per_currency"].tolist()[:2] == pytest.approx([100 * 3600 / 3.6, 180 * 3600 / 7.2])
     assert cells["items_per_second_per_currency"].tolist()[:2] == pytest.approx([100 / 36000, 180 / 72000])
     assert math.isnan(cells["items_per_currency"][2]) and cells["currency"].tolist() == ["EUR"] * 3
-    rows = view.every_cell.to_dict("records")
-    assert prices.per_hour(held, rows) == {"NVIDIA H200": 3.6} and prices.purchase(held, rows) == {"NVIDIA H200": 36000}
+    costs = [prices.cost(held, row, "per_hour") for row in view.every_cell.to_dict("records")]
+    assert costs[:2] == pytest.approx([3.6, 7.2]) and math.isnan(costs[2])
     assert exports.of(view, held).frames["prices"]["purchase_price"].tolist() == [36000]
 
 

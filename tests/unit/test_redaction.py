@@ -218,7 +218,8 @@ def test_long_lines_take_no_long_time(letters: str) -> None:
 
 PLANTED = {
     "host": "gpubox7", "domain": "corp-acme", "user": "alicesmith", "uuid": UUID, "bare-uuid": UUID[4:],
-    "serial": "1654922001234", "vbios": "96.00.74.00.01", "pci": "3B:00.0", "token": TOKEN, "registry": "registry.acme", "mirror": "nexus.acme",
+    "serial": "1654922001234", "vbios": "96.00.74.00.01", "pci": "3B:00.0", "token": TOKEN, "registry": "registry.acme",
+    "mirror": "nexus.acme",
     "address": "10.20.30.40", "mac": "3c:ec:ef:12:34:56", "project": "secret-project", "other-user": "bobjones",
     "container": "9f2c1ab34de5", "mount": "/mnt/tank",
 }  # fmt: skip
@@ -230,8 +231,8 @@ def planted_run(root: Path) -> Any:
     everything = (
         f"gpubox7.corp-acme.example /home/alicesmith/secret-project/a/x.py /mnt/tank/secret-project/b/y.py {UUID} {UUID[4:]} "
         f"1654922001234 96.00.74.00.01 00000000:3B:00.0 git+https://{TOKEN}@git.nexus.acme.example/secret-project "
-        f"HF_TOKEN={TOKEN} registry.acme.example:5000/hub/x https://nexus.acme.example/simple 10.20.30.40 3c:ec:ef:12:34:56 alicesmith@gpubox7 "
-        "process 12 (python, user bobjones) container 9f2c1ab34de5 /data/alicesmith"
+        f"HF_TOKEN={TOKEN} registry.acme.example:5000/hub/x https://nexus.acme.example/simple 10.20.30.40 "
+        "3c:ec:ef:12:34:56 alicesmith@gpubox7 process 12 (python, user bobjones) container 9f2c1ab34de5 /data/alicesmith"
     )
     gpu = HEADER["host"]["gpus"][0] | {"index": 0}  # type: ignore[index]
     host = {

@@ -149,8 +149,23 @@ def test_a_folder_with_another_index_is_refused(tmp_path: Path) -> None:
     assert contents(target) == {"index.html": b"my homepage"}
 
 
+def test_several_runs_have_a_page_of_their_history(tmp_path: Path) -> None:
+    add_run(tmp_path / "r")
+    publish(tmp_path / "r", tmp_path / "site")
+    assert not (tmp_path / "site/history.html").exists()
+    add_run(tmp_path / "r", "20260102T000000Z")
+    publish(tmp_path / "r", tmp_path / "site")
+    assert 'href="history.html"' in (tmp_path / "site/index.html").read_text()
+    history = (tmp_path / "site/history.html").read_text()
+    assert 'href="index.html"' in history and "stack-a" in history
+    shutil.rmtree(tmp_path / "r/testhost/20260101T000000Z")
+    publish(tmp_path / "r", tmp_path / "site")
+    assert not (tmp_path / "site/history.html").exists() and "history.html" not in (tmp_path / "site/index.html").read_text()
+
+
 def test_no_planted_word_is_in_any_byte_of_a_redacted_site(tmp_path: Path) -> None:
-    planted_run(tmp_path / "gpubox7-results")
+    run = planted_run(tmp_path / "gpubox7-results")
+    shutil.copytree(run.path, run.path.with_name("20260102T000000Z-gpubox7"))
     publish(tmp_path / "gpubox7-results", tmp_path / "site", redact=True)
     found = 0
     for name, content in contents(tmp_path / "site").items():
@@ -161,7 +176,8 @@ def test_no_planted_word_is_in_any_byte_of_a_redacted_site(tmp_path: Path) -> No
                     held = tar.extractfile(member)
                     assert held is not None and not leaks(held.read()) and not leaks(member.name.encode())
                     found += 1
-    assert found == 5  # run.jsonl, three launches, a lock
+    assert found == 10  # of each run run.jsonl, three launches, a lock
+    assert "user-" in (tmp_path / "site" / "history.html").read_text()
     index = (tmp_path / "site" / "index.html").read_text()
     assert "host-1" in index and "NVIDIA H200" in index and "pseudonyms" in index
 

@@ -47,8 +47,8 @@ def cells(view: Facts, held: PriceList) -> list[Row]:
         own = {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
-            "items_per_currency": prices.items_per_currency(held, row),
-            "items_per_second_per_currency": prices.rate_per_currency(held, row),
+            "items_per_currency": 3600 * row["throughput"] / prices.cost(held, row, "per_hour"),
+            "items_per_second_per_currency": row["throughput"] / prices.cost(held, row, "purchase"),
             "currency": held.currency or None,
         }
         found.append(row | own | _job(row))

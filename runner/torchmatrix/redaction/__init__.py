@@ -33,6 +33,7 @@ _VOCABULARY = frozenset((
 ))  # fmt: skip
 """Fields whose words are ours: a host that is called like one of them doesn't change them."""
 _OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
+_NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
 _SAMPLES = ("sample", "memory", "phase", "warm-up", "enqueue", "precision", "reference", "all-reduce", "compile", "done")
 """Events without names in them."""
@@ -77,20 +78,24 @@ class Redaction:
             self._done[text] = found
         return found
 
+    def host(self, name: str) -> str:
+        """A host's name as it may be shown."""
+        return self._identities.of("host", name) if self.enabled else name
+
     def value(self, value: Any, key: str = "", parent: Any = None) -> Any:
         """A JSON value as it may be shown; numbers, and the words of our own vocabulary, stay."""
         if isinstance(value, str):
             return self._string(value, key, parent)
         if isinstance(value, dict):
             return {self._key(name): self._member(name, member, value) for name, member in value.items()}
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
             return type(value)(self.value(member, key, parent) for member in value)
         return value
 
     def _member(self, name: str, member: Any, parent: Any) -> Any:
         if is_secret_name(name) and not isinstance(member, (dict, list, bool, type(None))):
             return GONE
-        return self.value(member, name, parent)
+        return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
 
     def _key(self, name: str) -> str:
         return name if name.isidentifier() else self.text(name)
@@ -127,13 +132,12 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
 
     A line that was cut off is left out. The names of folders and files are changed as the cells' ids in them are.
     """
-    redaction.learn({"host": {"name": run.path.parent.name, "kernel": None}})
+    redaction.know("host", run.path.parent.name)
     paths = sorted(path for path in run.path.rglob("*.jsonl") if path.is_file() and not path.is_symlink())
     for path in paths:
         for event in _telling(path):
             redaction.learn(event)
-    host = redaction.value({"name": run.path.parent.name, "kernel": None})["name"]
-    target = RunFolder(root / host / redaction.text(run.id))
+    target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
     for path in paths:
         lines = [json.dumps(redaction.value(event)).encode() + b"\n" for event in read_lines(path)]
         _put(target.path / _shown(path, run, redaction), b"".join(lines))

@@ -129,6 +129,6 @@ def strings(value: Any, key: str = "", parent: Any = None) -> Iterator[tuple[Any
     elif isinstance(value, dict):
         for name, member in value.items():
             yield from strings(member, str(name), value)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         for member in value:
             yield from strings(member, key, parent)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 GONE = "…"
 """Stands for what was taken out."""
@@ -17,6 +18,7 @@ _SHAPES = (
 """How the tokens of well-known services begin, and JSON Web Tokens."""
 
 
+@lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Does a field or variable of this name hold a credential? Of variables (in capitals) a part of the name is enough."""
     return bool(_FIELDS.search(name) or (name.isupper() and _VARIABLES.search(name)))

@@ -80,10 +80,12 @@ def _write_run(run: RunFolder, slug: str, target: Path, cleaner: Redaction, name
 def _write_index(target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, redact: bool) -> None:
     known = permalinks.known(target)
     put(target / permalinks.STATE, _json({"redacted": redact, "runs": len(known)}))
-    trend = pages.history(results, links, cleaner)
-    if trend is not None:
-        put(target / "history.html", trend)
-    put(target / "index.html", pages.index(known, has_history=(target / "history.html").exists(), redacted=redact))
+    history = pages.history(results, links, cleaner)
+    if history is None:
+        (target / "history.html").unlink(missing_ok=True)  # of earlier runs, perhaps published another way
+    else:
+        put(target / "history.html", history)
+    put(target / "index.html", pages.listing(known, has_history=history is not None, redacted=redact))
 
 
 def put(path: Path, content: bytes) -> None:

@@ -1,11 +1,14 @@
 """The contents of a site: a run's folder from its (redacted) facts, the list of all runs, their history."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from torchmatrix import exports, report
+from torchmatrix import exports, index, report, trends
+from torchmatrix import history as trend_pages
 from torchmatrix.exports.formats import to_csv
+from torchmatrix.index import Indexed
 from torchmatrix.prices import PriceList
 from torchmatrix.redaction import Redaction
 from torchmatrix.report import page, sections
@@ -15,6 +18,7 @@ from torchmatrix.site.permalinks import RUNS, Page
 from torchmatrix.store import Results, RunFolder
 
 _BESIDE = {"All runs": "../../index.html", "Facts": "facts.tar.gz"}
+_ABOVE = {"All runs": "index.html"}
 
 
 def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
@@ -30,7 +34,7 @@ def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     return _summary(view), files
 
 
-def index(known: Mapping[str, Page], has_history: bool, redacted: bool) -> bytes:
+def listing(known: Mapping[str, Page], has_history: bool, redacted: bool) -> bytes:
     """The page that lists all runs, the newest first."""
     rows = [_row(slug, about) for slug, about in known.items()]
     rows.sort(key=lambda row: (row["started_unix_seconds"] or 0.0, row["run"]), reverse=True)
@@ -38,8 +42,25 @@ def index(known: Mapping[str, Page], has_history: bool, redacted: bool) -> bytes
 
 
 def history(results: Results, links: Mapping[RunFolder, str], cleaner: Redaction) -> bytes | None:
-    """The page of trends; None for a single run, which has none."""
-    return None
+    """The page of trends over these runs; None for a single one, which has no trend."""
+    if len(links) < 2:
+        return None
+    runs = (_cleaned(run, cleaner) for run in index.each(results, list(links)))
+    return trend_pages.render(trends.trends(trends.series(runs)), _ABOVE).encode()
+
+
+def _cleaned(run: Indexed, cleaner: Redaction) -> Indexed:
+    """What was read of a run, as it may be shown."""
+    known = {"header": run.header, "environments": run.environments, "launches": run.launches}
+    cleaner.learn(known)
+    return replace(
+        run,
+        id=cleaner.text(run.id),
+        host=cleaner.host(run.host),
+        planned=tuple(map(cleaner.text, run.planned)),
+        skipped={cleaner.text(cell): cleaner.text(reason) for cell, reason in run.skipped.items()},
+        **cleaner.value(known),
+    )
 
 
 def _summary(view: View) -> Page:
