@@ -35,7 +35,7 @@ from torchmatrix.launches import Launch
 
 STEADY = (0.999, 1.0, 1.001)
 WILD = (0.8, 1.0, 1.25)
-HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff\ud800"
+HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff"
 
 
 @dataclass(frozen=True, kw_only=True)
