@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from torchmatrix import gpus, watched
+from torchmatrix import gpus, sameness, watched
 from torchmatrix.intervals import mean_interval, noise_verdict
 from torchmatrix.launches import Launch, measured, throughput
 
@@ -29,8 +29,12 @@ def launch_rows(launches: Iterable[Launch]) -> list[Row]:
 
 def table_of(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of what launch_rows made, of one run or of several."""
-    table = pd.DataFrame(rows, columns=list(_COLUMNS))
-    for column in _MAY_BE_NONE:  # pandas would make NaN of None, which is true
+    return _with_none(pd.DataFrame(rows, columns=list(_COLUMNS)), rows)
+
+
+def _with_none(table: pd.DataFrame, rows: Sequence[Row]) -> pd.DataFrame:
+    """None where a row has it: pandas makes NaN of it, which is true."""
+    for column in _MAY_BE_NONE:
         table[column] = pd.Series([row[column] for row in rows], dtype=object)
     return table
 
@@ -41,7 +45,8 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
             columns=["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome", "parallel"]
         )
-    return pd.DataFrame([_cell_row(group) for group in by_cell(launches.to_dict("records")).values()])
+    rows = [_cell_row(group) for group in by_cell(launches.to_dict("records")).values()]
+    return _with_none(pd.DataFrame(rows), rows)
 
 
 def by_cell(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -85,15 +90,15 @@ _FROM_WATCH = (
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", *_FROM_WORKLOAD, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
-    "device_memory_bytes", "protocol", "statistic", "too_warm", "start_unknown", "throughput", "per_device",
-    "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed", "host_bound",
-    "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked", "bus_bytes_per_second",
-    "seconds", "clock_jump_seconds", "command", "path",
+    "device_memory_bytes", "device_multiprocessors", "protocol", "statistic", "too_warm", "start_unknown", "throughput",
+    "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
+    "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked",
+    "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 _MAY_BE_NONE = (
-    "error", "attention", "torch", "torch_build", "device_name", "device_memory_bytes", "energy_problem", "steady",
-    "compile_cache", "flat", "effective", "unchecked",
+    "error", "attention", "torch", "torch_build", "device_name", "device_memory_bytes", "device_multiprocessors",
+    "energy_problem", "steady", "compile_cache", "flat", "effective", "unchecked",
 )  # fmt: skip
 
 
@@ -125,6 +130,7 @@ def _launch_row(launch: Launch) -> Row:
         "torch_build": _first(launch, "environment").get("torch"),
         "device_name": device.get("name"),
         "device_memory_bytes": device.get("memory_bytes"),
+        "device_multiprocessors": device.get("multiprocessors"),
         "protocol": method.get("name", "steady"),
         "statistic": method.get("statistic", "median"),
         "too_warm": bool((header.get("start") or {}).get("too_warm")),
@@ -148,6 +154,7 @@ def _launch_row(launch: Launch) -> Row:
         "bus_bytes_per_second": _bus_bandwidth(launch),
         "seconds": launch.seconds,
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
+        "work": json.dumps(sameness.work_of(header), separators=(",", ":")),
         "path": str(launch.path),
     }
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from torchmatrix import gpus
 from torchmatrix.figures import Figure
@@ -50,22 +51,31 @@ class Finding:
 def check(figures: Sequence[Figure]) -> list[Finding]:
     """All findings, in the order of the rows. Where a check lacks a fact it says nothing; the lack itself may be a finding."""
     found: list[Finding] = []
+    alone: dict[tuple[Any, ...], list[Figure]] = {}
     for figure in figures:
-        found += _efficiency(figure, figures)
-        found += _gain(figure, figures)
+        if figure.gpus == 1:
+            alone.setdefault(_job(figure), []).append(figure)
+    for figure in figures:
+        same = alone.get(_job(figure), [])
+        found += _efficiency(figure, same)
+        found += _gain(figure, same)
         found += _above_peak(figure)
         found += _rounded(figure)
         found += _unknown(figure)
     return found
 
 
+def _job(figure: Figure) -> tuple[Any, ...]:
+    return tuple(getattr(figure, name) for name in _SAME_JOB)
+
+
 def _finding(figure: Figure, field: str, value: str, reason: str, limit: str) -> Finding:
     return Finding(row=figure.row, cell=figure.cell, field=field, value=value, reason=reason, limit=limit)
 
 
-def _efficiency(figure: Figure, figures: Sequence[Figure]) -> Iterator[Finding]:
-    """Of N > 1 GPUs over the same job on one; at least, whatever digits were rounded away."""
-    base = _baseline(figure, figures)
+def _efficiency(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
+    """Of N > 1 GPUs over the same job on one (`alone`); at least, whatever digits were rounded away."""
+    base = _baseline(figure, alone)
     if base is None or figure.gpus is None:
         return
     least = (figure.throughput - figure.rounding) / figure.gpus / (base.throughput + base.rounding)
@@ -83,22 +93,18 @@ def _efficiency(figure: Figure, figures: Sequence[Figure]) -> Iterator[Finding]:
             yield _finding(figure, name, getattr(figure, name), reason, limit)
 
 
-def _baseline(figure: Figure, figures: Sequence[Figure]) -> Figure | None:
+def _baseline(figure: Figure, alone: Sequence[Figure]) -> Figure | None:
     """The same job on one GPU: of the nearest circumstances, and of several such the fastest."""
     if (figure.gpus or 0) < 2 or figure.batch_per_gpu is None:
         return None
-    names = (*_SAME_JOB, "precision", "published_precision", "batch_per_gpu")
-    alone = [other for other in figures if other.gpus == 1 and _agree(figure, other, names)]
+    names = ("precision", "published_precision", "batch_per_gpu")
+    same = [other for other in alone if all(getattr(figure, name) == getattr(other, name) for name in names)]
 
     def nearness(other: Figure) -> tuple[int, float]:
         near = sum(not _is_elsewhere(n, getattr(figure, n), getattr(other, n)) for n in ("machine", "date", "driver"))
         return near, other.throughput
 
-    return max(alone, key=nearness, default=None)
-
-
-def _agree(a: Figure, b: Figure, names: Sequence[str]) -> bool:
-    return all(getattr(a, name) == getattr(b, name) for name in names)
+    return max(same, key=nearness, default=None)
 
 
 def _is_elsewhere(name: str, a: str, b: str) -> bool:
@@ -114,7 +120,7 @@ def _is_elsewhere(name: str, a: str, b: str) -> bool:
         return a[:common] != b[:common]
 
 
-def _gain(figure: Figure, figures: Sequence[Figure]) -> Iterator[Finding]:
+def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
     """Of AMP over fp32, on one GPU: on several the all-reduce, and with real data the loader, may bound both."""
     facts = _facts(figure)
     if facts is None or figure.precision not in _FAST or figure.gpus != 1 or figure.data == "real":
@@ -122,7 +128,7 @@ def _gain(figure: Figure, figures: Sequence[Figure]) -> Iterator[Finding]:
     if not _has_tensor_cores(facts) or _least_step_seconds(figure, facts) < LEAST_STEP_SECONDS:
         return
     batch = figure.batch_per_gpu or 0
-    slow = [o for o in figures if o.precision in _SLOW and o.gpus == 1 and _agree(figure, o, _SAME_JOB)]
+    slow = [other for other in alone if other.precision in _SLOW]
     slow = [other for other in slow if other.batch_per_gpu is not None and other.batch_per_gpu <= batch]
     other = min(slow, key=lambda other: (other.batch_per_gpu != batch, other.throughput), default=None)
     if other is None or (figure.throughput + figure.rounding) / (other.throughput - other.rounding) >= LEAST_GAIN:

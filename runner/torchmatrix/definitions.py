@@ -50,8 +50,9 @@ DEFINITIONS = {
     "per_joule": "Per joule: 1 over the energy per item, the median over launches. It has no interval of its own.",
     "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches, as no energy is "
     "known of some cell. It has no interval of its own; watts are those of the devices, without the rest of the machine.",
-    "per_euro": "Per 1000 €: throughput over the price of the devices, as the price list has it, without the rest of the "
-    "machine.",
+    "per_price": "Per 1000 of a currency: throughput over what the devices cost to buy, as the price list has it, without the "
+    "rest of the machine.",
+    "per_rent": "Items per unit of a currency: throughput over what the devices cost by the hour, as the price list has it.",
     "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the one that was asked "
     "for, else the first in the matrix that ran it.",
     "setting": "Throughput of a cell over that of the cell which differs in this one setting only: same stack, model, "
@@ -69,5 +70,7 @@ DEFINITIONS = {
     "clock.",
     "trace": "Readings of the host, about one a second. Grey: the timed windows. Power from an energy counter is the mean "
     "since the reading before.",
+    "gate": "Ratio: a cell's throughput over the median of the nights before. Slower below: the limit that the scatter of the "
+    "cell's own nights sets (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

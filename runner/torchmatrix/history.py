@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchmatrix import tables
@@ -17,8 +17,8 @@ MOST_ROWS = 400
 _DEFINED = ("throughput", "interval", "trend", "level")
 
 
-def render(trends: Sequence[Trend]) -> str:
-    """The page of these trends."""
+def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> str:
+    """The page of these trends. `links`: relative addresses of what stands beside it, by what they are called."""
     runs, drawn = _runs(trends), drawing.charts(trends)
     context = {
         "hosts": list(dict.fromkeys(trend.host for trend in trends)),
@@ -34,6 +34,7 @@ def render(trends: Sequence[Trend]) -> str:
         "groups": _groups(trends),
         "never": never_launched(trends),
         "definitions": {name: DEFINITIONS[name] for name in _DEFINED},
+        "links": links or {},
     }
     return page.render("history.html.j2", bool(drawn.charts), **context)
 

@@ -116,6 +116,8 @@ def read_lines(path: Path) -> Iterator[Event]:
     for line in data.split(b"\n"):
         try:
             event = json.loads(line) if line else None
+            if b"\\ud" in line:  # perhaps half of a character, which a box can print and no file or table can hold
+                event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
         except ValueError:
             continue
         if isinstance(event, dict) and "event" in event:

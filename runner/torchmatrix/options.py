@@ -30,6 +30,12 @@ SinceOption = Annotated[
     str | None, typer.Option("--since", help="Only runs begun on this day or later: 2026-01-31, or 2026-01-31T12:00 (UTC).")
 ]
 HostOption = Annotated[str | None, typer.Option("--host", help="Only runs of this host.")]
+PricesOption = Annotated[
+    Path | None, typer.Option("--prices", help="What GPUs cost (CSV or TOML): adds figures per unit of the currency.")
+]
+RedactOption = Annotated[
+    bool, typer.Option("--redact", help="Pseudonyms instead of hosts, users, serial numbers and private addresses.")
+]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")
 REPORT = Path("reports/index.html")

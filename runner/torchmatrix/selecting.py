@@ -36,6 +36,14 @@ def select(results: Results, word: str = "last", since: str | None = None, host:
     return found
 
 
+def select_one(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> RunFolder:
+    """As `select`, where only one run can be meant. Raises BadInput if the word names several."""
+    found = select(results, word, since, host)
+    if len(found) > 1:
+        raise BadInput(f"{word} names {len(found)} runs; one is needed", hint=_known(found))
+    return found[0]
+
+
 def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
     """Those of `runs` (oldest first) that `word` names, as in `select`; none if it names none."""
     if word == "all":

@@ -89,3 +89,15 @@ def test_speed_ups_are_over_the_first_stack_that_has_a_number(tmp_path: Path) ->
 
 def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
     assert all(len(table) == 0 for table in tables(tmp_path, []))
+
+
+def test_what_a_failed_cell_does_not_tell_is_none_beside_one_that_does(tmp_path: Path) -> None:
+    table, cells, *_ = tables(tmp_path, [{}, {"stack": "b", "outcome": "build-failed"}])
+    for found in (table, cells):
+        told = found.set_index("stack")
+        assert told["effective"].to_dict() == {"stack-a": "fp32", "b": None} and told["torch_build"]["b"] is None
+
+
+def test_half_of_a_character_in_the_facts_breaks_no_table(tmp_path: Path) -> None:
+    table, *_ = tables(tmp_path, [{"outcome": "crashed", "error": "\ud83d and \ud800"}])
+    assert table["error"].tolist() == ["? and ?"]

@@ -32,9 +32,12 @@ from torchmatrix.charts import (
 from torchmatrix.charts import scaling as scaling_charts
 from torchmatrix.charts.drawing import shorten, ticks
 from torchmatrix.launches import Launch
+from torchmatrix.prices import NONE, Price, PriceList
 
 STEADY = (0.999, 1.0, 1.001)
 WILD = (0.8, 1.0, 1.25)
+_PRICE = Price(gpu="H200 SXM", per_hour=2.5, purchase=20_000.0, currency="EUR", source="us", date="2026-01-31")
+PRICES = PriceList(prices={_PRICE.gpu: _PRICE})
 HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff"
 
 
@@ -51,8 +54,8 @@ class Tables:
     devices: pd.DataFrame
     launches: list[Launch]
 
-    def throughput(self, **prices: float) -> Charts:
-        return throughput.charts(self.cells, self.speedups, self.stacks, prices)
+    def throughput(self, held: PriceList = NONE) -> Charts:
+        return throughput.charts(self.cells, self.speedups, self.stacks, held)
 
     def scaling(self) -> Charts:
         return scaling_charts.charts(self.cells, self.scales, self.decomposition, self.devices, self.stacks)
@@ -264,10 +267,11 @@ def shown_of(chart: Chart) -> list[str]:
 def test_watts_and_euros_can_be_chosen_only_where_they_are_known() -> None:
     (plain,) = tables(cell()).throughput().charts
     assert shown_of(plain) == ["images/s"]
-    (watts,) = tables(cell(readings=readings())).throughput(**{"NVIDIA H200": 20_000.0}).charts
-    assert shown_of(watts) == ["images/s", "images/s per watt", "images/s per 1000 €"]
+    (watts,) = tables(cell(readings=readings())).throughput(PRICES).charts
+    assert shown_of(watts) == ["images/s", "images/s per watt", "images/s per 1000 EUR", "images per EUR"]
     (row,) = watts.table.to_dict("records")
-    assert (row["images/s per watt"], row["images/s per 1000 €"]) == pytest.approx((100 / 500, 100 / 20))
+    told = [row[name] for name in shown_of(watts)[1:]]
+    assert told == pytest.approx([100 / 500, 100 / 20, 100 * 3600 / 2.5])
     joules = [(t, {**r, "energy_joules": 500.0 * t}) for t, r in readings()]
     (energy,) = tables(cell(readings=joules)).throughput().charts
     assert shown_of(energy) == ["images/s", "images per joule"]

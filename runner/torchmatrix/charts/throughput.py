@@ -8,10 +8,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from torchmatrix import prices
 from torchmatrix.charts import INK, Chart, Charts, words
 from torchmatrix.charts.drawing import WIDTH, at, bottom, colour, finish, on, row, shorten
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.intervals import Interval
+from torchmatrix.prices import NONE, PriceList
 
 MOST_CHARTS = 8
 MOST_BARS = 32
@@ -36,13 +38,11 @@ class _Measure:
     of: Callable[[Any], Interval]
 
 
-def charts(
-    cells: pd.DataFrame, speedups: pd.DataFrame, stacks: Sequence[str], prices: Mapping[str, float] | None = None
-) -> Charts:
+def charts(cells: pd.DataFrame, speedups: pd.DataFrame, stacks: Sequence[str], held: PriceList = NONE) -> Charts:
     """One chart for each model, mode and device set, those of few devices first.
 
-    `cells` as of analysis.cells_table, `speedups` as of ratios.speedup_table, `stacks` all stacks in their order. `prices`:
-    euro for one device of this name. Of single devices of one model, the first stands for all: another chart compares them.
+    `cells` as of analysis.cells_table, `speedups` as of ratios.speedup_table, `stacks` all stacks in their order. `held`:
+    what GPUs cost. Of single devices of one model, the first stands for all: another chart compares them.
     Where all cells failed there is no chart; `left_out` counts them too.
     """
     shown = cells[cells["parallel"] == "ddp"]
@@ -53,7 +53,7 @@ def charts(
         if len(found) == MOST_CHARTS or not (kept["n"] > 0).any():
             left_out += len(rows)
             continue
-        found.append(_chart(len(found) + 1, kept, len(rows) - len(kept), speedups, stacks, prices or {}))
+        found.append(_chart(len(found) + 1, kept, len(rows) - len(kept), speedups, stacks, held))
         left_out += len(rows) - len(kept)
     drawn = sum(len(rows) for rows in _groups(shown))
     return Charts(charts=tuple(found), left_out=left_out + len(shown) - drawn)
@@ -87,9 +87,9 @@ def _kept(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _chart(
-    number: int, rows: pd.DataFrame, left_out: int, speedups: pd.DataFrame, stacks: Sequence[str], prices: Mapping[str, float]
+    number: int, rows: pd.DataFrame, left_out: int, speedups: pd.DataFrame, stacks: Sequence[str], held: PriceList
 ) -> Chart:
-    first, labels, measures = rows.iloc[0], _labels(rows), _measures(rows, prices)
+    first, labels, measures = rows.iloc[0], _labels(rows), _measures(rows, held)
     places = _places(rows, labels, measures)
     note = [DEFINITIONS["throughput"], DEFINITIONS["interval"], *(measure.note for measure in measures[1:])]
     note += [f"{_CUT} The interval reaches further than the chart."] if any(bar["cut"] for bar in places.bars) else []
@@ -117,8 +117,8 @@ def _labels(rows: pd.DataFrame) -> dict[str, str]:
     return {workload: label if labels.count(label) == 1 else workload for workload, label in found.items()}
 
 
-def _measures(rows: pd.DataFrame, prices: Mapping[str, float]) -> list[_Measure]:
-    """Throughput; items per joule and per euro where that is known of some cell."""
+def _measures(rows: pd.DataFrame, held: PriceList) -> list[_Measure]:
+    """Throughput; items per joule and per price where that is known of some cell."""
     unit, ok = rows["unit"].iloc[0], rows[rows["n"] > 0]
     found = [_Measure(name=f"{unit}/s", note="", of=lambda r: Interval(value=r.throughput, low=r.low, high=r.high))]
     if len(ok) and ok["energy_per_item"].notna().all():
@@ -129,19 +129,22 @@ def _measures(rows: pd.DataFrame, prices: Mapping[str, float]) -> list[_Measure]
         found.append(
             _Measure(name=f"{unit}/s per watt", note=DEFINITIONS["per_watt"], of=lambda r: _alone(r.throughput / r.power_watts))
         )
-    if ok["device_name"].isin(list(prices)).any():
-        found.append(_Measure(name=f"{unit}/s per 1000 €", note=DEFINITIONS["per_euro"], of=lambda r: _per_euro(r, prices)))
-    return found
+    priced = [
+        _Measure(name=f"{unit}/s per 1000 {held.currency}", note=DEFINITIONS["per_price"],
+                 of=lambda r: _over(r, prices.cost(held, r._asdict(), "purchase") / 1000)),
+        _Measure(name=f"{unit} per {held.currency}", note=DEFINITIONS["per_rent"],
+                 of=lambda r: _over(r, prices.cost(held, r._asdict(), "per_hour") / 3600)),
+    ]  # fmt: skip
+    return found + [m for m in priced if any(not math.isnan(m.of(row).value) for row in words.rows_of(ok))]
 
 
 def _alone(value: float) -> Interval:
     return Interval(value=value, low=math.nan, high=math.nan)
 
 
-def _per_euro(cell: Any, prices: Mapping[str, float]) -> Interval:
+def _over(cell: Any, cost: float) -> Interval:
     """A price has no interval, so that of the throughput maps over."""
-    thousands = (prices.get(cell.device_name) or math.nan) * cell.count / 1000
-    return Interval(value=cell.throughput / thousands, low=cell.low / thousands, high=cell.high / thousands)
+    return Interval(value=cell.throughput / cost, low=cell.low / cost, high=cell.high / cost)
 
 
 def _title(rows: pd.DataFrame, labels: Mapping[str, str], speedups: pd.DataFrame) -> str:

@@ -17,6 +17,8 @@ from torchmatrix.options import (
     HostOption,
     JsonOption,
     OutputOption,
+    PricesOption,
+    RedactOption,
     ResultsOption,
     SinceOption,
 )
@@ -43,18 +45,47 @@ def compare(
 
 @app.command()
 def report(
+    word: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="last, last~1, a run; with --publish also all (its default), last-30d.")
+    ] = None,
     results: ResultsOption = RESULTS,
     output: OutputOption = REPORT,
-    run_id: Annotated[str | None, typer.Option("--run", help="The run to show; default: the newest.")] = None,
+    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.")] = None,
+    publish: Annotated[Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs.")] = None,
+    since: SinceOption = None,
+    host: HostOption = None,
+    redact: RedactOption = False,
+    prices: PricesOption = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="The stack that speed-ups are over; default: the first.")
+    ] = None,
 ) -> None:
-    """Render the facts of a run into one HTML file; needs no engine."""
+    """Render the facts of a run into one HTML file, or those of many into a site; needs no engine."""
     import gc
+    import tempfile
 
-    from torchmatrix import report as pages
+    from torchmatrix import redaction, selecting
     from torchmatrix.store import Results
 
+    store, named = Results(results), word or run_id
+    if publish:
+        runs = selecting.select(store, named or "all", since, host)
+    else:
+        runs = [selecting.select_one(store, named or "last", since, host)]
+    from torchmatrix import report as pages
+    from torchmatrix import site
+    from torchmatrix.prices import held_for
+
     gc.disable()  # all that is read is needed to the end: a fifth of the time went into looking for what could be freed
-    print(pages.write(Results(results), output, run_id))
+    held = held_for(prices, runs)
+    if publish:
+        made = site.publish(store, runs, publish, redact=redact, held=held)
+        say(f"{len(made.written)} runs written, {len(made.kept)} as they were")
+        print(made.index)
+        return
+    with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
+        shown = redaction.redacted(store, runs[0], Path(temporary)) if redact else runs[0]
+        print(pages.save(pages.page_of(shown, baseline, held), output))
 
 
 @app.command()

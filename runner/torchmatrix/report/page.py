@@ -5,6 +5,7 @@ Everything from the facts is escaped, and the page's own policy lets a browser r
 
 import base64
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ from markupsafe import Markup
 from torchmatrix import __version__, assets
 from torchmatrix.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.errors import EngineUnusable
-from torchmatrix.report.words import FILTERS, figure, is_known
+from torchmatrix.report.words import FILTERS
+from torchmatrix.writing import figure, is_known
+
+_INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
+"""White space around the parts of a table, which a browser doesn't show: a tenth of a large page."""
 
 
 def render(template: str, with_charts: bool, **context: Any) -> str:
@@ -23,7 +28,7 @@ def render(template: str, with_charts: bool, **context: Any) -> str:
     runtime, script = _runtime() if with_charts else "", (assets.TEMPLATES / "page.js").read_text()
     hashes = " ".join(_hash(text) for text in (runtime, script) if text)
     fixed = {"version": __version__, "runtime": runtime, "script": script, "script_hashes": Markup(hashes)}
-    return _environment().get_template(template).render(fixed | context)
+    return _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
 
 
 def save(page: str, output: Path) -> Path:

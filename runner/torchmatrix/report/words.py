@@ -6,14 +6,7 @@ from typing import Any
 
 from torchmatrix.claims import Claim, Tested
 from torchmatrix.intervals import Interval
-
-
-def figure(value: Any) -> str:
-    """Four significant digits; n/a for what is unknown."""
-    if not is_known(value):
-        return "n/a"
-    text = f"{value:#.4g}".rstrip(".")
-    return f"{value:.0f}" if "e" in text and value >= 1e4 else text
+from torchmatrix.writing import figure, is_known
 
 
 def ratio(value: Any) -> str:
@@ -24,11 +17,6 @@ def ratio(value: Any) -> str:
 def utc(seconds: float | None) -> str:
     """To the minute."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else "n/a"
-
-
-def is_known(value: Any) -> bool:
-    """A number that isn't NaN?"""
-    return isinstance(value, (int, float)) and not math.isnan(value)
 
 
 def _limits(found: Interval, kind: str) -> str:
@@ -59,6 +47,7 @@ FILTERS = {
     "ratio": ratio,
     "limits": _limits,
     "range": _range,
+    "whole": _written("{:.0f}"),
     "percent": _written("{:.2f} %", 100),
     "share": _written("{:.1f} %", 100),
     "bytes": _written("{:.2f} GiB", 2**-30),

@@ -1,0 +1,55 @@
+"""Credentials in texts and under telling names: they never belong into anything that is shown."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+GONE = "…"
+"""Stands for what was taken out."""
+_VARIABLES = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY")
+_WORDS = "password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
+_FIELDS = re.compile(rf"(?:^|[_.-])(?:{_WORDS}|authorization|cookie)(?:$|[_.-])", re.IGNORECASE)
+_VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;&)}\]]+)"""
+_SHAPES = (
+    r"gh[opsur]_[A-Za-z0-9]{20,}", r"github_pat_\w{20,}", r"glpat-[\w-]{16,}", r"hf_[A-Za-z0-9]{16,}", r"nvapi-[\w-]{16,}",
+    r"sk-[\w-]{20,}", r"xox[abprs]-[\w-]{10,}", r"AKIA[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"pypi-[\w-]{20,}",
+    r"npm_[A-Za-z0-9]{30,}", r"dckr_pat_[\w-]{20,}", r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}",
+)  # fmt: skip
+"""How the tokens of well-known services begin, and JSON Web Tokens."""
+
+
+@lru_cache(4096)
+def is_secret_name(name: str) -> bool:
+    """Does a field or variable of this name hold a credential? Of variables (in capitals) a part of the name is enough."""
+    return bool(_FIELDS.search(name) or (name.isupper() and _VARIABLES.search(name)))
+
+
+def without_secrets(text: str) -> str:
+    """`text` with "…" for every credential that its form or its name gives away."""
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _assigned(found: re.Match[str]) -> str:
+    return found[1] + found[2] + GONE if is_secret_name(found[1]) else found[0]
+
+
+_RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
+    (re.compile(r"""(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/"'<>]*@"""), r"\1"),
+    (
+        re.compile(
+            rf"""(?i)([?&;][\w.-]{{0,40}}(?:{_WORDS}|key|sig|signature|auth|code|session)[\w.-]{{0,40}}=)[^&\s"'#<>]+"""
+        ),
+        rf"\1{GONE}",
+    ),
+    (re.compile(r"""([?&][\w.-]+=)(?=[^&\s"'#<>]*[0-9])[\w%.+/=~-]{24,}"""), rf"\1{GONE}"),
+    (re.compile(rf"\b(?:{'|'.join(_SHAPES)})"), GONE),
+    (re.compile(rf"""(?i)(authorization["']?\s*[:=]\s*["']?)(?:(?:basic|bearer|token)\s+)?{_VALUE}"""), rf"\1{GONE}"),
+    (re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{16,}"), rf"\1{GONE}"),
+    (re.compile(rf"(?<!\w)([A-Z][A-Z0-9_]*)(\s*[=:]\s*){_VALUE}"), _assigned),
+    (re.compile(rf"(?<=\bENV )([A-Z][A-Z0-9_]*)(\s+){_VALUE}"), _assigned),
+    (re.compile(rf"(?i)(--[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}})(\s+|=){_VALUE}"), rf"\1\2{GONE}"),
+    (re.compile(rf"""(?i)(?<![\w-])([\w-]{{0,60}}(?:{_WORDS})["']?\s*[:=]\s*){_VALUE}"""), rf"\1{GONE}"),
+)
