@@ -92,18 +92,6 @@
     document.querySelector("nav").append(button);
   }
 
-  // Bytes that the page carries along, saved under their names.
-  function savable(link) {
-    link.addEventListener("click", () => {
-      const held = document.getElementById(link.dataset.held);
-      const bytes = Uint8Array.from(atob(held.textContent), (c) => c.charCodeAt(0));
-      const address = URL.createObjectURL(new Blob([bytes], { type: link.dataset.type }));
-      make("a", { href: address, download: link.dataset.name }).click();
-      setTimeout(() => URL.revokeObjectURL(address), 60000);
-    });
-    link.hidden = false;
-  }
-
   function copyable(button) {
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(document.getElementById(button.dataset.held).textContent);
@@ -116,7 +104,6 @@
     if (table.tHead) sortable(table);
     if (table.tHead && !table.closest("figure")) searchable(table);
   });
-  document.querySelectorAll("button[data-name]").forEach(savable);
   document.querySelectorAll("button.copy").forEach(copyable);
   colours();
   drawWhenSeen();

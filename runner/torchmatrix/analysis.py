@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from torchmatrix import gpus, watched
+from torchmatrix import gpus, sameness, watched
 from torchmatrix.intervals import mean_interval, noise_verdict
 from torchmatrix.launches import Launch, measured, throughput
 
@@ -93,7 +93,7 @@ _COLUMNS = (
     "device_memory_bytes", "device_multiprocessors", "protocol", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
     "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked",
-    "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "path",
+    "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 _MAY_BE_NONE = (
@@ -154,6 +154,7 @@ def _launch_row(launch: Launch) -> Row:
         "bus_bytes_per_second": _bus_bandwidth(launch),
         "seconds": launch.seconds,
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
+        "work": json.dumps(sameness.work_of(header), separators=(",", ":")),
         "path": str(launch.path),
     }
 

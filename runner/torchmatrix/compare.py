@@ -7,18 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import method, selecting
+from torchmatrix import sameness, selecting
 from torchmatrix.environments import differing, environment_of
 from torchmatrix.errors import BadInput
 from torchmatrix.intervals import PAIRED_FROM, difference_verdict, launches_to_settle, paired_ratio, ratio
 from torchmatrix.launches import Launch, last_tries, read_launch, throughput
 from torchmatrix.store import Results, RunFolder
-
-_WORKLOAD_FIELDS = (
-    "model", "mode", "precision", "compile", "channels_last", "attention", "optimizer", "image_size", "sequence_length",
-    "parallel", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap",
-)  # fmt: skip
-"""What of a workload must be equal; its name and the stacks it is for don't matter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,20 +182,7 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
 
 def why_not(a: Launch, b: Launch) -> str | None:
     """The fields in which two launches differ so that a ratio would mean nothing, or None."""
-    fields = [name for name in ("workload_hash", "protocol", "batch_used") if a.header.get(name) != b.header.get(name)]
-    ours, theirs = a.header["workload"], b.header["workload"]
-    fields += [name for name in _WORKLOAD_FIELDS if ours.get(name) != theirs.get(name)]
-    fields += [f"method.{name}" for name in method.differences(a.header.get("method") or {}, b.header.get("method") or {})]
-    if not fields:
-        return None
-    return "they differ in " + ", ".join(f"{name} ({_value(a, name)} and {_value(b, name)})" for name in fields)
-
-
-def _value(launch: Launch, name: str) -> str:
-    header = launch.header
-    short = name.removeprefix("method.")
-    value = header.get(name, header["workload"].get(name, (header.get("method") or {}).get(short)))
-    return str(value)[:12]
+    return sameness.difference(sameness.work_of(a.header), sameness.work_of(b.header))
 
 
 def _environment(launches: Sequence[Launch]) -> dict[str, set[str]]:

@@ -70,5 +70,7 @@ DEFINITIONS = {
     "clock.",
     "trace": "Readings of the host, about one a second. Grey: the timed windows. Power from an energy counter is the mean "
     "since the reading before.",
+    "gate": "Ratio: a cell's throughput over the median of the nights before. Slower below: the limit that the scatter of the "
+    "cell's own nights sets (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     NOTHING_SELECTED = 3
     ENGINE_UNUSABLE = 4
+    REGRESSION = 5
     INTERRUPTED = 130
 
 

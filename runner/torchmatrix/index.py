@@ -32,8 +32,8 @@ _WAIT_SECONDS = 1.0
 _BATCH = 32
 """So many runs are written at once: an interrupted first reading keeps most of its work."""
 _MADE_BY = (
-    "analysis.py", "environments.py", "index.py", "launches.py", "protocol.py", "store.py", "telemetry/__init__.py",
-    "watched.py",
+    "analysis.py", "environments.py", "index.py", "launches.py", "method.py", "protocol.py", "sameness.py", "store.py",
+    "telemetry/__init__.py", "watched.py",
 )  # fmt: skip
 """The sources that decide what is read from a launch's file."""
 

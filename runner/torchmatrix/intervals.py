@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import stdtrit
@@ -203,6 +204,12 @@ def _difference_of_logarithms(above: Sequence[float], below: Sequence[float]) ->
     return float(logs[0].mean() - logs[1].mean()), math.sqrt(total), freedom
 
 
+@lru_cache(maxsize=1024)
+def student(freedom: float, probability: float) -> float:
+    """The quantile of Student's t with that many degrees of freedom."""
+    return float(stdtrit(freedom, probability))
+
+
 def _quantile(freedom: float) -> float:
     """Student's t, two-sided, at CONFIDENCE."""
-    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+    return student(freedom, 0.5 + CONFIDENCE / 2)

@@ -40,7 +40,8 @@ PROTOCOLS = {
 }
 """steady: warm up until the step time is flat, and say whether temperature and clock were. cold: begin each launch below a
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
-_DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
+DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
+"""The fields in which two recorded protocols must not differ if their numbers are to be compared."""
 
 
 def named(name: str) -> Method:
@@ -88,8 +89,3 @@ def _ratio(until: str) -> float:
     if not until.endswith("%") or not 0 < ratio < 1:
         raise BadInput(f"--until {until!r} is not a percentage", hint="the half-width of the interval to reach: --until 1%")
     return ratio
-
-
-def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
-    """The fields in which two recorded protocols differ so that their numbers can't be compared."""
-    return [key for key in _DECIDES_THE_NUMBER if one.get(key) != other.get(key)]

@@ -6,6 +6,7 @@ results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's li
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
+results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)
 """
 
 import calendar
@@ -192,26 +193,15 @@ class Results:
         """Marks this folder's containers and processes: one value per machine and folder."""
         return hashlib.sha256(f"{socket.gethostname()}:{self.root}".encode()).hexdigest()[:16]
 
+    @property
+    def lock_file(self) -> Path:
+        """Says who is running now; held meanwhile."""
+        return self.root / ".lock"
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed holder's lock is free."""
-        with _disk_errors(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            file = (self.root / ".lock").open("a+")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise EngineUnusable(
-                    f"another run holds {self.root}: {file.read().strip() or 'unknown'}",
-                    hint="wait for it, or write elsewhere: --results DIR",
-                ) from None
-            with _disk_errors(self.root):
-                file.truncate(0)
-                started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-                file.write(f"process {os.getpid()} on {socket.gethostname()}, started {started}\n")
-                file.flush()
+        with held(self.lock_file, f"another run holds {self.root}", "wait for it, or write elsewhere: --results DIR"):
             yield
 
     def runs(self) -> list[RunFolder]:
@@ -252,6 +242,40 @@ class Results:
 
 def _or_never(seconds: float) -> float:
     return -math.inf if math.isnan(seconds) else seconds
+
+
+@contextmanager
+def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
+    """Hold the lock file `path`, which says who does. Raises EngineUnusable, `complaint` with who, where another holds it."""
+    with _disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise EngineUnusable(f"{complaint}: {file.read().strip() or 'unknown'}", hint=hint) from None
+        with _disk_errors(path):
+            file.truncate(0)
+            started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, started {started}\n")
+            file.flush()
+        yield
+
+
+def holder(path: Path) -> str | None:
+    """Who holds the lock file `path`, in its own words; None: nobody does."""
+    try:
+        file = path.open()
+    except OSError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read().strip() or "unknown"
+    return None
 
 
 def _write_line(file: IO[bytes], event: Event, path: Path) -> None:

@@ -55,6 +55,7 @@ def main() -> None:
         tell("the same, read again", "2 s", f"{warm:.2f} s")
         tell("the same, its newest 10 runs", "0.5 s", f"{newest:.3f} s")
         tell("torchmatrix history of it, whole command", "20 s", history_cost(folder))
+        tell("torchmatrix gate of it, whole command", "2 s", gate_cost(folder))
     if options.docker:
         tell("torchmatrix build, all is built", "2 s", cached_build())
         tell("new image after editing the workload, per stack", "2 s", f"{rebuild_seconds():.2f} s")
@@ -231,6 +232,11 @@ def history_cost(folder: str) -> str:
     seconds = median_seconds(lambda: torchmatrix(folder, "history"), 3)
     size = (Path(folder) / "reports/history.html").stat().st_size
     return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
+
+
+def gate_cost(folder: str) -> str:
+    """Seconds with the index warm."""
+    return f"{median_seconds(lambda: torchmatrix(folder, 'gate'), 5):.2f} s"
 
 
 def cached_build() -> str:

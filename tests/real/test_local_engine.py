@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import REAL_MATRIX, Command
+from support import REAL_MATRIX, Command, processes_of
 from torchmatrix.engines.local import LocalExecution, _environment_of
 from torchmatrix.store import Results
 
@@ -91,11 +91,6 @@ def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves
     outcomes = {launch.header["gpus"]["label"]: (launch.outcome, str(launch.error)) for launch in run.launches()}
     assert outcomes["cpu0+1"][0] == "timeout" and "time-out of 42 s" in outcomes["cpu0+1"][1]
     assert not processes_of(owner)
-
-
-def processes_of(owner: bytes) -> list[int]:
-    """Ids of the processes that carry an owner's mark."""
-    return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in _environment_of(int(p.name))]
 
 
 def test_leaving_the_block_ends_grandchildren_in_sessions_of_their_own() -> None:

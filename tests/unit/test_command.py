@@ -6,12 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from support import FAKE_PYTHON, Command
+from support import FAKE_PYTHON, Command, until
 from torchmatrix.launches import Launch
 from torchmatrix.store import Results
 
@@ -136,13 +135,6 @@ def start(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
     )  # fmt: skip
     until(lambda: any("hello" in p.read_text() for p in tmp_path.rglob("round*.jsonl")))
     return process
-
-
-def until(condition: "object", seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def fakes_alive(tmp_path: Path) -> list[int]:

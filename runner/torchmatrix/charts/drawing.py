@@ -26,7 +26,7 @@ BELOW = 7
 """So far below the middle of such a row are its marks."""
 _DIGITS = 6
 _MOST_TICKS = 7
-_LETTER, _BOLD = 6.8, 7.3
+_LETTER, _BOLD = 6.8, 7.6
 """Widths in pixels of a usual letter of a label, and of one in bold."""
 _MOST_WORDS = 42
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

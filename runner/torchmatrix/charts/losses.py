@@ -85,7 +85,7 @@ def _waterfall_spec(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     scale, y = alt.Scale(domain=domain, range=[200, 350], clamp=True, nice=False), row(len(rows))
 
     def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(tickCount=4))
+        return alt.X(f"{field}:Q", scale=scale, title=None, axis=alt.Axis(tickCount=3))
 
     tips = [alt.Tooltip("label:N", title="cause"), alt.Tooltip("said:N", title="factor"), alt.Tooltip("interval:N")]
     base = on("rows").encode(y=y, tooltip=tips)

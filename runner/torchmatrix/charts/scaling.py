@@ -100,7 +100,7 @@ def _throughput_spec(points: pd.DataFrame, unit: str, stacks: Sequence[str]) -> 
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=None, axis=alt.Axis(tickCount=5), scale=scale)
 
-    color, form = _looks(points["stack"], stacks, legend(points["stack"]))
+    color, form = _looks(points["stack"], stacks)
     tips = [
         alt.Tooltip("stack:N"),
         alt.Tooltip("devices:N"),
@@ -132,8 +132,9 @@ def _point(cell: Any) -> dict[str, Any]:
     return numbers | {"stack": cell.stack, "devices": cell.devices, "said": words.figure(cell.throughput), "interval": limits}
 
 
-def _looks(names: "pd.Series[str]", stacks: Sequence[str], key: alt.Legend | None) -> tuple[alt.Color, alt.Shape]:
+def _looks(names: "pd.Series[str]", stacks: Sequence[str]) -> tuple[alt.Color, alt.Shape]:
     """Colour and shape by stack, with one legend for both."""
+    key = legend(names)
     form = alt.Shape("stack:N", scale=shape(stacks, names), legend=key)
     return alt.Color("stack:N", scale=colour(stacks, names), legend=key), form
 
@@ -187,7 +188,7 @@ def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", s
     counts = alt.Scale(domain=sorted({row["count"] for row in rows}))
     x = alt.X("count:O", title="devices (N)" if bottom else None, axis=axis, scale=counts)
     scale = alt.Scale(domain=domain, clamp=True, nice=False)
-    color, form = _looks(names, stacks, None if bottom else legend(names))
+    color, form = _looks(names, stacks)
     side = alt.XOffset("place:O", scale=alt.Scale(domain=sorted({row["place"] for row in rows})))
 
     def y(field: str) -> alt.Y:

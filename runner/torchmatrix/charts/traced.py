@@ -64,14 +64,14 @@ def _heat(first: float, last: float) -> str:
 
 def _spec(trace: Trace, known: list[str]) -> dict[str, Any]:
     last = max([trace.readings["seconds"].max(), *(stop for _, stop in trace.windows)])
-    panels = [_panel(trace, name, last, is_first=name == known[0], is_last=name == known[-1]) for name in known]
+    panels = [_panel(trace, name, last, is_last=name == known[-1]) for name in known]
     windows = ({"start": start, "stop": stop} for start, stop in trace.windows)
     slowdowns = ({"start": start, "stop": stop, "reason": reason} for start, stop, reason in trace.slowdowns)
     readings = trace.readings.to_dict("records")
     return finish(alt.vconcat(*panels, spacing=8), windows=windows, slowdowns=slowdowns, readings=readings)
 
 
-def _panel(trace: Trace, name: str, last: float, is_first: bool, is_last: bool) -> Drawing:
+def _panel(trace: Trace, name: str, last: float, is_last: bool) -> Drawing:
     """One quantity over time, one line for each device."""
     devices = list(dict.fromkeys(trace.readings["device"]))
     axis = alt.Axis(tickCount=6, labels=is_last, ticks=is_last, grid=False)
@@ -82,7 +82,7 @@ def _panel(trace: Trace, name: str, last: float, is_first: bool, is_last: bool) 
 
     colours = alt.Scale(domain=devices, range=[PALETTE[i % len(PALETTE)] for i in range(len(devices))])
     dashes = alt.Scale(domain=devices, range=[_DASHES[i % len(_DASHES)] for i in range(len(devices))])
-    key = legend(devices) if is_first else None
+    key = legend(devices)
     color, dash = alt.Color("device:N", scale=colours, legend=key), alt.StrokeDash("device:N", scale=dashes, legend=key)
     y = alt.Y(f"{name}:Q", title=QUANTITIES[name], axis=alt.Axis(tickCount=4), scale=alt.Scale(zero=name in _FROM_ZERO))
     few = len(trace.readings) <= _FEW * len(devices)

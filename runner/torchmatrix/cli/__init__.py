@@ -8,12 +8,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import keeping, machine, measuring, reading, sharing
+from torchmatrix.cli import keeping, machine, measuring, nightly, reading, sharing, watching
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
 from torchmatrix.errors import ExitCode, ToolError
 
-__all__ = ["keeping", "machine", "main", "measuring", "reading", "sharing"]
+__all__ = ["keeping", "machine", "main", "measuring", "nightly", "reading", "sharing", "watching"]
 
 
 def main() -> NoReturn:

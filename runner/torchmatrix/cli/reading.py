@@ -56,6 +56,9 @@ def report(
     host: HostOption = None,
     redact: RedactOption = False,
     prices: PricesOption = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="The stack that speed-ups are over; default: the first.")
+    ] = None,
 ) -> None:
     """Render the facts of a run into one HTML file, or those of many into a site; needs no engine."""
     import gc
@@ -82,7 +85,7 @@ def report(
         return
     with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
         shown = redaction.redacted(store, runs[0], Path(temporary)) if redact else runs[0]
-        print(pages.save(pages.render(pages.view_of(shown), held=held), output))
+        print(pages.save(pages.page_of(shown, baseline, held), output))
 
 
 @app.command()

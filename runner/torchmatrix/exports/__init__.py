@@ -16,8 +16,8 @@ from torchmatrix.exports.rows import Facts
 from torchmatrix.exports.tables import Tables, described, launched, of
 
 __all__ = [
-    "ABOUT", "COLUMNS_FILE", "FORMATS", "Archive", "Embedded", "Facts", "Tables", "described", "embedded", "export_tables",
-    "facts_archive", "in_page", "launched", "names_of", "of",
+    "ABOUT", "COLUMNS_FILE", "FORMATS", "Archive", "Embedded", "Facts", "Tables", "columns_in_page", "described", "embedded",
+    "export_tables", "facts_archive", "in_page", "launched", "names_of", "of",
 ]  # fmt: skip
 
 COLUMNS_FILE = "columns.csv"
@@ -53,6 +53,11 @@ def embedded(tables: Tables, plain_up_to_bytes: int = PLAIN_UP_TO_BYTES) -> dict
             content, file_name, mime = gzip.compress(content, mtime=0), f"{file_name}.gz", "application/gzip"
         found[name] = in_page(file_name, mime, content)
     return found
+
+
+def columns_in_page(tables: Tables) -> Embedded:
+    """What each column of these tables means."""
+    return in_page(f"{tables.run}-{COLUMNS_FILE}", "text/csv", to_csv("columns", described(tables.frames)))
 
 
 def in_page(file_name: str, mime: str, content: bytes) -> Embedded:

@@ -9,6 +9,8 @@ from typing import IO
 
 from torchmatrix.store import RunFolder
 
+MOST_PACKING = 40
+"""Facts that are so many times larger than allowed are not even tried: they pack to a tenth or so."""
 _FACTS = (".jsonl", ".lock")
 
 
@@ -41,6 +43,8 @@ def facts_archive(run: RunFolder, limit_bytes: int | None = None, logs: bool = F
     """run.jsonl, every launch's file and the locks (`logs`: what was printed too), below a folder with the run's id."""
     paths = _files(run, logs)
     whole = sum(path.stat().st_size for path in paths)
+    if limit_bytes is not None and whole > MOST_PACKING * limit_bytes:
+        return Archive(data=None, facts_bytes=whole)
     file = _Limited(limit_bytes)
     try:
         _pack(run, paths, file)

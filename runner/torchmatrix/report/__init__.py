@@ -4,31 +4,44 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import audit, figures, published
+from torchmatrix import audit, exports, figures, hardware, published
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.errors import BadInput
 from torchmatrix.prices import NONE, PriceList
-from torchmatrix.report import page, sections
+from torchmatrix.report import attached, page, sections
 from torchmatrix.report.gallery import charts_of
 from torchmatrix.report.page import save
 from torchmatrix.report.view import View, make_view, view_of
 from torchmatrix.report.words import utc
 from torchmatrix.store import Results, RunFolder
 
-__all__ = ["View", "charts_of", "make_view", "render", "save", "view_of", "write"]
+__all__ = ["View", "charts_of", "make_view", "page_of", "render", "save", "view_of", "write"]
 
 
-def write(results: Results, output: Path, run: str | None = None, baseline: str | None = None) -> Path:
+MOST_FACTS_BYTES = 600_000
+"""Packed facts up to this size travel inside the page."""
+
+
+def write(results: Results, output: Path, run: str | None = None) -> Path:
     """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
-    return save(render(view_of(_choose(results, run), baseline)), output)
+    return save(page_of(_choose(results, run)), output)
 
 
-def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
+def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE) -> str:
+    """The page of one run with its facts inside, where they are small enough; `baseline` as in make_view."""
+    archive = exports.facts_archive(run, MOST_FACTS_BYTES)
+    return render(view_of(run, baseline), held=held, archive=archive)
+
+
+def render(
+    view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE, archive: exports.Archive | None = None
+) -> str:
     """The page of one run. `links`: relative addresses of what stands beside it, by what they are called."""
     galleries = charts_of(view, held)
     with_charts = any(one.charts for one in galleries.values())
     drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}
-    return page.render("report.html.j2", with_charts, gallery_of=drawn, links=links or {}, **_context(view))
+    carried = attached.of(view, held, archive)
+    return page.render("report.html.j2", with_charts, gallery_of=drawn, links=links or {}, carried=carried, **_context(view))
 
 
 def _context(view: View) -> dict[str, Any]:
@@ -53,6 +66,7 @@ def _context(view: View) -> dict[str, Any]:
         "scaling": scales,
         "decomposition": sections.records(view.decomposition),
         "devices": sections.records(view.devices),
+        "gpus": sections.records(hardware.gpu_table(view.every_cell)),
         "headlines": sections.headlines(view),
         "published": published.section(preset, measured, scales),
         "preset_is_lost": preset is None and "[preset]" in matrix_text,

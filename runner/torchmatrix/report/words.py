@@ -47,6 +47,7 @@ FILTERS = {
     "ratio": ratio,
     "limits": _limits,
     "range": _range,
+    "whole": _written("{:.0f}"),
     "percent": _written("{:.2f} %", 100),
     "share": _written("{:.1f} %", 100),
     "bytes": _written("{:.2f} GiB", 2**-30),

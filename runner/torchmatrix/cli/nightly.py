@@ -1,0 +1,243 @@
+"""What runs every night: nightly install, status, remove, run, keep."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import say
+from torchmatrix.errors import BadInput
+from torchmatrix.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
+
+if TYPE_CHECKING:
+    from torchmatrix.nightly.night import Order
+
+nightly_app = typer.Typer(help="Measure every night by a timer, judge the run, write the pages, keep the newest runs.")
+app.add_typer(nightly_app, name="nightly")
+
+REPORTS = Path("reports")
+ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder of the pages, and of gate.xml and gate.md.")]
+RunWithOption = Annotated[
+    str, typer.Option("--run-with", help="Further arguments of run, as one word: '--locked --launches 5'.")
+]
+GateWithOption = Annotated[
+    str, typer.Option("--gate-with", help="Further arguments of gate, as one word: '--strict --nights 14'.")
+]
+KeepOption = Annotated[int | None, typer.Option("--keep", min=2, help="Keep so many complete runs; default: all.")]
+DiskOption = Annotated[
+    float | None, typer.Option("--disk-gb", min=0, help="The results may take so many GB; default: no limit.")
+]
+FreeOption = Annotated[float, typer.Option("--free-gb", min=0, help="With less GB free for the results no night begins.")]
+PinOption = Annotated[list[str] | None, typer.Option("--pin", metavar="RUN", help="Never remove this run; may be repeated.")]
+
+
+@nightly_app.command("run")
+def nightly_run(
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    reports: ReportsOption = REPORTS,
+    engine: EngineOption = "auto",
+    run_with: RunWithOption = "",
+    gate_with: GateWithOption = "",
+    keep: KeepOption = None,
+    disk_gb: DiskOption = None,
+    free_gb: FreeOption = 1.0,
+    pin: PinOption = None,
+    if_missed: Annotated[
+        str | None, typer.Option("--if-missed", metavar="HH:MM", help="Only if the night of the last HH:MM was missed or cut.")
+    ] = None,
+) -> None:
+    """Spend a night now: measure all cells, gate, report, history, keep; goes on with a night cut within 12 hours."""
+    from torchmatrix.nightly import night
+
+    order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
+    end = night.spend(order, say, _show if sys.stderr.isatty() else _hide, if_missed)
+    print(end.summary)
+    raise typer.Exit(end.exit_code)
+
+
+@nightly_app.command("install")
+def nightly_install(
+    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="When, by this machine's clock.")] = "02:30",
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    reports: ReportsOption = REPORTS,
+    engine: EngineOption = "auto",
+    run_with: RunWithOption = "",
+    gate_with: GateWithOption = "",
+    keep: KeepOption = None,
+    disk_gb: DiskOption = None,
+    free_gb: FreeOption = 1.0,
+    pin: PinOption = None,
+    system: Annotated[
+        bool | None, typer.Option("--system/--user", help="For the machine (root), or for this user; default: by who asks.")
+    ] = None,
+    backend: Annotated[str, typer.Option("--backend", help="auto, systemd or cron.")] = "auto",
+    only_print: Annotated[bool, typer.Option("--print", help="Only show what would be written.")] = False,
+) -> None:
+    """Let systemd, or cron where there is none, begin a night every day; replaces what was installed for this matrix."""
+    from torchmatrix import matrix as matrices
+    from torchmatrix.nightly import timers
+    from torchmatrix.nightly.timetable import Outside, timetable
+
+    order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
+    matrices.load(matrix)
+    outside = Outside(say)
+    chosen, for_machine = timers.choose(backend, system, outside, is_real=not only_print)
+    table = timetable(order.matrix, order.results, at, order.words(), is_system=for_machine)
+    if only_print:
+        print("\n".join(f"# {path}\n{text}" for path, text in timers.texts(table, chosen).items()), end="")
+        return
+    done = timers.install(table, chosen, outside, os.environ)
+    say(f"{chosen}{' of the machine' if for_machine else ' of this user'}: every night at {table.at}")
+    say(f"variables taken along, readable by you only: {', '.join(sorted(done.variables))}")
+    for hint in done.hints:
+        say(f"hint: {hint}")
+    say("try it now: torchmatrix nightly run; look: torchmatrix nightly status")
+    print("\n".join(map(str, done.files)))
+
+
+@nightly_app.command("status")
+def nightly_status(matrix: MatrixOption = MATRIX, results: ResultsOption = RESULTS, as_json: JsonOption = False) -> None:
+    """Say what is installed, when the next night begins, how the last one ended, and who spends one now."""
+    from torchmatrix.nightly import timers
+    from torchmatrix.nightly.timetable import Outside
+
+    found = timers.status(matrix, results, Outside(say))
+    print(json.dumps(found) if as_json else "\n".join(f"{name:<11} {text}" for name, text in _status_in_words(found)))
+
+
+def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [("matrix", found["matrix"]), ("results", found["results"])]
+    if found["installed"]:
+        whose = "of the machine" if found["system"] else "of this user"
+        lines.append(("installed", f"{found['backend']} {whose}, every night at {found['at']}: {found['name']}"))
+        lines.append(
+            ("next", found["next"] or "n/a: the timer is gone or stopped; torchmatrix nightly install sets it up again")
+        )
+    else:
+        lines.append(("installed", "no; torchmatrix nightly install"))
+    last = found["last"]
+    if last is None:
+        lines.append(("last night", "none yet"))
+    else:
+        ended = "under way" if found["held_by"] else "cut: its end was not written"
+        lines.append(("last night", last["summary"] if last["exit_code"] is not None else f"night {last['id']}: {ended}"))
+        lines.append(("log", last["log"]))
+    return [*lines, ("under way", found["held_by"] or "no night")]
+
+
+@nightly_app.command("remove")
+def nightly_remove(matrix: MatrixOption = MATRIX) -> None:
+    """Take away what install set up for this matrix, and nothing else. Results, logs and pages stay."""
+    from torchmatrix.nightly import timers
+    from torchmatrix.nightly.timetable import Outside
+
+    gone = timers.remove(matrix, Outside(say))
+    say("removed:" if gone else f"nothing is installed for {matrix.absolute()}")
+    if gone:
+        print("\n".join(gone))
+
+
+@nightly_app.command("keep")
+def nightly_keep(
+    results: ResultsOption = RESULTS,
+    keep: KeepOption = None,
+    disk_gb: DiskOption = None,
+    pin: PinOption = None,
+    host: Annotated[str | None, typer.Option("--host", help="Runs of this host; default: that of the newest run.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without, only list them.")] = False,
+) -> None:
+    """List (and with --yes remove) old runs: all but the newest --keep, and more until --disk-gb is kept to."""
+    from torchmatrix.nightly import keeping
+    from torchmatrix.nightly.journal import Journal
+    from torchmatrix.store import Results
+
+    if keep is None and disk_gb is None:
+        raise BadInput("no limit was given", hint="--keep N, --disk-gb X, or both")
+    store = Results(results)
+    newest = store.runs()[-1:]
+    found = keeping.stored(store, host or next((run.path.parent.name for run in newest), ""), pin or [])
+    limit = None if disk_gb is None else round(disk_gb * 1e9)
+    choice = keeping.choose(found, keep, limit, keeping.bytes_on_disk(store.root))
+    if yes:
+        with store.lock():
+            for line in keeping.lighten(store, Journal(results), found, choice):
+                say(line)
+    else:
+        for run in choice.remove:
+            print(f"{run.name}  {run.bytes / 1e9:.3f} GB")
+    for run in found:
+        if run.stays:
+            say(f"stays: {run.name}: {run.stays}")
+    if choice.over_bytes:
+        say(f"the results are still {choice.over_bytes / 1e9:.3f} GB beyond the limit: what is left is new, pinned or not ours")
+    say(f"{len(choice.remove)} of {len(found)} runs {'removed' if yes else 'to remove; to do it: --yes'}")
+
+
+def _order(
+    matrix: Path,
+    results: Path,
+    reports: Path,
+    engine: str,
+    run_with: str,
+    gate_with: str,
+    keep: int | None,
+    disk_gb: float | None,
+    free_gb: float,
+    pin: list[str] | None,
+) -> "Order":
+    """What a night is told, checked as far as it can be by day."""
+    from torchmatrix.nightly.night import Order, gate_arguments
+    from torchmatrix.store import RunFolder
+
+    run_words, gate_words = _words("--run-with", run_with), _words("--gate-with", gate_with)
+    order = Order(
+        matrix=matrix.absolute(),
+        results=results.absolute(),
+        reports=reports.absolute(),
+        engine=engine,
+        run_words=run_words,
+        gate_words=gate_words,
+        keep=keep,
+        disk_gb=disk_gb,
+        free_gb=free_gb,
+        pins=tuple(pin or ()),
+    )
+    _parsed("run", run_words)
+    baseline = _parsed("gate", gate_arguments(order, RunFolder(Path("HOST/RUN")))).get("baseline")
+    return replace(order, pins=tuple(dict.fromkeys((*order.pins, baseline)))) if baseline else order
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}: {text}", hint="quoted as for a shell") from None
+
+
+def _parsed(verb: str, words: Sequence[str]) -> dict[str, Any]:
+    """What the verb itself makes of `words`; not at night, but now is the time to complain. Raises BadInput."""
+    command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+    try:
+        return dict(command.make_context(verb, list(words)).params)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        raise BadInput(f"--{verb}-with: {error.format_message()}", hint=f"see torchmatrix {verb} --help") from None
+
+
+def _show(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.flush()
+
+
+def _hide(data: bytes) -> None:
+    """Of what the steps print only the log tells, where nobody looks on: cron would send it by mail."""

@@ -1,0 +1,179 @@
+"""What nights there were, append-only like all facts, and what `nightly run` has to do now.
+
+results/nightly/.lock                 who spends a night now
+results/nightly/nights.jsonl          installations, beginnings and ends of nights
+results/nightly/20250102T013000Z.log  every command of a night with its output, under the night's beginning in UTC
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.launches import read_lines
+from torchmatrix.protocol import Event
+from torchmatrix.store import held, run_event
+
+FOLDER = "nightly"
+STAMP = re.compile(r"\d{8}T\d{6}Z(-\d+)?", flags=re.ASCII)
+"""The names of nights, as of runs: the time in UTC, and a number where that was taken."""
+CONTINUE_WITHIN_SECONDS = 12 * 3600
+"""A night that was cut longer ago is left as it is: what is measured now would no longer be that night."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Night:
+    """One night. `id`: its beginning in UTC; `began`: the same in Unix seconds; the rest is None until it is known.
+
+    `run`: HOST/RUN; `gate`: the gate's verdict in a word or two.
+    """
+
+    id: str
+    began: float
+    exit_code: int | None = None
+    seconds: float | None = None
+    run: str | None = None
+    gate: str | None = None
+    summary: str | None = None
+
+    @property
+    def was_cut(self) -> bool:
+        """Killed, or interrupted: its end is not in the journal, or was not its own."""
+        return self.exit_code in (None, ExitCode.INTERRUPTED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Next:
+    """What is to be done now: go on with a night that was cut, begin one, or nothing; `why`, as a sentence."""
+
+    is_due: bool
+    why: str
+    continues: Night | None = None
+
+
+class Journal:
+    """The nights of one results folder."""
+
+    def __init__(self, results: Path) -> None:
+        self.folder = results.absolute() / FOLDER
+        self.file = self.folder / "nights.jsonl"
+        self.lock_file = self.folder / ".lock"
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the folder for one night. Raises EngineUnusable naming who holds it."""
+        return held(self.lock_file, f"another night holds {self.folder}", "wait for it: torchmatrix nightly status says who")
+
+    def log(self, night: str) -> Path:
+        """The log of the night with that id."""
+        return self.folder / f"{night}.log"
+
+    def logs(self) -> list[Path]:
+        """The logs of all nights, oldest first; other files in the folder are not ours."""
+        return sorted(path for path in self.folder.glob("*.log") if STAMP.fullmatch(path.stem))
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Add one line, on disk when this returns; a line that was cut off before stays by itself."""
+        line = json.dumps(run_event(kind, **fields)).encode() + b"\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - 1, 0))
+                file.write(line if file.read() in (b"", b"\n") else b"\n" + line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise EngineUnusable(
+                f"can't write {self.file}: {error.strerror or error}",
+                hint="free space or mend the permissions, or write elsewhere: --results DIR",
+            ) from None
+
+    def events(self, matrix: Path | None = None) -> list[Event]:
+        """All lines, or those about the nights of one matrix file: several may share a results folder."""
+        return [event for event in read_lines(self.file) if matrix is None or event.get("matrix") == str(matrix)]
+
+    def nights(self, matrix: Path | None = None) -> list[Night]:
+        """All nights, or those of one matrix file, oldest first."""
+        return nights(self.events(matrix))
+
+    def new_id(self) -> str:
+        """A night's name that is not taken: the time in UTC."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        taken = {night.id for night in self.nights()}
+        return next(name for name in (stamp, *(f"{stamp}-{n}" for n in range(2, 1000))) if name not in taken)
+
+
+_KNOWN_AT_THE_END = ("exit_code", "seconds", "run", "gate", "summary")
+
+
+def nights(events: Iterable[Event]) -> list[Night]:
+    """The nights that the journal's lines tell of; one that is continued is again without an end."""
+    found: dict[str, Night] = {}
+    for event in events:
+        name = str(event.get("night"))
+        if event["event"] == "night":
+            found[name] = replace(
+                found.get(name, Night(id=name, began=event["unix_seconds"])),
+                exit_code=None,
+                seconds=None,
+                gate=None,
+                summary=None,
+            )
+        elif event["event"] == "night-exit" and name in found:
+            found[name] = Night(id=name, began=found[name].began, **{key: event.get(key) for key in _KNOWN_AT_THE_END})
+    return list(found.values())
+
+
+def decide(events: list[Event], now: float, at: str | None) -> Next:
+    """What to do at `now`, in Unix seconds. `at`: only if the night of the last HH:MM has not been measured."""
+    known = nights(events)
+    last = known[-1] if known else None
+    if last and last.was_cut and 0 <= now - last.began < CONTINUE_WITHIN_SECONDS:
+        return Next(is_due=True, continues=last, why=f"the night {last.id} was cut: it goes on")
+    if at is None:
+        return Next(is_due=True, why="a new night")
+    due = last_time(at, now)
+    moment = f"the night of {in_words(due)}"
+    if any(event["event"] == "installed" and event["unix_seconds"] >= due for event in events):
+        return Next(is_due=False, why=f"nothing is missed: {moment} was before the installation")
+    measured = [night for night in known if night.began >= due and night.run and not night.was_cut]
+    if measured:
+        return Next(is_due=False, why=f"nothing is missed: {moment} is {measured[-1].id}")
+    return Next(is_due=True, why=f"{moment} was missed: it is made up for")
+
+
+def clock(at: str) -> tuple[int, int]:
+    """Hour and minute of HH:MM. Raises BadInput."""
+    found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", at, flags=re.ASCII)
+    if not found:
+        raise BadInput(f'"{at}" is no time of day', hint="hours and minutes of this machine's clock, such as 02:30")
+    return int(found[1]), int(found[2])
+
+
+def last_time(at: str, now: float) -> float:
+    """The newest moment up to `now` at which the clocks here showed `at`; both in Unix seconds."""
+    moment = _today(at, now)
+    return (moment if moment.timestamp() <= now else moment - timedelta(days=1)).timestamp()
+
+
+def next_time(at: str, now: float) -> float:
+    """The next moment after `now` at which the clocks here show `at`."""
+    moment = _today(at, now)
+    return (moment if moment.timestamp() > now else moment + timedelta(days=1)).timestamp()
+
+
+def _today(at: str, now: float) -> datetime:
+    hour, minute = clock(at)
+    return datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
+
+
+def in_words(moment: float) -> str:
+    """A moment in this machine's time zone."""
+    return time.strftime("%a %Y-%m-%d %H:%M:%S %Z", time.localtime(moment))

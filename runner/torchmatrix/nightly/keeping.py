@@ -1,0 +1,168 @@
+"""Which runs stay: the newest, those that are pinned, and so many of the others as the limits allow.
+
+A run is pinned by a file `pinned` in its folder (touch results/HOST/RUN/pinned), by its name, or by having been renamed.
+Nothing but our own files is ever removed: a run whose folder holds anything else stays, and so do links.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmatrix.nightly.journal import FOLDER, STAMP, Journal, Night
+from torchmatrix.store import Results, RunFolder
+
+PIN = "pinned"
+_OURS = re.compile(r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|contexts/.+|.+/(round|batch)\d+-try\d+\.(jsonl|log)")
+"""What a run's folder holds: see `store`; `reproduce` adds the contexts of builds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """A run and the room it takes on the disk; `stays`: why it is never removed, None if it may be."""
+
+    run: RunFolder
+    is_complete: bool
+    bytes: int
+    stays: str | None
+
+    @property
+    def name(self) -> str:
+        """HOST/RUN."""
+        return name_of(self.run)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What is to be removed, oldest first; `over_bytes`: by how much the results are beyond the limit even then."""
+
+    remove: tuple[Stored, ...]
+    over_bytes: int = 0
+
+
+def name_of(run: RunFolder) -> str:
+    """HOST/RUN: what a run is called in a results folder that several machines share."""
+    return f"{run.path.parent.name}/{run.id}"
+
+
+def stored(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
+    """The runs of one host, oldest first. `pins`: names of runs that stay, RUN or HOST/RUN."""
+    runs = [run for run in results.runs() if run.path.parent.name == host]
+    return [
+        Stored(run=run, is_complete=is_complete(run), bytes=bytes_on_disk(run.path), stays=_why_it_stays(run, pins))
+        for run in runs
+    ]
+
+
+def is_complete(run: RunFolder) -> bool:
+    """Did the run come to its end?"""
+    return any(event["event"] == "run-exit" and event.get("complete") for event in run.events())
+
+
+def choose(runs: Sequence[Stored], keep: int | None, limit_bytes: int | None, used_bytes: int) -> Choice:
+    """What to remove of one host's `runs` (oldest first), so that `keep` complete ones are left, and then so that the results
+    folder, which takes `used_bytes` now, keeps to `limit_bytes`. The newest run and the newest complete one always stay."""
+    complete = [run for run in runs if run.is_complete]
+    newest = [*runs[-1:], *complete[-1:]]
+    may_go = [run for run in runs if run.stays is None and run not in newest]
+    place = {run.name: number for number, run in enumerate(runs)}
+    oldest_kept = place[complete[-keep].name] if keep and len(complete) >= keep else 0
+    remove = [run for run in may_go if place[run.name] < oldest_kept]
+    left = used_bytes - sum(run.bytes for run in remove)
+    for run in may_go[len(remove) :]:
+        if limit_bytes is None or left <= limit_bytes:
+            break
+        remove.append(run)
+        left -= run.bytes
+    return Choice(remove=tuple(remove), over_bytes=max(left - limit_bytes, 0) if limit_bytes is not None else 0)
+
+
+def logs_without_runs(logs: Iterable[Path], nights: Iterable[Night], runs: Sequence[Stored]) -> list[Path]:
+    """The logs of nights whose run is gone, and of nights without one that are older than every run which may go."""
+    run_of = {night.id: night.run for night in nights}
+    names = {run.name for run in runs}
+    oldest = min((run.run.id for run in runs if run.stays is None), default="")
+
+    def is_needed(log: Path) -> bool:
+        run = run_of.get(log.stem)
+        return run in names if run else log.stem >= oldest
+
+    return [log for log in logs if not is_needed(log)]
+
+
+def set_aside(results: Results, run: Stored) -> None:
+    """Move a run as a whole to where `sweep` removes it, so that nobody ever reads half of one."""
+    aside = _aside(results) / run.run.path.parent.name
+    aside.mkdir(parents=True, exist_ok=True)
+    run.run.path.rename(aside / run.run.id)
+
+
+def sweep(results: Results) -> None:
+    """Remove what was set aside, also before a removal that was interrupted; what is not ours stays where it lies."""
+    for folder, _, names in os.walk(_aside(results), topdown=False):
+        for path in (Path(folder) / name for name in names):
+            within = "/".join(path.relative_to(_aside(results)).parts[2:])
+            if _OURS.fullmatch(within) and not path.is_symlink():
+                path.unlink()
+        with suppress(OSError):  # something else is in it
+            Path(folder).rmdir()
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """The room that all files below a folder take; hard links count once."""
+    seen: dict[tuple[int, int], int] = {}
+    for path in _files(folder):
+        with suppress(OSError):
+            status = path.lstat()
+            seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    return sum(seen.values())
+
+
+def lighten(results: Results, journal: Journal, found: Sequence[Stored], choice: Choice) -> Iterator[str]:
+    """Remove what was chosen of `found`, and the logs of its nights; says what, and what could not be removed."""
+    gone = []
+    for run in choice.remove:
+        try:
+            set_aside(results, run)
+            sweep(results)
+        except OSError as error:
+            yield f"can't remove {error.filename or run.name}: {error.strerror or error}"
+        if not run.run.path.exists():
+            gone.append(run)
+            yield f"removed {run.name}, {run.bytes / 1e9:.3f} GB"
+    for log in logs_without_runs(journal.logs(), journal.nights(), [run for run in found if run not in gone]):
+        with suppress(OSError):  # the next night tries again
+            log.unlink()
+            yield f"removed {log.name}"
+
+
+def _aside(results: Results) -> Path:
+    return results.root / FOLDER / "removed"
+
+
+def _why_it_stays(run: RunFolder, pins: Sequence[str]) -> str | None:
+    if (run.path / PIN).exists() or run.id in pins or name_of(run) in pins:
+        return "pinned"
+    if not STAMP.fullmatch(run.id):
+        return "renamed"
+    if run.path.is_symlink() or run.path.parent.is_symlink():
+        return "a link"
+    strange = sorted(name for name in map(str, _strange(run.path)))
+    return f"holds files that are not ours: {strange[0]}" if strange else None
+
+
+def _strange(folder: Path) -> Iterator[Path]:
+    """What lies in a run's folder that we didn't write."""
+    for path in _files(folder):
+        within = path.relative_to(folder)
+        if path.is_symlink() or not path.is_file() or not _OURS.fullmatch(within.as_posix()):
+            yield within
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Everything below a folder that is not itself a folder; links are not followed."""
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        yield from (Path(parent) / name for name in (*names, *links))

@@ -1,0 +1,240 @@
+"""One night: measure all cells, let the gate judge, write the pages, remove old runs. Every step is a command of its own, so
+that none takes the others along, and the log shows what could be pasted."""
+
+import shlex
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmatrix import __version__
+from torchmatrix.errors import EngineUnusable, ExitCode, ToolError
+from torchmatrix.launches import last_tries
+from torchmatrix.nightly.journal import Journal, Next, decide
+from torchmatrix.nightly.keeping import is_complete, name_of
+from torchmatrix.nightly.steps import Echo, Log, carry_out
+from torchmatrix.nightly.timetable import own_command
+from torchmatrix.store import Results, RunFolder, holder
+
+STEP_SECONDS = 3600.0
+"""The time for each step but measuring, whose launches have limits of their own: a hook that hangs must not hold the lock."""
+_VERDICTS: dict[int, str] = {
+    ExitCode.OK: "pass",
+    ExitCode.NOTHING_SELECTED: "no baseline yet",
+    ExitCode.REGRESSION: "regression",
+}
+_MEASURING_FAILED = (ExitCode.BAD_INPUT, ExitCode.NOTHING_SELECTED, ExitCode.ENGINE_UNUSABLE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What a night is told; paths are absolute. `run_words`, `gate_words`: further arguments of these verbs. `free_gb`: with
+    less room on the results' disk no night begins. `keep`, `disk_gb`, `pins`: see `keeping`."""
+
+    matrix: Path
+    results: Path
+    reports: Path
+    engine: str
+    free_gb: float
+    run_words: tuple[str, ...] = ()
+    gate_words: tuple[str, ...] = ()
+    keep: int | None = None
+    disk_gb: float | None = None
+    pins: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        """`nightly run` with the options that say the same."""
+        words = ["nightly", "run", "--matrix", str(self.matrix), "--results", str(self.results), "--reports", str(self.reports)]
+        words += ["--engine", self.engine, "--free-gb", f"{self.free_gb:g}"]
+        words += ["--run-with", shlex.join(self.run_words)] if self.run_words else []
+        words += ["--gate-with", shlex.join(self.gate_words)] if self.gate_words else []
+        return words + self.limits()
+
+    def limits(self) -> list[str]:
+        """What `nightly run` and `nightly keep` are told alike."""
+        words = [] if self.keep is None else ["--keep", str(self.keep)]
+        words += [] if self.disk_gb is None else ["--disk-gb", f"{self.disk_gb:g}"]
+        return words + [word for pin in self.pins for word in ("--pin", pin)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """How a night ended, in a code and in a line."""
+
+    exit_code: ExitCode
+    summary: str
+
+
+def spend(
+    order: Order, say: Callable[[str], None], echo: Echo, at: str | None = None, tool: Sequence[str] | None = None
+) -> End:
+    """Spend a night, or go on with one that was cut. Raises EngineUnusable where another is under way, somebody measures, or
+    the disk is nearly full; KeyboardInterrupt.
+
+    `say`: hears the night's own lines; `echo`: what its commands print. `at`: only if the night of the last HH:MM is
+    missing. `tool`: what starts torchmatrix; this very one if left out.
+    """
+    journal = Journal(order.results)
+    if at and (who := holder(journal.lock_file)):
+        return End(exit_code=ExitCode.OK, summary=f"nothing is missed: a night is under way: {who}")
+    with journal.lock():
+        chosen = decide(journal.events(order.matrix), time.time(), at)
+        if not chosen.is_due:
+            return End(exit_code=ExitCode.OK, summary=chosen.why)
+        return _Night(order, journal, chosen, say, echo, tool or own_command()).spend()
+
+
+def gate_arguments(order: Order, run: RunFolder) -> list[str]:
+    """What the gate is told besides where everything is: what the user said, and which run to judge."""
+    return [*order.gate_words, run.id, "--host", run.path.parent.name]
+
+
+class _Night:
+    """A night under way; `codes`: how its steps ended; `removed`: how many old runs went."""
+
+    def __init__(
+        self, order: Order, journal: Journal, chosen: Next, say: Callable[[str], None], echo: Echo, tool: Sequence[str]
+    ) -> None:
+        self.order, self.journal, self.chosen, self.tool, self._say = order, journal, chosen, tool, say
+        self.id = chosen.continues.id if chosen.continues else journal.new_id()
+        self.results = Results(order.results)
+        self.run: RunFolder | None = None
+        self.codes: dict[str, int] = {}
+        self.removed = 0
+        self.begin = time.monotonic()
+        self.log = Log(journal.log(self.id), echo)
+
+    def spend(self) -> End:
+        """All of it; its end is in the journal whatever happens, unless it is killed."""
+        self.journal.append("night", night=self.id, matrix=str(self.order.matrix), why=self.chosen.why)
+        self.say(f"torchmatrix {__version__}, night {self.id}: {self.chosen.why}; log: {self.journal.log(self.id)}")
+        code, problem = ExitCode.CELL_NOT_OK, "the night ended with an error of its own"
+        try:
+            self._steps()
+            code, problem = self._code(), ""
+        except ToolError as error:
+            code, problem = error.exit_code, str(error)
+            raise
+        except KeyboardInterrupt:
+            code, problem = ExitCode.INTERRUPTED, "interrupted"
+            raise
+        finally:
+            summary = self._close(code, problem)
+        return End(exit_code=code, summary=summary)
+
+    def _steps(self) -> None:
+        self._refuse_company()
+        self._make_room()
+        self._measure()
+        if not self.run:  # nothing is new: there is nothing to judge, to show or to remove
+            return
+        results, pages = ("--results", str(self.order.results)), self.order.reports
+        files = ("--junit", str(pages / "gate.xml"), "--markdown", str(pages / "gate.md"))
+        self._step("gate", *gate_arguments(self.order, self.run), *results, *files)
+        self._step("report", "--run", self.run.id, *results, "--output", str(pages / "index.html"))
+        self._step("history", *results, "--output", str(pages / "history.html"))
+        self._keep()
+
+    def _refuse_company(self) -> None:
+        """Somebody's own measurement is not to be disturbed, not even by rendering."""
+        if who := holder(self.results.lock_file):
+            raise EngineUnusable(
+                f"another run holds {self.results.root}: {who}", hint="this night is left out; the next one begins at its time"
+            )
+
+    def _make_room(self) -> None:
+        """A disk that fills up in the middle would cost the night; old runs go first."""
+        if self._free_gb() < self.order.free_gb:
+            self._keep()
+        if (free := self._free_gb()) < self.order.free_gb:
+            raise EngineUnusable(
+                f"only {free:.3f} GB are free for {self.results.root}, less than {self.order.free_gb:g}",
+                hint="free space, or keep less (--keep N, --disk-gb X), or allow it (--free-gb X)",
+            )
+
+    def _free_gb(self) -> float:
+        return shutil.disk_usage(self.results.root).free / 1e9
+
+    def _measure(self) -> None:
+        """All cells in a new run; a night that goes on, its own run, if anything of that is left."""
+        order = self.order
+        words = ["run", *order.run_words, "--matrix", str(order.matrix), "--results", str(order.results)]
+        words += ["--engine", order.engine, "--output", str(order.reports / "index.html")]
+        commands = (words, [*words, "--new"])
+        self.run = self._run_of(commands) if self.chosen.continues else None
+        if self.run and is_complete(self.run):
+            self.say(f"{name_of(self.run)} is complete: nothing is left to measure")
+            self.codes["run"] = ExitCode.OK if set(self._outcomes()) <= {"ok"} else ExitCode.CELL_NOT_OK
+            return
+        try:
+            self._step(*(commands[0] if self.run else commands[1]), limit_seconds=None)
+        finally:
+            self.run = self._run_of(commands)
+        if self.codes["run"] == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+
+    def _run_of(self, commands: Sequence[Sequence[str]]) -> RunFolder | None:
+        """The newest run that one of these commands began in this night."""
+        typed = {shlex.join(["torchmatrix", *words]) for words in commands}
+        runs = [run for run in self.results.runs() if run.id >= self.id.partition("-")[0]]
+        return next((run for run in reversed(runs) if any(e.get("command") in typed for e in run.events())), None)
+
+    def _keep(self) -> None:
+        """For the host whose runs these are: that of this night, or of the last one that had a run."""
+        known = [night.run for night in self.journal.nights() if night.run]
+        name = name_of(self.run) if self.run else next(reversed(known), None)
+        if name and (self.order.keep or self.order.disk_gb is not None):
+            host, before = name.partition("/")[0], len(self.results.runs())
+            self._step("nightly", "keep", "--results", str(self.order.results), "--host", host, "--yes", *self.order.limits())
+            self.removed += before - len(self.results.runs())
+
+    def _step(self, *words: str, limit_seconds: float | None = STEP_SECONDS) -> None:
+        name, begin, command = words[1] if words[0] == "nightly" else words[0], time.monotonic(), [*self.tool, *words]
+        self.say(f"$ {shlex.join(command)}")
+        self.codes[name] = carry_out(command, self.log, limit_seconds)
+        self.say(f"-> exit {self.codes[name]} after {time.monotonic() - begin:.1f} s")
+
+    def say(self, line: str) -> None:
+        """A line of the night's own, into the log and to whom it may concern."""
+        self.log.line(line)
+        self._say(line)
+
+    def _code(self) -> ExitCode:
+        """What is nearest to the cause first: measuring failed, a regression, something else is not as it should be."""
+        run, gate = self.codes["run"], self.codes.get("gate", ExitCode.OK)
+        if not self.run or not (is_complete(self.run) or run == ExitCode.CELL_NOT_OK):
+            return ExitCode(run) if run in _MEASURING_FAILED else ExitCode.ENGINE_UNUSABLE
+        if gate == ExitCode.REGRESSION:
+            return ExitCode.REGRESSION
+        return ExitCode.CELL_NOT_OK if run != ExitCode.OK or self._failed() else ExitCode.OK
+
+    def _failed(self) -> list[str]:
+        """The steps after measuring that did not do their work."""
+        later = {name: code for name, code in self.codes.items() if name != "run"}
+        return [name for name, code in later.items() if code and not (name == "gate" and code in _VERDICTS)]
+
+    def _outcomes(self) -> dict[str, int]:
+        return dict(Counter(launch.outcome for launch in last_tries(self.run.launches()))) if self.run else {}
+
+    def _close(self, code: ExitCode, problem: str) -> str:
+        """Write the end of the night into log and journal; the line that says it all."""
+        seconds = time.monotonic() - self.begin
+        gate = _VERDICTS.get(self.codes["gate"], f"failed with exit {self.codes['gate']}") if "gate" in self.codes else None
+        parts = [self._run_in_words(), f"gate: {gate or 'n/a'}", *([problem] if problem else [])]
+        parts += [f"{name} failed with exit {self.codes[name]}" for name in self._failed() if name != "gate"]
+        parts += [f"{self.removed} old runs removed"] if self.removed else []
+        summary = f"night {self.id}: {'; '.join(parts)}; exit {int(code)} after {seconds / 60:.1f} min"
+        self.log.line(summary)
+        self.log.close()
+        found = {"exit_code": int(code), "seconds": seconds, "gate": gate, "summary": summary}
+        run = name_of(self.run) if self.run else None
+        self.journal.append("night-exit", night=self.id, matrix=str(self.order.matrix), run=run, **found)
+        return summary
+
+    def _run_in_words(self) -> str:
+        if not self.run:
+            return "no run"
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes().items())) or "no launch"
+        return f"run {name_of(self.run)}{'' if is_complete(self.run) else ', not complete'}: {counts}"
