@@ -149,6 +149,10 @@ def test_fields_are_replaced_and_products_are_not() -> None:
     assert (gpu["uuid"], gpu["vbios"], gpu["serial"], gpu["pci_bus"]) == ("GPU-1", "VBIOS-1", "serial-1", "PCI-1")
 
 
+def test_a_serial_number_is_one_as_a_number_too() -> None:
+    assert learnt().value({"serial": 1654922001234, "index": 3}) == {"serial": "serial-1", "index": 3}
+
+
 def test_without_redact_hosts_and_devices_stay() -> None:
     plain = cleaner(False)
     plain.learn(HEADER)

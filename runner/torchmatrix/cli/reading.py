@@ -79,7 +79,7 @@ def report(
     gc.disable()  # all that is read is needed to the end: a fifth of the time went into looking for what could be freed
     held = held_for(prices, runs)
     if publish:
-        made = site.publish(store, runs, publish, redact=redact, held=held)
+        made = site.publish(store, runs, publish, redact=redact, held=held, tell=say)
         say(f"{len(made.written)} runs written, {len(made.kept)} as they were")
         print(made.index)
         return

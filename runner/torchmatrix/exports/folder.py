@@ -8,6 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torchmatrix import __version__
@@ -88,6 +89,8 @@ def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) ->
         inside = (target / name).resolve()
         if inside.is_relative_to(target.resolve()):
             inside.unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or something else is in it
+        (target / "charts").rmdir()
 
 
 def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> str:

@@ -95,6 +95,8 @@ class Redaction:
     def _member(self, name: str, member: Any, parent: Any) -> Any:
         if is_secret_name(name) and not isinstance(member, (dict, list, bool, type(None))):
             return GONE
+        if self.enabled and name in _OWN and isinstance(member, int):
+            return self._identities.of(_OWN[name], str(member))
         return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
 
     def _key(self, name: str) -> str:

@@ -10,7 +10,7 @@ written, pages of runs that are gone stay, and files that aren't ours are left a
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,8 +34,16 @@ class Site:
     kept: tuple[str, ...]
 
 
-def publish(results: Results, runs: Sequence[RunFolder], target: Path, *, redact: bool, held: PriceList = NONE) -> Site:
-    """Put `runs` of `results` into the site at `target`, which is made if it isn't there.
+def publish(
+    results: Results,
+    runs: Sequence[RunFolder],
+    target: Path,
+    *,
+    redact: bool,
+    held: PriceList = NONE,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Site:
+    """Put `runs` of `results` into the site at `target`, which is made if it isn't there; `tell` hears of every run written.
 
     `redact`: with pseudonyms for hosts, users, devices and private addresses; a site is redacted or not, never half.
     Raises BadInput where the folder is something else or was published the other way, EngineUnusable if it can't be written.
@@ -45,7 +53,11 @@ def publish(results: Results, runs: Sequence[RunFolder], target: Path, *, redact
     try:
         target.mkdir(parents=True, exist_ok=True)
         links = permalinks.of(target, runs, names, cleaner, redact)
-        written = [slug for run, slug in links.items() if _write_run(run, slug, target, cleaner, names, held)]
+        written = []
+        for number, (run, slug) in enumerate(links.items(), start=1):
+            if _write_run(run, slug, target, cleaner, names, held):
+                written.append(slug)
+                tell(f"{number} of {len(links)}: {slug}")
         _write_index(target, results, links, cleaner, redact)
     except OSError as error:
         hint = "free space or mend the permissions, then publish again"

@@ -1,0 +1,55 @@
+"""The commands that make files for others, run as a user does."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from records import write_run
+from support import Command
+
+PRICES = "gpu,price_per_hour,purchase_price,currency,source,date\nH200 SXM,3.6,30000,EUR,us,2026-01-31\n"
+
+
+def test_export_writes_tables_charts_and_says_where(tmp_path: Path, torchmatrix: Command) -> None:
+    write_run(tmp_path / "results", [{"rate": 99.0}, {"rate": 101.0}, {"stack": "b", "rate": 120.0}])
+    (tmp_path / "prices.csv").write_text(PRICES)
+    done = torchmatrix("export", "out", "--prices", "prices.csv", "--scale", "1")
+    assert done.returncode == 0 and done.stdout == "out\n" and "20260101T000000Z" in done.stderr
+    out = tmp_path / "out"
+    assert {"cells.csv", "cells.json", "cells.parquet", "cells.md", "columns.csv", "README.md"} <= {
+        p.name for p in out.iterdir()
+    }
+    assert list((out / "charts").glob("*.svg")) and list((out / "charts").glob("*.png"))
+    assert json.loads((out / "cells.json").read_text())[0]["items_per_currency"] == 100.0 * 3600 / 3.6
+    assert pq.read_table(out / "launches.parquet").num_rows == 3
+    again = torchmatrix("export", "last", "out", "--format", "csv", "--no-charts", "--redact")
+    assert again.returncode == 0 and not list(out.rglob("*.svg"))
+    assert not (out / "cells.json").exists() and "testhost" not in (out / "launches.csv").read_text()
+
+
+def test_what_export_cant_do_is_said_and_nothing_is_written(tmp_path: Path, torchmatrix: Command) -> None:
+    write_run(tmp_path / "results", [{}])
+    (tmp_path / "prices.csv").write_text(PRICES.replace("H200", "H2000"))
+    for words, said in (
+        (("export", "a", "b", "c"), "too many words"),
+        (("export", "last~5", "out"), "no run last~5"),
+        (("export", "out", "--format", "xlsx"), 'no format "xlsx"'),
+        (("export", "out", "--prices", "prices.csv"), "did you mean"),
+        (("export", "out", "--results", "nowhere"), "no runs"),
+    ):
+        done = torchmatrix(*words)
+        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prices.csv", "results"]
+
+
+def test_report_publishes_a_site_and_renders_a_redacted_page(tmp_path: Path, torchmatrix: Command) -> None:
+    write_run(tmp_path / "results", [{}], host={"name": "gpubox7", "cpu": "Test CPU", "kernel": "6.1", "gpus": []})
+    done = torchmatrix("report", "--publish", "site", "--redact")
+    assert done.returncode == 0 and done.stdout == "site/index.html\n" and "1 runs written, 0 as they were" in done.stderr
+    assert "gpubox7" not in (tmp_path / "site/runs/20260101T000000Z/index.html").read_text()
+    assert torchmatrix("report", "--publish", "site").returncode == 2
+    assert torchmatrix("report", "--publish", "site", "--redact", "--since", "2030-01-01").returncode == 2
+    page = torchmatrix("report", "last", "--redact", "--output", "page.html")
+    assert page.returncode == 0 and "gpubox7" not in (tmp_path / "page.html").read_text()
+    assert torchmatrix("report", "--output", "page.html").returncode == 0 and "gpubox7" in (tmp_path / "page.html").read_text()
