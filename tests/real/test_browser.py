@@ -1,5 +1,6 @@
 """The report as a reader meets it: in a real Chromium, from disk, with the network off."""
 
+import csv
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from records import write_run
 from torchmatrix import report
+from torchmatrix.site import publish
+from torchmatrix.store import Results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -57,6 +60,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve nights, of which the last five are slower, as a published site."""
+    folder = tmp_path_factory.mktemp("site")
+    for night in range(12):
+        rates = [(0.9 if night > 6 else 1.0) * (1 + 0.003 * ((night + r) % 3)) for r in range(3)]
+        cells = [{"rate": 100.0 * rate, "stack": stack} for rate in rates for stack in ("a", HOSTILE.replace("/", "∕"))]
+        write_run(folder / "results", cells, run=f"202601{night + 1:02}T023000Z")
+    store = Results(folder / "results")
+    publish(store, store.runs(), folder / "site", redact=True)
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -99,6 +115,24 @@ def test_every_chart_comes_alive_without_network_or_complaints(reader: Reader, a
     assert reader.draw_all() >= 6
     assert reader.said == []
     assert [url for url in reader.asked if not url.startswith(("data:", "blob:"))] == [address]
+
+
+def test_a_published_site_leads_from_its_index_to_reports_and_trends(browser: Any, site: Path) -> None:
+    reader = Reader(browser, (site / "index.html").as_uri())
+    reader.page.locator("#runs tbody a").first.click()
+    assert reader.draw_all() >= 1 and "/runs/" in reader.page.url
+    reader.page.go_back()
+    reader.page.get_by_role("link", name="History").click()
+    assert reader.draw_all() == 2 and "−10" in reader.page.locator("figcaption").first.inner_text()
+    assert reader.said == [] and reader.page.evaluate("window.hacked") is None
+    reader.context.close()
+
+
+def test_the_page_hands_out_its_tables_and_facts(reader: Reader) -> None:
+    with reader.page.expect_download() as download:
+        reader.page.locator("#data a", has_text="cells.csv").click()
+    cells = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    assert len(cells) == 65 and any(float(row["items_per_second"] or 0) > 0 for row in cells)
 
 
 def test_what_the_facts_say_stays_inert(reader: Reader) -> None:
