@@ -254,7 +254,7 @@ def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, d
         try:
             tell(session.run(s, job, todo), todo, known)
         finally:
-            written = report.write(s.results, output, job.folder.id)
+            written = report.write(job.folder, output)
         counts = session.final_outcomes(job)
     say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
     return written, job.folder, counts

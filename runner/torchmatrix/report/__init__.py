@@ -6,14 +6,13 @@ from typing import Any
 
 from torchmatrix import audit, exports, figures, hardware, published
 from torchmatrix.definitions import DEFINITIONS
-from torchmatrix.errors import BadInput
 from torchmatrix.prices import NONE, PriceList
 from torchmatrix.report import attached, page, sections
 from torchmatrix.report.gallery import charts_of
 from torchmatrix.report.page import save
 from torchmatrix.report.view import View, make_view, view_of
 from torchmatrix.report.words import utc
-from torchmatrix.store import Results, RunFolder
+from torchmatrix.store import RunFolder
 
 __all__ = ["View", "charts_of", "make_view", "page_of", "render", "save", "view_of", "write"]
 
@@ -22,9 +21,9 @@ MOST_FACTS_BYTES = 600_000
 """Packed facts up to this size travel inside the page."""
 
 
-def write(results: Results, output: Path, run: str | None = None) -> Path:
-    """Render the newest run (or the one called `run`) of `results` into `output`. Raises BadInput if there is none."""
-    return save(page_of(_choose(results, run)), output)
+def write(run: RunFolder, output: Path) -> Path:
+    """Render a run into `output`."""
+    return save(page_of(run), output)
 
 
 def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE) -> str:
@@ -77,14 +76,3 @@ def _context(view: View) -> dict[str, Any]:
         "definitions": DEFINITIONS,
     }
 
-
-def _choose(results: Results, run: str | None) -> RunFolder:
-    runs = results.runs()
-    chosen = [r for r in runs if run is None or r.id == run]
-    if not chosen:
-        known = ", ".join(r.id for r in runs[-5:]) or "none"
-        raise BadInput(
-            f"no run {run} in {results.root}" if run else f"no runs in {results.root}",
-            hint=f"runs there: {known}; measure first: torchmatrix run",
-        )
-    return chosen[-1]
