@@ -38,7 +38,7 @@ STEADY = (0.999, 1.0, 1.001)
 WILD = (0.8, 1.0, 1.25)
 _PRICE = Price(gpu="H200 SXM", per_hour=2.5, purchase=20_000.0, currency="EUR", source="us", date="2026-01-31")
 PRICES = PriceList(prices={_PRICE.gpu: _PRICE})
-HOSTILE = "<script>alert(1)</script>\"'&\n]]>{{INK}}"
+HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff"
 
 
 @dataclass(frozen=True, kw_only=True)

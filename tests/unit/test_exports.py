@@ -66,6 +66,7 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     of_one_launch = {
         "ddp_workload", "temperature_first", "clock_mhz", "energy_joules", "steady", "first_step_seconds", "compile_cache",
         "flat", "loss_difference", "clock_jump_seconds", "command", "other_settings",
+        "work",
     }  # fmt: skip
     ours = {name: {column.source for column in TABLES[name]} for name in TABLES}
     assert set(view.table.columns) - ours["launches"] - in_pieces == {"path"}

@@ -175,8 +175,8 @@ def _efficiency_spec(scales: pd.DataFrame, stacks: Sequence[str]) -> dict[str, A
     places = {stack: place for place, stack in enumerate(dict.fromkeys(scales["stack"]))}
     rows = {name: [_factor(r, name) | {"place": places[r.stack]} for r in words.rows_of(scales)] for name in ("E", "s")}
     panels = [_panel(name, some, scales["stack"], stacks) for name, some in rows.items()]
-    apart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent", shape="independent")  # one of them has a legend
-    return finish(apart, **rows, one=[{"value": 1}])
+    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="shared", shape="shared")  # with one legend
+    return finish(chart, **rows, one=[{"value": 1}])
 
 
 def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", stacks: Sequence[str]) -> Drawing:

@@ -68,7 +68,8 @@ def _spec(trace: Trace, known: list[str]) -> dict[str, Any]:
     windows = ({"start": start, "stop": stop} for start, stop in trace.windows)
     slowdowns = ({"start": start, "stop": stop, "reason": reason} for start, stop, reason in trace.slowdowns)
     readings = trace.readings.to_dict("records")
-    return finish(alt.vconcat(*panels, spacing=8), windows=windows, slowdowns=slowdowns, readings=readings)
+    chart = alt.vconcat(*panels, spacing=8).resolve_scale(color="shared", strokeDash="shared")
+    return finish(chart, windows=windows, slowdowns=slowdowns, readings=readings)
 
 
 def _panel(trace: Trace, name: str, last: float, is_last: bool) -> Drawing:

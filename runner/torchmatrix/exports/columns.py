@@ -148,6 +148,7 @@ _LAUNCHES = (
     _number("clock_jump_seconds", "by how much the wall clock was set meanwhile"),
     _text("other_settings", "the workload's further settings, as JSON"),
     _text("command", "what started it, to be pasted"),
+    _text("work", "what must be the same in launches whose throughputs are compared, as JSON"),
     _text("file", "its facts, as named in the archive of the run's facts"),
 )  # fmt: skip
 
