@@ -49,6 +49,7 @@ def test_report_publishes_a_site_and_renders_a_redacted_page(tmp_path: Path, tor
     assert done.returncode == 0 and done.stdout == "site/index.html\n" and "1 runs written, 0 as they were" in done.stderr
     assert "gpubox7" not in (tmp_path / "site/runs/20260101T000000Z/index.html").read_text()
     assert torchmatrix("report", "--publish", "site").returncode == 2
+    assert torchmatrix("report", "--publish", "site", "--redact", "--baseline", "stack-a").returncode == 2
     assert torchmatrix("report", "--publish", "site", "--redact", "--since", "2030-01-01").returncode == 2
     page = torchmatrix("report", "last", "--redact", "--output", "page.html")
     assert page.returncode == 0 and "gpubox7" not in (tmp_path / "page.html").read_text()

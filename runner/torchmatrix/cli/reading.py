@@ -9,7 +9,7 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import ExitCode
+from torchmatrix.errors import BadInput, ExitCode
 from torchmatrix.options import (
     HISTORY,
     REPORT,
@@ -68,6 +68,8 @@ def report(
     from torchmatrix.store import Results
 
     store, named = Results(results), word or run_id
+    if publish and baseline:
+        raise BadInput("--baseline is for the page of one run", hint="leave it out, or leave out --publish")
     if publish:
         runs = selecting.select(store, named or "all", since, host)
     else:
