@@ -75,4 +75,3 @@ def _context(view: View) -> dict[str, Any]:
         "stacks": sections.stacks(view),
         "definitions": DEFINITIONS,
     }
-
