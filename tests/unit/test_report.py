@@ -1,6 +1,7 @@
 """The page: self-contained, escaped, honest about what is unknown."""
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 from records import write_run
 from torchmatrix import report
 from torchmatrix.report import words
+from torchmatrix.store import RunFolder
 
 
 def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
@@ -74,6 +76,19 @@ def test_hostile_strings_are_inert(tmp_path: Path) -> None:
     assert the_page_s_own(page) and len(Scripts(page).running) == 2 and "&lt;script&gt;alert(1)" in page
     for data in Scripts(page).data:
         json.loads(data)
+
+
+def test_credentials_and_homes_do_not_travel_with_a_page(tmp_path: Path) -> None:
+    token, home = "ghp_" + "a1B2" * 6, str(Path.home() / "project")
+    error = f"pip failed: git+https://alice:hunter22@host.example/x.git, Authorization: Bearer {token}, in {home}"
+    write_run(tmp_path, [{}, {"stack": "b", "outcome": "crashed", "error": error, "command": f"curl --token {token}"}])
+    page = report.page_of(RunFolder(tmp_path / "testhost" / "20260101T000000Z"))
+    packed = re.search(r'facts.tar.gz" href="data:application/gzip;base64,([^"]*)"', page)
+    assert packed and "pip failed: git+https://host.example/x.git" in page
+    facts = gzip.decompress(base64.b64decode(packed[1])).decode()
+    assert "pip failed" in facts and home not in facts
+    for secret in (token, "hunter22"):
+        assert secret not in page and secret not in facts
 
 
 def test_every_failure_is_explained_with_its_first_error_line_and_the_commands_to_repeat_it(tmp_path: Path) -> None:

@@ -129,6 +129,12 @@ def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
     return copy
 
 
+def cleaned(run: RunFolder, root: Path) -> RunFolder:
+    """A copy of a run's facts below `root` without credentials and absolute paths, with all names as they are."""
+    results = Results(run.path.parent.parent)
+    return staged(run, for_results(results, False, load(results.root)), root)
+
+
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
     """A copy of a run's facts below `root` (as HOST/RUN), as they may be shown; `logs`: with what was printed.
 

@@ -1,10 +1,11 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import audit, exports, figures, hardware, published
+from torchmatrix import audit, exports, figures, hardware, published, redaction
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.prices import NONE, PriceList
 from torchmatrix.report import attached, page, sections
@@ -27,8 +28,14 @@ def write(run: RunFolder, output: Path) -> Path:
 
 
 def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE) -> str:
-    """The page of one run with its facts inside, where they are small enough; `baseline` as in make_view."""
+    """The page of one run with its facts inside, where they are small enough; `baseline` as in make_view.
+
+    A page travels: the facts in it are cleaned of credentials and absolute paths, as published ones are.
+    """
     archive = exports.facts_archive(run, MOST_FACTS_BYTES)
+    if archive.data:
+        with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
+            archive = exports.facts_archive(redaction.cleaned(run, Path(temporary)), MOST_FACTS_BYTES)
     return render(view_of(run, baseline), held=held, archive=archive)
 
 

@@ -6,7 +6,7 @@ Everything from the facts is escaped, and the page's own policy lets a browser r
 import base64
 import hashlib
 import re
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from markupsafe import Markup
 from torchmatrix import __version__, assets
 from torchmatrix.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.errors import EngineUnusable
+from torchmatrix.redaction.secrets import without_secrets
 from torchmatrix.report.words import FILTERS
 from torchmatrix.writing import figure, is_known
 
@@ -75,12 +76,21 @@ def _cell(value: Any) -> str:
     return figure(value) if isinstance(value, float) else str(value)
 
 
+def _without_secrets(value: Any) -> Any:
+    """Every text from the facts; what the templates call safe is our own. Shorter ones hold none."""
+    return _cleaned(value) if type(value) is str and len(value) > 12 else value
+
+
+_cleaned = lru_cache(16384)(without_secrets)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(assets.TEMPLATES),
         autoescape=True,
         undefined=jinja2.ChainableUndefined,
+        finalize=_without_secrets,
         trim_blocks=True,
         lstrip_blocks=True,
     )
