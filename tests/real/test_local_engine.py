@@ -30,7 +30,7 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
     setup = next(launch for launch in found if launch.header["gpus"]["label"] == "cpu0+1").of("setup")[0]
     assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
     page = (tmp_path / "reports/index.html").read_text()
-    assert "images/s" in page and "sequences/s" in page and "2 devices give" in page and "probed: bf16" in page
+    assert "images/s" in page and "sequences/s" in page and "2 devices train" in page and "probed: bf16" in page
     for launch in found:
         readings = [e for e in launch.of("telemetry")]
         assert len(readings) >= 2 and readings[0]["readings"][0]["device"] == "cpu"
