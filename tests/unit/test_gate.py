@@ -15,9 +15,8 @@ import pytest
 
 from records import write_run
 from support import Command
-from torchmatrix import hooks, nights, noise, verdicts
 from torchmatrix.errors import BadInput, NothingSelected
-from torchmatrix.gate import Gate, GateOptions, Judged, judge
+from torchmatrix.gate import Gate, GateOptions, Judged, hooks, judge, nights, noise, verdicts
 from torchmatrix.store import Results, RunFolder
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torchmatrix import index
 from torchmatrix.errors import BadInput, NothingSelected
 from torchmatrix.gate import is_night_of
+from torchmatrix.gate.noise import MEMORY
 from torchmatrix.index import Indexed
-from torchmatrix.noise import MEMORY
 from torchmatrix.selecting import host_of, select
 from torchmatrix.store import Results, RunFolder
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from torchmatrix.errors import BadInput
-from torchmatrix.judged import Judged
+from torchmatrix.gate.judged import Judged
 
 _NOT_OF_THE_STACK = ("host ", "GPU ", "engine")
 """How the names of those fields of an environment begin that say nothing of the stack's software."""

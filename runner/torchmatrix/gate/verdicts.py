@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.definitions import DEFINITIONS
-from torchmatrix.judged import UNJUDGED, Gate, Judged
+from torchmatrix.gate.judged import UNJUDGED, Gate, Judged
 
 LONGEST = 300
 """Characters of one message; more is cut, with an ellipsis."""

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix import canary, environments, noise, sameness
+from torchmatrix import environments, sameness
+from torchmatrix.gate import canary, noise
+from torchmatrix.gate.judged import Gate, GateOptions, Judged
+from torchmatrix.gate.noise import Night, Standing
 from torchmatrix.index import Indexed
-from torchmatrix.judged import Gate, GateOptions, Judged
 from torchmatrix.launches import UNFINISHED
-from torchmatrix.noise import Night, Standing
 
 __all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
 
