@@ -33,10 +33,10 @@ def table_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _with_none(table: pd.DataFrame, rows: Sequence[Row]) -> pd.DataFrame:
-    """None where a row has it: pandas makes NaN of it, which is true."""
+    """None where a row has it: pandas makes NaN of it, which is true. Texts as they are: pandas 3 reads its own slowly."""
     for column in _MAY_BE_NONE:
         table[column] = pd.Series([row[column] for row in rows], dtype=object)
-    return table
+    return table.astype({name: object for name, kind in table.dtypes.items() if kind == "str"})
 
 
 def cells_table(launches: pd.DataFrame) -> pd.DataFrame:

@@ -97,8 +97,8 @@ def _baseline(figure: Figure, alone: Sequence[Figure]) -> Figure | None:
     """The same job on one GPU: of the nearest circumstances, and of several such the fastest."""
     if (figure.gpus or 0) < 2 or figure.batch_per_gpu is None:
         return None
-    names = ("precision", "published_precision", "batch_per_gpu")
-    same = [other for other in alone if all(getattr(figure, name) == getattr(other, name) for name in names)]
+    wanted = (figure.batch_per_gpu, figure.precision, figure.published_precision)
+    same = [other for other in alone if (other.batch_per_gpu, other.precision, other.published_precision) == wanted]
 
     def nearness(other: Figure) -> tuple[int, float]:
         near = sum(not _is_elsewhere(n, getattr(figure, n), getattr(other, n)) for n in ("machine", "date", "driver"))

@@ -19,7 +19,8 @@ from torchmatrix import __version__, assets, images, locking, packages
 from torchmatrix.engines import Engine, Recipe
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.session import Session, builder_of, cache_folder
+from torchmatrix.session import Session, builder_of
+from torchmatrix.settings import cache_folder
 
 VERSION = 1
 INDEX, IMAGES, WHEELS = "bundle.json", "images.tar", "wheelhouse/"

@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from torchmatrix import assets
 
@@ -48,6 +48,7 @@ def load() -> tuple[GpuFacts, ...]:
         return tuple(_facts(row) for row in csv.DictReader(lines))
 
 
+@lru_cache(1024)
 def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
     """The GPU that the driver calls `name`, with or without "NVIDIA " or "Tesla " in front, in any case; never a guess.
 

@@ -25,6 +25,7 @@ from torchmatrix.matrix import Matrix
 from torchmatrix.method import Request
 from torchmatrix.news import News
 from torchmatrix.plan import Cell, Plan, make_plan, select
+from torchmatrix.settings import cache_folder
 from torchmatrix.stacks import Stack
 from torchmatrix.store import Results, run_event
 from torchmatrix.telemetry import Sensor
@@ -155,12 +156,6 @@ def choose_engines(asked: str, results: Results) -> tuple[dict[str, Engine], str
 def builder_of(engines: Mapping[str, Engine]) -> Engine:
     """The engine that builds and runs all but interpreters of this machine."""
     return engines.get("docker") or engines["local"]
-
-
-def cache_folder() -> Path:
-    """Where virtualenvs and compile caches are kept."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
-    return Path(os.environ.get("TORCHMATRIX_CACHE") or usual)
 
 
 def marks_folder() -> Path:

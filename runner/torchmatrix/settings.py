@@ -138,3 +138,9 @@ def _existing(key: str, said: str | None) -> Path | None:
     if not path.exists():
         raise BadInput(f"{key}: there is no {path}", hint=f"mend {key} in the settings or TORCHMATRIX_{key.upper()}")
     return path.absolute()
+
+
+def cache_folder() -> Path:
+    """Where virtualenvs, compile caches and what else can be made again are kept."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
+    return Path(os.environ.get("TORCHMATRIX_CACHE") or usual)

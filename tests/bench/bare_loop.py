@@ -199,7 +199,7 @@ warmup_cap = {warmup}
 
 def built_python() -> str:
     """The interpreter of the stack that the tests build."""
-    from torchmatrix.session import cache_folder
+    from torchmatrix.settings import cache_folder
 
     (stack,) = matrix.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
     engine = LocalEngine(cache_folder(), "bare-loop")

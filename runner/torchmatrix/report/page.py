@@ -6,7 +6,9 @@ Everything from the facts is escaped, and the page's own policy lets a browser r
 import base64
 import hashlib
 import re
+from contextlib import suppress
 from functools import cache, lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from torchmatrix.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.errors import EngineUnusable
 from torchmatrix.redaction.secrets import without_secrets
 from torchmatrix.report.words import FILTERS
+from torchmatrix.settings import cache_folder
 from torchmatrix.writing import figure, is_known
 
 _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
@@ -62,11 +65,17 @@ def _hash(script: str) -> str:
 
 @cache
 def _runtime() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed."""
+    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed. Making it takes a second: it is kept."""
+    kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_text(encoding="utf-8")
     import vl_convert
 
-    text = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    made = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
+    text = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with suppress(EngineUnusable):
+        save(text, kept)
+    return text
 
 
 def _cell(value: Any) -> str:
