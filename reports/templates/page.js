@@ -34,7 +34,7 @@
     figures.forEach((figure) => seen.observe(figure));
   }
 
-  const LONG = 12;
+  const [LONG, MOST] = [12, 200]; // rows: from here on a search, and so many are shown at first
   const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
   const number = (word) => (/^[-+×\d.]/.test(word) ? parseFloat(word.replace(/^[×+\s]+/, "").replaceAll(",", "")) : NaN);
 
@@ -46,7 +46,7 @@
     return down ? -order : order;
   }
 
-  function sortable(table) {
+  function sortable(table, show) {
     const body = table.tBodies[0];
     if (body.rows.length < 2 || table.querySelector("td[colspan], td[rowspan]")) return;
     [...table.tHead.rows[0].cells].forEach((head, column) => {
@@ -57,26 +57,45 @@
         const down = head.getAttribute("aria-sort") === "ascending";
         for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
-        body.append(...[...body.rows].sort((a, b) => compare(text(a, column), text(b, column), down)));
+        const rows = [...body.rows].map((row) => [text(row, column), row]);
+        body.append(...rows.sort(([a], [b]) => compare(a, b, down)).map(([, row]) => row));
+        show();
       });
     });
   }
 
+  // Of a long table the rows that are searched for, and of a very long one the first; the page says how many there are.
   function searchable(table) {
-    const rows = [...table.tBodies[0].rows];
-    if (rows.length <= LONG) return;
+    const body = table.tBodies[0];
+    const total = body.rows.length;
+    if (total <= LONG) return () => {};
     const label = make("label", { className: "search", textContent: "Search these rows " });
     const field = make("input", { type: "search" });
     const count = make("output");
-    const words = rows.map((row) => row.textContent.toLowerCase());
-    field.addEventListener("input", () => {
+    const all = make("button", { type: "button", textContent: `Show all ${total}`, hidden: true });
+    const words = new Map(); // read when they are first needed
+    const said = (row) => words.get(row) ?? words.set(row, row.textContent.toLowerCase()).get(row);
+    let most = MOST;
+    function show() {
       const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let shown = 0;
-      rows.forEach((row, i) => { row.hidden = !wanted.every((word) => words[i].includes(word)); shown += !row.hidden; });
-      count.value = wanted.length ? ` ${shown} of ${rows.length}` : "";
-    });
+      let found = 0;
+      for (const row of body.rows) {
+        const meant = !wanted.length || wanted.every((word) => said(row).includes(word));
+        found += meant;
+        row.hidden = !meant || found > most;
+      }
+      const shown = Math.min(found, most);
+      count.value = shown < total ? ` ${shown} of ${total} rows${found > shown ? `, ${found} found` : ""} ` : "";
+      all.hidden = found <= shown;
+    }
+    const open = () => { most = Infinity; show(); };
+    field.addEventListener("input", show);
+    all.addEventListener("click", open);
+    window.addEventListener("beforeprint", open);
     label.append(field, count);
-    table.parentNode.before(label);
+    table.parentNode.before(label, all);
+    show();
+    return show;
   }
 
   function colours() {
@@ -101,8 +120,7 @@
   }
 
   document.querySelectorAll("table:not(.facts)").forEach((table) => {
-    if (table.tHead) sortable(table);
-    if (table.tHead && !table.closest("figure")) searchable(table);
+    if (table.tHead) sortable(table, table.closest("figure") ? () => {} : searchable(table));
   });
   document.querySelectorAll("button.copy").forEach(copyable);
   colours();
