@@ -151,7 +151,7 @@ def test_even_a_script_that_got_into_the_page_would_not_run(reader: Reader) -> N
 def test_hovering_a_bar_tells_its_figures(reader: Reader) -> None:
     reader.draw_all()
     figure = reader.page.locator("#throughput figure").first
-    figure.locator(".live svg path[aria-roledescription=bar]").first.hover(force=True)
+    figure.locator(".live svg path[aria-roledescription=bar]").first.hover()
     tip = reader.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert "/s" in tip.inner_text() or "throughput" in tip.inner_text().lower()
