@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,11 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
         )
     rows = [_cell_row(group) for group in by_cell(launches.to_dict("records")).values()]
     return _with_none(pd.DataFrame(rows), rows)
+
+
+def records(table: pd.DataFrame) -> list[Row]:
+    """The rows of a table as dictionaries by column."""
+    return cast(list[Row], table.to_dict("records"))
 
 
 def by_cell(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.errors import BadInput
+from torchmatrix.writing import write_whole
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -116,12 +117,9 @@ def write(path: Path, locks: Iterable[StackLock]) -> None:
     every = sorted(locks, key=lambda lock: lock.name)
     names = "".join(f"    {json.dumps(lock.name)},\n" for lock in every)
     text = f"{_HEAD}version = {VERSION}\nstacks = [\n{names}]\n\n" + "\n".join(lock.text for lock in every)
-    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text)
-        part.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise BadInput(f"can't write {path}: {error.strerror}", hint="free space or choose another --matrix") from None
 
 

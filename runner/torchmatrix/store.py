@@ -27,6 +27,7 @@ from typing import IO, Any
 from torchmatrix.errors import EngineUnusable
 from torchmatrix.launches import UNFINISHED, Launch, read_launch, read_lines
 from torchmatrix.protocol import Event
+from torchmatrix.writing import write_whole
 
 LOG_LIMIT_BYTES = 20_000_000
 """A launch's log is cut here; a runaway print must not fill the disk."""
@@ -127,10 +128,8 @@ class RunFolder:
 
     def open_record(self, events: list[Event]) -> None:
         """Begin the run's record with all that was planned; it appears whole or not at all."""
-        part = self.record.with_suffix(".part")
         with _disk_errors(self.record):
-            part.write_bytes(b"".join(json.dumps(event).encode() + b"\n" for event in events))
-            part.replace(self.record)
+            write_whole(self.record, b"".join(json.dumps(event).encode() + b"\n" for event in events))
 
     def new_launch(self, cell: str, number: int, trial: int | None = None) -> LaunchFile:
         """A fresh file for one launch of `cell` in round `number`, or for the `trial` of a batch; earlier tries stay."""

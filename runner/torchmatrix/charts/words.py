@@ -9,16 +9,9 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.intervals import Interval, difference_verdict
+from torchmatrix.writing import figure as figure
 
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
-
-
-def figure(value: float) -> str:
-    """Four significant digits; n/a for what is unknown."""
-    if math.isnan(value):
-        return "n/a"
-    text = f"{value:#.4g}".rstrip(".")
-    return f"{value:.0f}" if "e" in text and value >= 1e4 else text
 
 
 def times(value: float) -> str:

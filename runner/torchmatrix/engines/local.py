@@ -24,6 +24,7 @@ from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, 
 from torchmatrix.errors import BuildFailed, LaunchFailed
 from torchmatrix.lock import StackLock, from_text
 from torchmatrix.plan import GpuSet
+from torchmatrix.writing import write_whole
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
@@ -178,9 +179,7 @@ class LocalEngine:
             listed.write_text("".join(f"{line}\n" for line in lock.packages))
             options = ["--python", python, "--no-deps", "--requirement", str(listed)]
             self._uv(["pip", "install", *options, *packages.index_options(str(recipe.index))], log)
-            part = self._mark(recipe).with_suffix(".part")
-            part.write_text(lock.text)
-            part.replace(self._mark(recipe))  # whole or not at all: a virtualenv with a mark is a ready one
+            write_whole(self._mark(recipe), lock.text.encode())  # a virtualenv with a mark is a ready one
         except OSError as error:
             shutil.rmtree(venv, ignore_errors=True)
             raise BuildFailed(f"can't write {venv}: {error.strerror}") from None

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import pandas as pd
 
 from torchmatrix import audit, figures, hardware, prices, published, ratios, watched
+from torchmatrix.analysis import records
 from torchmatrix.figures import Measured
 from torchmatrix.launches import Launch
 from torchmatrix.prices import PriceList
@@ -43,7 +44,7 @@ class Facts(Protocol):
 def cells(view: Facts, held: PriceList) -> list[Row]:
     """All cells, those too that explain a loss."""
     found = []
-    for row in _records(view.every_cell):
+    for row in records(view.every_cell):
         own = {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
@@ -59,7 +60,7 @@ def launches(view: Facts) -> list[Row]:
     """All launches that count, each with the beginning and the name of its file."""
     started = {str(launch.path): launch.header.get("unix_seconds") for launch in view.launches}
     found = []
-    for row in _records(view.table):
+    for row in records(view.table):
         own = {"started_unix_seconds": started.get(row["path"]), "file": _file_of(Path(row["path"]), view.id)}
         found.append(row | own | _job(row))
     return found
@@ -67,15 +68,15 @@ def launches(view: Facts) -> list[Row]:
 
 def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
     """All other tables by name."""
-    measured = figures.measured(_records(view.every_cell), _records(view.table))
-    section = published.section(_preset(view), measured, _records(view.scaling))
+    measured = figures.measured(records(view.every_cell), records(view.table))
+    section = published.section(_preset(view), measured, records(view.scaling))
     return {
-        "scaling": _records(view.scaling),
-        "decomposition": _records(view.decomposition),
-        "devices": _records(view.devices),
-        "speedups": [_compared(row) for row in _records(view.speedups)],
-        "settings": [_compared(row) for row in _records(ratios.settings_table(view.table))],
-        "gpus": _records(hardware.gpu_table(view.every_cell)),
+        "scaling": records(view.scaling),
+        "decomposition": records(view.decomposition),
+        "devices": records(view.devices),
+        "speedups": [_compared(row) for row in records(view.speedups)],
+        "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
+        "gpus": records(hardware.gpu_table(view.every_cell)),
         "stacks": _stacks(view),
         "skips": [_skip(event) for event in view.events if event["event"] == "skip"],
         "failures": [_failure(launch, view.id) for launch in view.launches if launch.outcome != "ok"],
@@ -84,10 +85,6 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "claims": _claims(section),
         "prices": [_plain(price) for price in held.prices.values()],
     }
-
-
-def _records(table: pd.DataFrame) -> list[Row]:
-    return cast(list[Row], table.to_dict("records"))
 
 
 def _plain(noun: Any) -> Row:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import audit, exports, figures, hardware, published, redaction
+from torchmatrix.analysis import records
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.prices import NONE, PriceList
 from torchmatrix.report import attached, page, sections
@@ -52,8 +53,8 @@ def render(
 
 def _context(view: View) -> dict[str, Any]:
     header, matrix_text = view.header, str(view.header.get("matrix") or "")
-    measured = figures.measured(sections.records(view.every_cell), sections.records(view.table))
-    preset, scales = published.preset_of(matrix_text), sections.records(view.scaling)
+    measured = figures.measured(records(view.every_cell), records(view.table))
+    preset, scales = published.preset_of(matrix_text), records(view.scaling)
     return {
         "run": view.id,
         "header": header,
@@ -70,9 +71,9 @@ def _context(view: View) -> dict[str, Any]:
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),
         "scaling": scales,
-        "decomposition": sections.records(view.decomposition),
-        "devices": sections.records(view.devices),
-        "gpus": sections.records(hardware.gpu_table(view.every_cell)),
+        "decomposition": records(view.decomposition),
+        "devices": records(view.devices),
+        "gpus": records(hardware.gpu_table(view.every_cell)),
         "headlines": sections.headlines(view),
         "published": published.section(preset, measured, scales),
         "preset_is_lost": preset is None and "[preset]" in matrix_text,

@@ -21,7 +21,7 @@ from torchmatrix.errors import EngineUnusable
 from torchmatrix.redaction.secrets import without_secrets
 from torchmatrix.report.words import FILTERS
 from torchmatrix.settings import cache_folder
-from torchmatrix.writing import figure, is_known
+from torchmatrix.writing import figure, is_known, write_whole
 
 _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
 """White space around the parts of a table, which a browser doesn't show: a tenth of a large page."""
@@ -39,9 +39,7 @@ def save(page: str, output: Path) -> Path:
     """Write a page, whole or not at all. Raises EngineUnusable."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        part = output.with_name(f".{output.name}.part")
-        part.write_text(page)
-        part.replace(output)
+        write_whole(output, page.encode())
     except OSError as error:
         raise EngineUnusable(
             f"can't write {output}: {error.strerror}",

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix import watched
+from torchmatrix.analysis import records
 from torchmatrix.definitions import DEFINITIONS
 from torchmatrix.launches import Launch
 from torchmatrix.protocol import Event
@@ -15,11 +16,6 @@ from torchmatrix.report.words import ratio
 LAUNCH_BOUND = 0.9
 """Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""
 _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
-
-
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table."""
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
 def cell_rows(view: View) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from torchmatrix.redaction import Redaction
 from torchmatrix.redaction.names import Pseudonyms, load
 from torchmatrix.site import pages, permalinks
 from torchmatrix.store import Results, RunFolder
+from torchmatrix.writing import write_whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,9 +106,7 @@ def put(path: Path, content: bytes) -> None:
     if path.exists() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
+    write_whole(path, content)
 
 
 def _json(value: Any) -> bytes:
