@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from support import FAKE_PYTHON, Command
-from torchmatrix import settings
-from torchmatrix.host import Gpu, Host
+from torchmatrix.ground import settings
+from torchmatrix.machine.host import Gpu, Host
 
+pytest_plugins = ["real_things"]
 _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "lock", "reproduce")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 
 from support import FAKE_PYTHON
-from torchmatrix import catalog
+from torchmatrix.matrix import catalog
 from vendors import plain_wheel, torch_wheel
 
 BRIDGE = "172.17.0.1"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.store import RunFolder
+from torchmatrix.facts.store import RunFolder
 
 
 def write_run(

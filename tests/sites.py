@@ -12,10 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from torchmatrix import images, matrix
-from torchmatrix.engines import Recipe
-from torchmatrix.packages import name_of
-from torchmatrix.stacks import PYPI, Stack
+from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Recipe
+from torchmatrix.engines.packages import name_of
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.stacks import PYPI, Stack
 from vendors import plain_wheel, wheel
 
 OFFICIAL = "https://wheels.example/simple"
@@ -112,8 +113,8 @@ def tiny_matrix(name: str = "tiny", more: str = "", rest: str = "") -> str:
 
 def tiny_stack(text: str) -> tuple[Stack, Recipe]:
     """The first stack of a matrix and its own recipe."""
-    stack = matrix.parse(text).stacks[0]
-    return stack, images.recipes(stack)[0]
+    stack = matrix_file.parse(text).stacks[0]
+    return stack, recipes.recipes(stack)[0]
 
 
 def mirrors(url: str) -> str:

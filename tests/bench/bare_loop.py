@@ -26,17 +26,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support import REAL_MATRIX
-from torchmatrix import images, matrix
-from torchmatrix.engines import Recipe, box_environment
+from torchmatrix.analysis.intervals import Interval, difference_verdict, mean_interval, paired_ratio
+from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Recipe, box_environment
 from torchmatrix.engines.local import LocalEngine
-from torchmatrix.host import detect
-from torchmatrix.intervals import Interval, difference_verdict, mean_interval, paired_ratio
-from torchmatrix.launches import throughput
-from torchmatrix.launching import Attempt, Job, launch
-from torchmatrix.method import Method
-from torchmatrix.news import LaunchFinished
-from torchmatrix.plan import Cell, GpuSet
-from torchmatrix.store import Results
+from torchmatrix.facts.launch import throughput
+from torchmatrix.facts.store import Results
+from torchmatrix.machine.host import detect
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Method
+from torchmatrix.planning.plan import Cell, GpuSet
+from torchmatrix.running.launch_cell import Attempt, Job, launch
+from torchmatrix.running.news import LaunchFinished
 
 MODELS = ("resnet18", "resnet50", "bert-tiny", "bert-base-cased")
 TIMEOUT_SECONDS = 900.0
@@ -154,7 +155,7 @@ def measure_bare(settings: Settings) -> float:
 @contextmanager
 def boxed(settings: Settings) -> Iterator[Callable[[], float]]:
     """A function that makes one launch of torchmatrix's box, by its own code from the matrix to the throughput."""
-    parsed = matrix.parse(matrix_text(settings))
+    parsed = matrix_file.parse(matrix_text(settings))
     workload, stack = parsed.workloads[0], parsed.stacks[0]
     slot = GpuSet(indices=(0,), vendor="cpu", cpus=(str(settings.cpu),), threads=1)
     cell = Cell(id=f"{stack.name}/{workload.id}/{slot.label}", stack=stack, workload=workload, gpus=slot)
@@ -199,16 +200,16 @@ warmup_cap = {warmup}
 
 def built_python() -> str:
     """The interpreter of the stack that the tests build."""
-    from torchmatrix.settings import cache_folder
+    from torchmatrix.ground.settings import cache_folder
 
-    (stack,) = matrix.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
+    (stack,) = matrix_file.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
     engine = LocalEngine(cache_folder(), "bare-loop")
-    lost = images.unreachable_indexes(images.indexes_to_probe([stack]))
-    return engine.build(images.choose_recipe(stack, engine, lost), lambda line: None).reference
+    lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
+    return engine.build(recipes.choose_recipe(stack, engine, lost), lambda line: None).reference
 
 
 def _recipe(stack: object) -> Recipe:
-    return images.recipes(stack)[0]
+    return recipes.recipes(stack)[0]
 
 
 def _side(rates: list[float]) -> str:

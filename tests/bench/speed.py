@@ -23,17 +23,20 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from records import launch_lines, nights, write_run
 from support import REAL_MATRIX
-from torchmatrix import assets, images, index, matrix
-from torchmatrix.engines import Exit, Image, LaunchSpec, Log, Recipe
-from torchmatrix.execute import execute
-from torchmatrix.fit import Means
-from torchmatrix.host import detect
-from torchmatrix.launching import Job
-from torchmatrix.method import Method
-from torchmatrix.news import LaunchFinished
-from torchmatrix.plan import make_plan
-from torchmatrix.schedule import interleave
-from torchmatrix.store import Results
+from torchmatrix.analysis import facts_cache
+from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Log, Recipe
+from torchmatrix.facts.store import Results
+from torchmatrix.ground import assets
+from torchmatrix.machine.host import detect
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Method
+from torchmatrix.planning.fit import Means
+from torchmatrix.planning.plan import make_plan
+from torchmatrix.running.launch_cell import Job
+from torchmatrix.running.launch_order import interleave
+from torchmatrix.running.news import LaunchFinished
+from torchmatrix.running.rounds import execute
 
 WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet50"\nbatch = 1\n'
 
@@ -100,7 +103,7 @@ def plan_seconds() -> float:
     text, host = large_matrix(), detect()
 
     def plan() -> None:
-        made = make_plan(matrix.parse(text), host, Means(containers=True))
+        made = make_plan(matrix_file.parse(text), host, Means(containers=True))
         assert len(made.cells) + len(made.skips) == 100_000
 
     return median_seconds(plan, 3)
@@ -165,15 +168,15 @@ def host_cost() -> str:
     """Milliseconds per cell, and resident memory after 1 000 and after 10 000 cells."""
     text = large_matrix().replace(sys.executable, "/x/python")
     host = detect()
-    cells = make_plan(matrix.parse(text), host, Means(containers=True)).cells[:10_000]
+    cells = make_plan(matrix_file.parse(text), host, Means(containers=True)).cells[:10_000]
     engine = NoOp()
     with tempfile.TemporaryDirectory() as folder:
         job = Job(
             folder=Results(Path(folder)).new_run("h"), host=host, owner="o", timeout_seconds=60, seed=0, method=Method(),
-            engine_for=lambda stack: engine, recipe_for=lambda stack: images.recipes(stack)[0],
+            engine_for=lambda stack: engine, recipe_for=lambda stack: recipes.recipes(stack)[0],
         )  # fmt: skip
         memory, done, begin = [], 0, time.perf_counter()
-        for news in execute(job, images.stacks_of(cells), list(cells), interleave(cells, 1, 0)):
+        for news in execute(job, recipes.stacks_of(cells), list(cells), interleave(cells, 1, 0)):
             done += isinstance(news, LaunchFinished)
             if isinstance(news, LaunchFinished) and done in (1000, len(cells)):
                 memory.append(resident_megabytes())
@@ -221,7 +224,7 @@ def index_seconds(results: Results) -> tuple[float, float, float]:
     seconds = []
     for wanted in (runs, runs, runs[-10:]):
         begin = time.perf_counter()
-        launches = sum(len(run.launches) for run in index.read(results, wanted))
+        launches = sum(len(run.launches) for run in facts_cache.read(results, wanted))
         seconds.append(time.perf_counter() - begin)
         assert launches == 120 * len(wanted)
     return seconds[0], seconds[1], seconds[2]
@@ -252,10 +255,10 @@ def rebuild_seconds() -> float:
     """A workload file gets another comment each time; the layers below are cached."""
     from torchmatrix.engines.docker import DockerEngine, connect
 
-    (stack,) = matrix.parse(REAL_MATRIX + WORKLOAD).stacks
+    (stack,) = matrix_file.parse(REAL_MATRIX + WORKLOAD).stacks
     client = connect()
     engine = DockerEngine(client)
-    usual = images.choose_recipe(stack, engine, images.unreachable_indexes(images.indexes_to_probe([stack])))
+    usual = recipes.choose_recipe(stack, engine, recipes.unreachable_indexes(recipes.indexes_to_probe([stack])))
     engine.build(usual, lambda line: None)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "images"
@@ -265,8 +268,8 @@ def rebuild_seconds() -> float:
         def once() -> float:
             bench = assets.WORKLOAD / "bench.py"
             bench.write_text(bench.read_text() + f"# {time.time()}\n")
-            images.workload_hash.cache_clear()
-            recipe = next(r for r in images.recipes(stack) if r.index == usual.index)
+            recipes.workload_hash.cache_clear()
+            recipe = next(r for r in recipes.recipes(stack) if r.index == usual.index)
             begin = time.perf_counter()
             image = engine.build(recipe, lambda line: None)
             seconds = time.perf_counter() - begin

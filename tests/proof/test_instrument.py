@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import bare_loop
-from torchmatrix.analysis import launches_table
-from torchmatrix.intervals import Interval, difference_verdict, paired_ratio
-from torchmatrix.store import Results
+from torchmatrix.analysis.intervals import Interval, difference_verdict, paired_ratio
+from torchmatrix.analysis.tables import launches_table
+from torchmatrix.facts.store import Results
 
 LAUNCHES = 24
 MATRIX = """

@@ -30,9 +30,9 @@ import pytest
 
 import clean_engine
 from support import REAL_MATRIX
-from torchmatrix import matrix
-from torchmatrix.launches import Launch, last_tries
-from torchmatrix.store import Results
+from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.store import Results
+from torchmatrix.matrix import matrix_file
 
 NAME = "twice"
 MATRIX = (
@@ -105,7 +105,7 @@ def neighbour_untouched(folder: Path) -> Iterator[None]:
 
 
 def base_image() -> str:
-    (stack,) = matrix.parse(MATRIX).stacks
+    (stack,) = matrix_file.parse(MATRIX).stacks
     return str(stack.base)
 
 

@@ -11,7 +11,7 @@ from torchmatrix import __version__
 from torchmatrix.cli import keeping, machine, measuring, nightly, reading, sharing, watching
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
-from torchmatrix.errors import ExitCode, ToolError
+from torchmatrix.ground.errors import ExitCode, ToolError
 
 __all__ = ["keeping", "machine", "main", "measuring", "nightly", "reading", "sharing", "watching"]
 

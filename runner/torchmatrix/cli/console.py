@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix import __version__
-from torchmatrix.errors import NothingSelected
+from torchmatrix.ground.errors import NothingSelected
 
 if TYPE_CHECKING:
-    from torchmatrix.narrate import Narrator
-    from torchmatrix.session import Session
+    from torchmatrix.cli.narrate import Narrator
+    from torchmatrix.running.session import Session
 
 
 def complain(message: str, hint: str) -> None:
@@ -57,7 +57,7 @@ def tell(news: Any, todo: list[Any], known: dict[str, float]) -> "Narrator":
 
     from rich.console import Console
 
-    from torchmatrix.narrate import Narrator
+    from torchmatrix.cli.narrate import Narrator
 
     console = Console(stderr=True, highlight=False)
     with Narrator(console, todo, known) as narrator, closing(news):

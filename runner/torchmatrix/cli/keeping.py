@@ -7,8 +7,8 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BadInput, BuildFailed, ExitCode, NothingSelected
-from torchmatrix.options import MATRIX, RESULTS, EngineOption, GlobsArgument, MatrixOption, ResultsOption, WhereOption
+from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, GlobsArgument, MatrixOption, ResultsOption, WhereOption
+from torchmatrix.ground.errors import BadInput, BuildFailed, ExitCode, NothingSelected
 
 
 @app.command()
@@ -19,15 +19,16 @@ def lock(
     engine: EngineOption = "auto",
 ) -> None:
     """Resolve the stacks: base images to digests, packages to versions and hashes, into matrix.lock beside the matrix."""
-    from torchmatrix import lock as locks
-    from torchmatrix import locking, session
+    from torchmatrix.engines import locked_stacks
+    from torchmatrix.engines import lockfile as locks
+    from torchmatrix.running import session
 
     chosen, its_engine, unreachable = session.lockable(matrix, results, engine, stacks or [])
     if not chosen:
         raise NothingSelected(
             "no stack to lock is selected", hint="a stack of wheels or an image; name it by its name or a glob"
         )
-    path, failed = locking.path_beside(matrix), 0
+    path, failed = locked_stacks.path_beside(matrix), 0
     try:
         held = locks.read(path)
     except BadInput as error:
@@ -38,12 +39,12 @@ def lock(
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix")
         del held[name]
-    for stack, found in locking.resolve(chosen, its_engine, unreachable, session.marks_folder(), lambda line: None):
+    for stack, found in locked_stacks.resolve(chosen, its_engine, unreachable, session.marks_folder(), lambda line: None):
         if isinstance(found, BuildFailed):
             failed += 1
             say(f"not locked  {stack.name}: {found}")
             continue
-        changes = locking.changes(held.get(stack.name), found)
+        changes = locked_stacks.changes(held.get(stack.name), found)
         say(f"locked      {stack.name}: {len(found.packages)} packages; {', '.join(changes) or 'no change'}")
         if stack.source == "image" and not found.packages:
             say("            nothing was added to it, or it was not built here yet: its packages are locked after a build")
@@ -70,7 +71,7 @@ def bundle_export(
     wheels: Annotated[bool, typer.Option("--wheels", help="Also the wheels, for virtualenvs and builds over there.")] = False,
 ) -> None:
     """Write the selected stacks, locked and built, into one archive."""
-    from torchmatrix import bundle, session
+    from torchmatrix.running import bundle, session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=True)
     bundle.export(s, matrix, archive, wheels, say)
@@ -87,8 +88,8 @@ def bundle_import(
     force: Annotated[bool, typer.Option("--force", help="Replace a matrix that is there.")] = False,
 ) -> None:
     """Bring in an archive, after all of it was read and found whole; the matrix then runs without a network."""
-    from torchmatrix import bundle, session
-    from torchmatrix.store import Results
+    from torchmatrix.facts.store import Results
+    from torchmatrix.running import bundle, session
 
     engines, _ = session.choose_engines(engine, Results(results))
     found = bundle.load(archive, into, engines, force)
@@ -109,7 +110,7 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only list it.")] = False,
 ) -> None:
     """List (and with --yes remove) images, virtualenvs and compile caches that the matrix no longer needs. Results stay."""
-    from torchmatrix import session
+    from torchmatrix.running import session
 
     found = session.leftovers(matrix, results, engine, everything)
     for _, leftover in found:

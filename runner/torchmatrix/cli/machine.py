@@ -8,19 +8,12 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BadInput
-from torchmatrix.options import (
-    MATRIX,
-    RESULTS,
-    EngineOption,
-    JsonOption,
-    MatrixOption,
-    ResultsOption,
-)
+from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
+from torchmatrix.ground.errors import BadInput
 
 if TYPE_CHECKING:
-    from torchmatrix.fit import Means
-    from torchmatrix.host import Host
+    from torchmatrix.machine.host import Host
+    from torchmatrix.planning.fit import Means
 
 
 @app.command()
@@ -31,7 +24,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a matrix file for this machine, or the whole one that repeats a published benchmark."""
-    from torchmatrix import presets
+    from torchmatrix.matrix import presets
 
     if preset and python:
         raise BadInput("--preset and --python contradict each other", hint="a preset has its own stacks: leave one out")
@@ -51,7 +44,9 @@ def init(
 
 
 def _starter(python: str | None) -> str:
-    from torchmatrix import host, session, starter
+    from torchmatrix.machine import host
+    from torchmatrix.matrix import starter
+    from torchmatrix.running import session
 
     return starter.starter_matrix(host.detect(), session.docker_answers(), str(Path(python).absolute()) if python else None)
 
@@ -59,8 +54,10 @@ def _starter(python: str | None) -> str:
 @app.command("presets")
 def list_presets(as_json: JsonOption = False) -> None:
     """List the published benchmarks that can be repeated, and how many of their cells this machine can run."""
-    from torchmatrix import host, presets, session
-    from torchmatrix.fit import Means
+    from torchmatrix.machine import host
+    from torchmatrix.matrix import presets
+    from torchmatrix.planning.fit import Means
+    from torchmatrix.running import session
 
     here, means = host.detect(), Means(containers=session.docker_answers())
     found = [_described(name, here, means) for name in presets.names()]
@@ -76,7 +73,8 @@ def list_presets(as_json: JsonOption = False) -> None:
 
 
 def _described(name: str, here: "Host", means: "Means") -> dict[str, Any]:
-    from torchmatrix import plan, presets
+    from torchmatrix.matrix import presets
+    from torchmatrix.planning import plan
 
     matrix = presets.load(name)
     made = plan.make_plan(matrix, here, means)
@@ -93,7 +91,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check engine, GPUs, driver, disk and indexes; say what would be skipped, why, and the fix."""
-    from torchmatrix import checkup
+    from torchmatrix.running import doctor as checkup
 
     checks = checkup.examine(matrix, results, engine)
     if as_json:

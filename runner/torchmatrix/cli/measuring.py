@@ -11,8 +11,7 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words, tell
-from torchmatrix.errors import ExitCode, NothingSelected
-from torchmatrix.options import (
+from torchmatrix.cli.options import (
     MATRIX,
     REPORT,
     RESULTS,
@@ -30,10 +29,11 @@ from torchmatrix.options import (
     UntilOption,
     WhereOption,
 )
+from torchmatrix.ground.errors import ExitCode, NothingSelected
 
 if TYPE_CHECKING:
-    from torchmatrix.session import Session
-    from torchmatrix.store import RunFolder
+    from torchmatrix.facts.store import RunFolder
+    from torchmatrix.running.session import Session
 
 
 @app.command()
@@ -46,7 +46,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show every cell: * would run, - is skipped and why. Runs nothing."""
-    from torchmatrix import session
+    from torchmatrix.running import session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     preamble(s)
@@ -82,7 +82,7 @@ def build(
     locked: LockedOption = False,
 ) -> None:
     """Build the images (or virtualenvs) of the selected cells, and nothing else."""
-    from torchmatrix import session
+    from torchmatrix.running import session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
     preamble(s)
@@ -112,8 +112,8 @@ def run(
     locked: LockedOption = False,
 ) -> None:
     """Measure the selected cells and write the report; continues a run that was interrupted."""
-    from torchmatrix import session
-    from torchmatrix.method import Request
+    from torchmatrix.matrix.method import Request
+    from torchmatrix.running import session
 
     request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
@@ -134,8 +134,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say where the scaling loss of cells comes from: each device alone, all at once, DDP without and with all-reduce."""
-    from torchmatrix import session, tables
-    from torchmatrix.method import Request
+    from torchmatrix.matrix.method import Request
+    from torchmatrix.reporting import terminal
+    from torchmatrix.running import session
 
     request = Request(protocol=protocol, launches=launches)
     s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
@@ -144,8 +145,8 @@ def explain(
             "no selected cell trains on more than one device", hint="torchmatrix plan lists all ids; choose one with gpu0+1"
         )
     _, folder, counts = _measure(s, output, new)
-    rows = tables.decomposition(folder)
-    print(json.dumps(rows) if as_json else tables.decomposition_in_words(rows))
+    rows = terminal.decomposition(folder)
+    print(json.dumps(rows) if as_json else terminal.decomposition_in_words(rows))
     raise typer.Exit(_code(counts))
 
 
@@ -158,7 +159,7 @@ def batch(
     engine: EngineOption = "auto",
 ) -> None:
     """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
-    from torchmatrix import session
+    from torchmatrix.running import session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     preamble(s)
@@ -179,7 +180,7 @@ def reproduce(
     only_print: Annotated[bool, typer.Option("--print", help="Only show the plan, or print the commands.")] = False,
 ) -> None:
     """Repeat a published benchmark, or a recorded launch by its exact commands on an image of the same packages."""
-    from torchmatrix import presets
+    from torchmatrix.matrix import presets
 
     if target in presets.names():
         _reproduce_preset(target, globs or [], where or [], results, engine, None if only_print else output)
@@ -189,7 +190,8 @@ def reproduce(
 
 def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None) -> None:
     """Plan, build, run, report; without `output` only the plan."""
-    from torchmatrix import presets, session
+    from torchmatrix.matrix import presets
+    from torchmatrix.running import session
 
     asked = presets.load(name)
     s = session.without_locks(session.assemble(asked, {}, results, engine, globs, where))
@@ -205,18 +207,19 @@ def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Pa
 
 
 def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool) -> None:
-    from torchmatrix import repeating, session
+    from torchmatrix.running import reproduce as reproducing
+    from torchmatrix.running import session
 
-    again = repeating.prepare(repeating.find(results, target), results, engine)
+    again = reproducing.prepare(reproducing.find(results, target), results, engine)
     s = again.session
     preamble(s)
     refuse_nothing(s)
     with session.hold(s, new=True, command=_as_typed()) as job:
-        print("\n".join(repeating.commands(again, job.folder.path / "contexts")), flush=True)
+        print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
         if only_print:
             return
-        narrator = tell(repeating.run(again, job), s.launches, {})
-    say(repeating.outcome_in_words(again, job.folder))
+        narrator = tell(reproducing.run(again, job), s.launches, {})
+    say(reproducing.outcome_in_words(again, job.folder))
     raise typer.Exit(_code(narrator.outcomes))
 
 
@@ -237,14 +240,17 @@ def _as_typed() -> str:
 
 def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, dict[str, int]]":
     """Run what is planned and write the report, whatever happens; the report, the run, and how many launches ended how."""
-    from torchmatrix import estimate, images, report, session
+    from torchmatrix.engines import recipes
+    from torchmatrix.planning import estimate
+    from torchmatrix.reporting import report
+    from torchmatrix.running import session
 
     preamble(s)
     refuse_nothing(s)
     with session.hold(s, new=new, command=_as_typed()) as job:
         todo, known = session.todo(s, job), session.known_seconds(s)
         done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
-        stacks = [stack.name for stack in images.stacks_of(s.plan.cells)]
+        stacks = [stack.name for stack in recipes.stacks_of(s.plan.cells)]
         say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
         say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
         say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")

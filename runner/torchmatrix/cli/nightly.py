@@ -13,8 +13,8 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BadInput
-from torchmatrix.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
+from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
+from torchmatrix.ground.errors import BadInput
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.night import Order
@@ -83,7 +83,7 @@ def nightly_install(
     only_print: Annotated[bool, typer.Option("--print", help="Only show what would be written.")] = False,
 ) -> None:
     """Let systemd, or cron where there is none, begin a night every day; replaces what was installed for this matrix."""
-    from torchmatrix import matrix as matrices
+    from torchmatrix.matrix import matrix_file as matrices
     from torchmatrix.nightly import timers
     from torchmatrix.nightly.timetable import Outside, timetable
 
@@ -156,9 +156,9 @@ def nightly_keep(
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without, only list them.")] = False,
 ) -> None:
     """List (and with --yes remove) old runs: all but the newest --keep, and more until --disk-gb is kept to."""
+    from torchmatrix.facts.store import Results
     from torchmatrix.nightly import keeping
     from torchmatrix.nightly.journal import Journal
-    from torchmatrix.store import Results
 
     if keep is None and disk_gb is None:
         raise BadInput("no limit was given", hint="--keep N, --disk-gb X, or both")
@@ -195,8 +195,8 @@ def _order(
     pin: list[str] | None,
 ) -> "Order":
     """What a night is told, checked as far as it can be by day."""
+    from torchmatrix.facts.store import RunFolder
     from torchmatrix.nightly.night import Order, gate_arguments
-    from torchmatrix.store import RunFolder
 
     run_words, gate_words = _words("--run-with", run_with), _words("--gate-with", gate_with)
     order = Order(

@@ -9,8 +9,7 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BadInput, ExitCode
-from torchmatrix.options import (
+from torchmatrix.cli.options import (
     HISTORY,
     REPORT,
     RESULTS,
@@ -22,6 +21,7 @@ from torchmatrix.options import (
     ResultsOption,
     SinceOption,
 )
+from torchmatrix.ground.errors import BadInput, ExitCode
 
 
 @app.command()
@@ -32,13 +32,13 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two sets of launches: ratio, interval, verdict, and how their environments differ."""
-    from torchmatrix import compare as comparing
-    from torchmatrix import tables
-    from torchmatrix.store import Results
+    from torchmatrix.analysis import compare as comparing
+    from torchmatrix.facts.store import Results
+    from torchmatrix.reporting import terminal
 
     store = Results(results)
     found = comparing.compare(comparing.choose(store, a), comparing.choose(store, b))
-    print(json.dumps(found.as_record()) if as_json else tables.comparison_in_words(found))
+    print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found))
     refused = all(row.refused for row in found.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 
@@ -64,19 +64,20 @@ def report(
     import gc
     import tempfile
 
-    from torchmatrix import redaction, selecting
-    from torchmatrix.store import Results
+    from torchmatrix.facts import run_words
+    from torchmatrix.facts.store import Results
+    from torchmatrix.reporting import redaction
 
     store, named = Results(results), word or run_id
     if publish and baseline:
         raise BadInput("--baseline is for the page of one run", hint="leave it out, or leave out --publish")
     if publish:
-        runs = selecting.select(store, named or "all", since, host)
+        runs = run_words.select(store, named or "all", since, host)
     else:
-        runs = [selecting.select_one(store, named or "last", since, host)]
-    from torchmatrix import report as pages
-    from torchmatrix import site
-    from torchmatrix.prices import held_for
+        runs = [run_words.select_one(store, named or "last", since, host)]
+    from torchmatrix.analysis.prices import held_for
+    from torchmatrix.reporting import report as pages
+    from torchmatrix.reporting import site
 
     gc.disable()  # all that is read is needed to the end: a fifth of the time went into looking for what could be freed
     held = held_for(prices, runs)
@@ -104,18 +105,20 @@ def history(
     """Show how each cell went from run to run: where its level changed, and what of the environment with it."""
     import gc
 
-    from torchmatrix import selecting
-    from torchmatrix.store import Results
+    from torchmatrix.facts import run_words
+    from torchmatrix.facts.store import Results
 
     store = Results(results)
-    runs = selecting.select(store, word, since, host)
-    from torchmatrix import history as pages
-    from torchmatrix import index, tables, trends
-    from torchmatrix.report import page
+    runs = run_words.select(store, word, since, host)
+    from torchmatrix.analysis import facts_cache
+    from torchmatrix.analysis import history as trends
+    from torchmatrix.reporting import history_page as pages
+    from torchmatrix.reporting import terminal
+    from torchmatrix.reporting.report import page
 
     gc.disable()  # as in report
-    found = trends.trends(trends.series(index.each(store, runs)))
-    print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else tables.trends_in_words(found))
+    found = trends.trends(trends.series(facts_cache.each(store, runs)))
+    print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
     if output or not as_json:
         say(f"{len(runs)} run{'s' * (len(runs) > 1)}: {page.save(pages.render(found), output or HISTORY)}")
 
@@ -127,15 +130,15 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Check throughputs for what can't be: efficiency, gain by AMP, peak, rounding, baselines, unknown fields."""
-    from torchmatrix import audit as auditing
-    from torchmatrix import tables
-    from torchmatrix.store import Results
+    from torchmatrix.analysis.published import audit as auditing
+    from torchmatrix.facts.store import Results
+    from torchmatrix.reporting import terminal
 
-    stated = tables.stated(Results(results), target)
+    stated = terminal.stated(Results(results), target)
     findings = auditing.check(stated)
     if as_json:
         print(json.dumps({"figures": len(stated), "findings": [asdict(finding) for finding in findings]}))
     elif findings:
-        print(tables.findings_in_words(findings))
+        print(terminal.findings_in_words(findings))
     say(f"{len(stated)} figures, {len(findings)} findings")
     raise typer.Exit(ExitCode.FINDINGS if findings else ExitCode.OK)

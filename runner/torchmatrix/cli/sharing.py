@@ -7,8 +7,8 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import BadInput
-from torchmatrix.options import RESULTS, PricesOption, RedactOption, ResultsOption
+from torchmatrix.cli.options import RESULTS, PricesOption, RedactOption, ResultsOption
+from torchmatrix.ground.errors import BadInput
 
 
 @app.command()
@@ -28,17 +28,18 @@ def export(
     """Write every table of a run as CSV, JSON, Parquet and Markdown, what each column means, and every chart."""
     import tempfile
 
-    from torchmatrix import exports, redaction, selecting
-    from torchmatrix.store import Results
+    from torchmatrix.facts import run_words
+    from torchmatrix.facts.store import Results
+    from torchmatrix.reporting import exports, redaction
 
     if len(words) > 2:
         raise BadInput(f"too many words: {' '.join(words)}", hint="torchmatrix export [RUN] DIR")
     chosen = exports.names_of(formats or list(exports.FORMATS))
     store = Results(results)
-    run = selecting.select_one(store, words[0] if len(words) == 2 else "last")
-    from torchmatrix import report
-    from torchmatrix.exports import folder
-    from torchmatrix.prices import held_for
+    run = run_words.select_one(store, words[0] if len(words) == 2 else "last")
+    from torchmatrix.analysis.prices import held_for
+    from torchmatrix.reporting import report
+    from torchmatrix.reporting.exports import folder
 
     folder.written_before(Path(words[-1]), force)  # refused before anything is drawn
     held = held_for(prices, [run])

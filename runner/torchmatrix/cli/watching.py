@@ -8,11 +8,11 @@ import typer
 
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
-from torchmatrix.errors import EngineUnusable, ExitCode
-from torchmatrix.options import RESULTS, JsonOption, ResultsOption
+from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
+from torchmatrix.ground.errors import EngineUnusable, ExitCode
 
 if TYPE_CHECKING:
-    from torchmatrix.gate.judged import Gate
+    from torchmatrix.nightly.gate.judged import Gate
 
 _CODES = {"PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE": ExitCode.NOTHING_SELECTED}
 
@@ -43,10 +43,10 @@ def gate(
     ] = None,
 ) -> None:
     """Judge the newest run by the nights before it: PASS, or exit code 5 for a regression, a failed or a missing cell."""
-    from torchmatrix import gate as gating
-    from torchmatrix.gate import nights as reading
-    from torchmatrix.gate import verdicts
-    from torchmatrix.store import Results
+    from torchmatrix.facts.store import Results
+    from torchmatrix.nightly import gate as gating
+    from torchmatrix.nightly.gate import nights as reading
+    from torchmatrix.nightly.gate import verdicts
 
     options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
@@ -63,7 +63,7 @@ def gate(
 
 def write_verdict(found: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
     """The files that were asked for. `where`: the results folder, if it is not the usual one."""
-    from torchmatrix.gate import verdicts
+    from torchmatrix.nightly.gate import verdicts
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
         if path is not None:
@@ -74,7 +74,7 @@ def tell_hook(found: "Gate", hook: str | None, where: Path | None) -> None:
     """Run the user's command after any verdict but PASS; that it failed is said, and changes no exit code."""
     if hook is None or found.verdict == "PASS":
         return
-    from torchmatrix.gate import hooks, verdicts
+    from torchmatrix.nightly.gate import hooks, verdicts
 
     problem = hooks.call(hook, verdicts.record(found, where))
     if problem:

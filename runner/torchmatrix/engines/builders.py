@@ -12,9 +12,9 @@ from typing import Any
 
 import docker
 
-from torchmatrix import packages
-from torchmatrix.engines import Log, context
-from torchmatrix.errors import BuildFailed
+from torchmatrix.engines import context, packages
+from torchmatrix.engines.engine import Log
+from torchmatrix.ground.errors import BuildFailed
 
 CACHE = "--mount=type=cache,target=/root/.cache/uv,sharing=locked"
 """install.sh uses this folder if it is there; it is no part of the image."""

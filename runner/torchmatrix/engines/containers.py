@@ -15,9 +15,9 @@ from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
-from torchmatrix.engines import Exit, Image, LaunchSpec, bench_command, box_environment
-from torchmatrix.errors import EngineLost, LaunchFailed, with_way_out
-from torchmatrix.plan import GpuSet
+from torchmatrix.engines.engine import Exit, Image, LaunchSpec, bench_command, box_environment
+from torchmatrix.ground.errors import EngineLost, LaunchFailed, with_way_out
+from torchmatrix.planning.plan import GpuSet
 
 LABEL = "torchmatrix"
 """Prefix of our labels; nothing without them is ever touched."""

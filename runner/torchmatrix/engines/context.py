@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from torchmatrix import assets, packages, settings
-from torchmatrix.engines import Recipe
-from torchmatrix.lock import StackLock
+from torchmatrix.engines import packages
+from torchmatrix.engines.engine import Recipe
+from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.ground import assets, settings
 
 Files = dict[str, bytes | Path]
 """Paths inside the context -> contents, or where they lie on this machine."""

@@ -16,21 +16,14 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from torchmatrix import __version__, assets, packages, settings
-from torchmatrix.engines import (
-    Image,
-    LaunchSpec,
-    Leftover,
-    Log,
-    Recipe,
-    asked_lock,
-    builders,
-    context,
-)
+from torchmatrix import __version__
+from torchmatrix.engines import builders, context, packages
 from torchmatrix.engines.containers import CACHE_VOLUME, LABEL, LOST_HINT, DockerExecution, container_options, words
-from torchmatrix.errors import BuildFailed, EngineLost, EngineUnusable
-from torchmatrix.lock import StackLock, from_text
-from torchmatrix.stacks import PYPI
+from torchmatrix.engines.engine import Image, LaunchSpec, Leftover, Log, Recipe, asked_lock
+from torchmatrix.engines.lockfile import StackLock, from_text
+from torchmatrix.ground import assets, settings
+from torchmatrix.ground.errors import BuildFailed, EngineLost, EngineUnusable
+from torchmatrix.matrix.stacks import PYPI
 
 INFO_KEYS = (
     "Name", "ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "Architecture", "CgroupVersion", "DefaultRuntime",

@@ -19,12 +19,24 @@ from platform import machine
 from types import TracebackType
 from typing import Any
 
-from torchmatrix import __version__, assets, packages
-from torchmatrix.engines import Exit, Image, LaunchSpec, Leftover, Log, Recipe, asked_lock, bench_command, box_environment
-from torchmatrix.errors import BuildFailed, LaunchFailed
-from torchmatrix.lock import StackLock, from_text
-from torchmatrix.plan import GpuSet
-from torchmatrix.writing import write_whole
+from torchmatrix import __version__
+from torchmatrix.engines import packages
+from torchmatrix.engines.engine import (
+    Exit,
+    Image,
+    LaunchSpec,
+    Leftover,
+    Log,
+    Recipe,
+    asked_lock,
+    bench_command,
+    box_environment,
+)
+from torchmatrix.engines.lockfile import StackLock, from_text
+from torchmatrix.ground import assets
+from torchmatrix.ground.errors import BuildFailed, LaunchFailed
+from torchmatrix.ground.files import write_whole
+from torchmatrix.planning.plan import GpuSet
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"

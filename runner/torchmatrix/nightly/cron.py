@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from torchmatrix.errors import EngineUnusable
+from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.nightly.timetable import CATCH_UP_SECONDS, NOTE, Outside, Timetable, settings_folder
 
 _DAEMONS = ("cron", "crond", "fcron")

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.errors import BadInput, EngineUnusable, ExitCode
-from torchmatrix.launches import read_lines
-from torchmatrix.protocol import Event
-from torchmatrix.store import held, run_event
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.store import held, run_event
+from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 
 FOLDER = "nightly"
 STAMP = re.compile(r"\d{8}T\d{6}Z(-\d+)?", flags=re.ASCII)

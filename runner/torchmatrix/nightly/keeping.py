@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.journal import FOLDER, STAMP, Journal, Night
-from torchmatrix.store import Results, RunFolder
 
 PIN = "pinned"
 _OURS = re.compile(r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|contexts/.+|.+/(round|batch)\d+-try\d+\.(jsonl|log)")

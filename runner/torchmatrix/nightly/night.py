@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix import __version__
-from torchmatrix.errors import EngineUnusable, ExitCode, ToolError
-from torchmatrix.launches import last_tries
+from torchmatrix.facts.launch import last_tries
+from torchmatrix.facts.store import Results, RunFolder, holder
+from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
 from torchmatrix.nightly.journal import Journal, Next, decide
 from torchmatrix.nightly.keeping import is_complete, name_of
 from torchmatrix.nightly.steps import Echo, Log, carry_out
 from torchmatrix.nightly.timetable import own_command
-from torchmatrix.store import Results, RunFolder, holder
 
 STEP_SECONDS = 3600.0
 """The time for each step but measuring, whose launches have limits of their own: a hook that hangs must not hold the lock."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from torchmatrix.errors import EngineUnusable
+from torchmatrix.ground.errors import EngineUnusable
 
 TIMED_OUT = 124
 """As timeout(1) says it."""

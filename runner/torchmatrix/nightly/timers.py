@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.errors import BadInput, EngineUnusable
-from torchmatrix.launches import read_lines
+from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.store import holder, run_event
+from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.nightly import cron, systemd
 from torchmatrix.nightly.journal import Journal, in_words, next_time
 from torchmatrix.nightly.timetable import Outside, Timetable, environment_text, name_for, settings_folder, variables_taken
-from torchmatrix.store import holder, run_event
 
 BACKENDS = ("auto", "systemd", "cron")
 

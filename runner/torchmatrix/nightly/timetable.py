@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmatrix.errors import BadInput, EngineUnusable
+from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.nightly.journal import clock
 
 CATCH_UP_SECONDS = 300

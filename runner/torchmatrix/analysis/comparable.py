@@ -1,0 +1,34 @@
+"""Which two launches did the same work, so that a ratio of their throughputs means something."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchmatrix.matrix import method
+
+_HEADER_FIELDS = ("workload_hash", "protocol", "batch_used")
+_WORKLOAD_FIELDS = (
+    "model", "mode", "precision", "compile", "channels_last", "attention", "optimizer", "image_size", "sequence_length",
+    "parallel", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap",
+)  # fmt: skip
+"""What of a workload must be equal; its name and the stacks it is for don't matter."""
+
+
+def work_of(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a launch's header that decide what its number means, by name; those that are None are left out."""
+    asked = header.get("method") or {}
+    fields = {name: header.get(name) for name in _HEADER_FIELDS}
+    fields |= {name: header["workload"].get(name) for name in _WORKLOAD_FIELDS}
+    fields |= {f"method.{name}": asked.get(name) for name in method.DECIDES_THE_NUMBER}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
+    """In which fields two works (of `work_of`) differ, in words; None: they are the same."""
+    fields = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    if not fields:
+        return None
+    return "they differ in " + ", ".join(f"{name} ({_short(a.get(name))} and {_short(b.get(name))})" for name in fields)
+
+
+def _short(value: Any) -> str:
+    return str(value)[:12]

@@ -1,0 +1,64 @@
+"""The GPUs that a run measured: what their vendors say of them, and the best share of their peaks that was reached here."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.gpu_specs import GpuFacts
+from torchmatrix.matrix.workloads import PRECISIONS
+
+_FROM_CATALOG = (
+    "vendor", "architecture", "compute_capability", "devices_per_card", "memory_gb", "memory_type",
+    "bandwidth_gb_per_second", "power_watts", "launch_date", "status", "source",
+)  # fmt: skip
+
+
+def _plain(word: str) -> str:
+    """A precision as a part of a column's name."""
+    return word.replace("-", "_")
+
+
+def gpu_table(cells: pd.DataFrame) -> pd.DataFrame:
+    """One row per GPU model of tables.cells_table, in the order in which they first appear; None and NaN are unknown.
+
+    `gpu`: the name in gpus.csv. Memory, bandwidth and watts are per card. `peak_*_tflops`: of one device, as MFU uses it.
+    `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
+    """
+    models: dict[tuple[str, GpuFacts | None], list[dict[str, Any]]] = {}
+    for row in cells.to_dict("records"):
+        name = row.get("device_name")
+        if isinstance(name, str) and row["device_list"][0].startswith("gpu") and not row["mixed"]:
+            models.setdefault((name, gpu_specs.find(name, _memory(row))), []).append(row)
+    return pd.DataFrame([_gpu_row(name, facts, rows) for (name, facts), rows in models.items()], columns=COLUMNS)
+
+
+COLUMNS = [
+    "device_name", "gpu", "device_memory_bytes", "multiprocessors", *_FROM_CATALOG,
+    *(f"peak_{_plain(word)}_tflops" for word in PRECISIONS), *(f"mfu_{_plain(word)}" for word in PRECISIONS),
+]  # fmt: skip
+
+
+def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    peaks = {word: gpu_specs.peak_flops(facts, word) if facts else None for word in PRECISIONS}
+    counted = [row["device_multiprocessors"] for row in rows]
+    return {
+        "device_name": name,
+        "gpu": facts.name if facts else None,
+        "device_memory_bytes": _memory(rows[0]),
+        "multiprocessors": next((n for n in counted if isinstance(n, (int, float)) and n > 0), None),
+        **{column: getattr(facts, column, None) for column in _FROM_CATALOG},
+        **{f"peak_{_plain(word)}_tflops": peak / 1e12 if peak else math.nan for word, peak in peaks.items()},
+        **{f"mfu_{_plain(word)}": _best_mfu(word, rows) for word in PRECISIONS},
+    }
+
+
+def _best_mfu(precision: str, rows: list[dict[str, Any]]) -> float:
+    known = [row["mfu"] for row in rows if row["precision"] == precision and row["parallel"] == "ddp"]
+    return max((mfu for mfu in known if not math.isnan(mfu)), default=math.nan)
+
+
+def _memory(row: dict[str, Any]) -> int | None:
+    bytes_ = row["device_memory_bytes"]
+    return int(bytes_) if isinstance(bytes_, (int, float)) and bytes_ > 0 else None

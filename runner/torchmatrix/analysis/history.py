@@ -1,0 +1,254 @@
+"""Indexed runs -> how each cell went from run to run: a table, where its level changed, and what had changed around it."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis import levels, tables
+from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.intervals import Interval, ratio
+from torchmatrix.facts.environments import UNKNOWN, Environment, changed, is_told
+
+NEAR = 2
+"""Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after
+are looked at."""
+COLUMNS = (
+    "host", "cell", "run", "started", "workload", "unit", "outcome", "reason", "n", "failed", "throughput", "low", "high",
+    "cv", "environment",
+)  # fmt: skip
+_MAY_BE_NONE = ("workload", "unit", "reason")
+_WORK_FIELDS = ("workload hash", "batch per device", "protocol")
+"""What besides the environment makes figures of two runs different things."""
+
+Row = dict[str, Any]
+Differences = dict[str, tuple[str, str]]
+"""The fields that are not the same as before: the old value and the new one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A new level of one cell. `run`: the first on it; `before`: the last measured one on the level before.
+
+    `ratio`: the new level over the old one, median over median, with Welch's 95 % interval; `runs`: how many measured runs
+    each of them has. `environment`: in what the environments differ; they changed in `environment_run` (`run` itself or one
+    near it; None if no change was recorded).
+    """
+
+    run: str
+    before: str
+    started: float
+    ratio: Interval
+    runs: tuple[int, int]
+    environment: Differences
+    environment_run: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trend:
+    """One cell on one host: its rows of `series`, oldest first, and the changes of its level, oldest first."""
+
+    host: str
+    cell: str
+    workload: str | None
+    unit: str | None
+    rows: tuple[Row, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def is_launched(self) -> bool:
+        """Was there a launch in any run, whatever came of it?"""
+        return self.unit is not None
+
+    @property
+    def measured(self) -> list[Row]:
+        """The rows that have a throughput."""
+        return _measured(self.rows)
+
+    @property
+    def first(self) -> float:
+        """Throughput of the first measured run; NaN without any."""
+        return float(next((row["throughput"] for row in self.measured), math.nan))
+
+    @property
+    def last(self) -> float:
+        """Throughput of the last measured run; NaN without any."""
+        return float(next((row["throughput"] for row in reversed(self.measured)), math.nan))
+
+    @property
+    def change(self) -> float:
+        """Last over first, less 1: scatter included; NaN unless two runs were measured."""
+        return self.last / self.first - 1 if len(self.measured) > 1 else math.nan
+
+    def since(self, rows: Sequence[Row]) -> "Trend":
+        """The same with these of its rows, the newest, and the changes in them."""
+        begin = rows[0]["started"] if rows else math.inf
+        return replace(self, rows=tuple(rows), changes=tuple(c for c in self.changes if c.started >= begin))
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json; NaN becomes null."""
+        own = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
+        figures = {"first": self.first, "last": self.last, "change": self.change}
+        rows = [{name: value for name, value in row.items() if name not in own} for row in self.rows]
+        record: dict[str, Any] = _without_nan(own | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
+        return record
+
+
+def series(runs: Iterable[Indexed]) -> pd.DataFrame:
+    """One row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
+
+    `started` in unix seconds; `throughput`, `low`, `high` in `unit` per second, `n`, `failed` and `cv` as in cells_table, NaN
+    where nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
+    `environment`: in what the cell's environment differs from that of the run before in which its stack told it.
+    """
+    known: dict[tuple[str, str], Environment] = {}
+    rows = [_with_differences(row, known) for run in runs for row in _rows(run)]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    for column in _MAY_BE_NONE:  # pandas would make NaN of None
+        table[column] = pd.Series([row[column] for row in rows], dtype=object)
+    return table
+
+
+def trends(table: pd.DataFrame) -> list[Trend]:
+    """Of every cell of a table of `series`; those of the newest run first."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    newest: dict[tuple[str, str], float] = {}
+    for row in table.to_dict("records"):
+        key = (row["host"], row["cell"])
+        found.setdefault(key, []).append({str(name): value for name, value in row.items()})
+        newest[key] = row["started"]
+    order = sorted(found, key=lambda key: -newest[key] if not math.isnan(newest[key]) else math.inf)
+    return [_trend(*key, found[key]) for key in order]
+
+
+def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
+    """The cells that no run launched, by what the newest one says of the reason."""
+    cells: dict[str, list[str]] = {}
+    for trend in found:
+        if not trend.is_launched:
+            cells.setdefault(str(trend.rows[-1]["reason"]), []).append(trend.cell)
+    return cells
+
+
+def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:
+    """Such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
+    said = [f"{name} {_short(a, longest)} -> {_short(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
+    more = len(environment) - len(said)
+    return ", ".join(said) + (f", and {more} more" if more else "")
+
+
+def _rows(run: Indexed) -> Iterator[Row]:
+    by_cell = tables.by_cell(run.launches)
+    for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
+        own = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
+        launches = by_cell.get(cell)
+        yield own | (_launched(run, launches) if launches else _not_launched(run, cell))
+
+
+def _launched(run: Indexed, launches: Sequence[Row]) -> Row:
+    shown, found = tables.shown(launches), tables.summary(launches)
+    environment = dict(run.environments.get(shown["stack"], {}))
+    if found["n"]:
+        values = (str(run.header.get("workload_hash") or UNKNOWN)[:12], str(shown["batch"]), str(shown["protocol"]))
+        environment |= dict(zip(_WORK_FIELDS, values, strict=True))
+    return {
+        "workload": shown["workload"],
+        "unit": shown["unit"],
+        "outcome": shown["outcome"],
+        "reason": shown["error"],
+        **found,
+        "environment": environment,
+    }
+
+
+def _not_launched(run: Indexed, cell: str) -> Row:
+    skipped = cell in run.skipped
+    unknown = dict.fromkeys(("throughput", "low", "high", "cv"), math.nan)
+    return {
+        "workload": None,
+        "unit": None,
+        "outcome": "skipped" if skipped else "not launched",
+        "reason": run.skipped[cell]
+        if skipped
+        else "the run ended before"
+        if run.complete
+        else "the run has not come to its end",
+        "n": 0,
+        "failed": 0,
+        **unknown,
+        "environment": {},
+    }
+
+
+def _with_differences(row: Row, known: dict[tuple[str, str], Environment]) -> Row:
+    """The row with the differences instead of the environment; `known`: the last one that each cell's stack told."""
+    key = (row["host"], row["cell"])
+    environment: Environment = row["environment"]
+    if not is_told(environment):
+        return row | {"environment": {}}
+    before = known.get(key, environment)
+    known[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
+    return row | {"environment": changed(before, environment)}
+
+
+def _trend(host: str, cell: str, rows: list[Row]) -> Trend:
+    told = next((row for row in reversed(rows) if row["unit"] is not None), rows[-1])
+    return Trend(
+        host=host, cell=cell, workload=told["workload"], unit=told["unit"], rows=tuple(rows), changes=tuple(_changes(rows))
+    )
+
+
+def _changes(rows: Sequence[Row]) -> Iterator[Change]:
+    places = [place for place, row in enumerate(rows) if row["throughput"] > 0]
+    values = [float(rows[place]["throughput"]) for place in places]
+    edges = [0, *levels.changes(values), len(values)]
+    for (begin, at), (_, end) in pairwise(pairwise(edges)):
+        environment, where = _environment_change(rows, places[at - 1], places[at])
+        yield Change(
+            run=rows[places[at]]["run"],
+            before=rows[places[at - 1]]["run"],
+            started=rows[places[at]]["started"],
+            ratio=ratio(values[at:end], values[begin:at]),
+            runs=(at - begin, end - at),
+            environment=environment,
+            environment_run=where,
+        )
+
+
+def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[Differences, str | None]:
+    """What changed after row `before` and up to row `after`; else in the nearest row where anything did."""
+    if found := _together([row["environment"] for row in rows[before + 1 : after + 1]]):
+        return found, rows[after]["run"]
+    near = [place for place in range(before - NEAR + 1, after + NEAR + 1) if 0 <= place < len(rows)]
+    for place in sorted(near, key=lambda place: abs(place - after)):
+        if rows[place]["environment"]:
+            return rows[place]["environment"], rows[place]["run"]
+    return {}, None
+
+
+def _together(steps: Iterable[Differences]) -> Differences:
+    """Differences from one run to the next as one: the first old value, the last new one."""
+    found: Differences = {}
+    for step in steps:
+        for name, (old, new) in step.items():
+            found[name] = (found.get(name, (old, new))[0], new)
+    return {name: (old, new) for name, (old, new) in found.items() if old != new}
+
+
+def _measured(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["throughput"] > 0]
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,0 +1,174 @@
+"""A list of what GPUs cost, as somebody at this site wrote it down; there is none of ours. Items per unit of its currency.
+
+A CSV file with a header, or TOML with a [[price]] table for each line:
+
+    gpu,price_per_hour,purchase_price,currency,source,date
+    H100 SXM5 80GB,2.10,,EUR,offer 1234 of our provider,2026-01-31
+
+`gpu`: a name of gpus.csv or the driver's own. Prices are for one card (an MI250X, which drivers show as two devices, is one).
+`price_per_hour` and `purchase_price`: at least one of the two. One file holds one currency.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.published import figures
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+COLUMNS = ("gpu", "price_per_hour", "purchase_price", "currency", "source", "date")
+_CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
+_NEEDED = ("gpu", "currency", "source", "date")
+_HINT = "the README describes the format, under Prices"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """What one card costs. `gpu`: as in gpus.csv where it is there, else as the driver says it. Unknown prices are NaN."""
+
+    gpu: str
+    per_hour: float
+    purchase: float
+    currency: str
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PriceList:
+    """All prices of one file, by `Price.gpu`; none: nothing is known."""
+
+    prices: Mapping[str, Price]
+
+    @property
+    def currency(self) -> str:
+        """Of all prices; "" if there are none."""
+        return next((price.currency for price in self.prices.values()), "")
+
+    def of_device(self, device_name: str, memory_bytes: int | None) -> Price | None:
+        """What one device costs that the driver calls so: of a card with several devices, its share. None if unknown."""
+        facts = gpu_specs.find(device_name, memory_bytes)
+        price = self.prices.get(facts.name if facts else device_name)
+        if price is None or facts is None or facts.devices_per_card == 1:
+            return price
+        share = 1 / facts.devices_per_card
+        return replace(price, per_hour=price.per_hour * share, purchase=price.purchase * share)
+
+
+NONE = PriceList(prices={})
+
+
+def cost(held: PriceList, row: Mapping[str, Any], kind: str) -> float:
+    """What the devices of a cell cost together, `kind` "per_hour" or "purchase"; NaN if unknown. `row`: of cells_table."""
+    name, memory = row["device_name"], row["device_memory_bytes"]
+    if not held.prices or not isinstance(name, str) or row["mixed"]:
+        return math.nan
+    price = held.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
+    return float(getattr(price, kind) * row["count"]) if price else math.nan
+
+
+def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
+    """The list in `path`, in which the GPUs of `runs` are known too; without a path none. Raises BadInput."""
+    if path is None:
+        return NONE
+    hosts = [next(iter(run.events()), {}).get("host") or {} for run in runs]
+    return load(path, {str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or ()})
+
+
+def load(path: Path, measured: Collection[str] = ()) -> PriceList:
+    """Read a list. `measured`: further names of GPUs that are known. Raises BadInput with every problem and its place."""
+    rows = _toml_rows(path) if path.suffix.lower() == ".toml" else _csv_rows(path)
+    problems: list[str] = []
+    prices: dict[str, Price] = {}
+    for place, row in rows.items():
+        price, told = _price(row, measured)
+        if price and price.gpu in prices:
+            told.append(f"{price.gpu} has a price already")
+        elif price:
+            prices[price.gpu] = price
+        problems += [f"  {place}: {message}" for message in told]
+    currencies = sorted({price.currency for price in prices.values()})
+    if len(currencies) > 1:
+        problems.append(f"  several currencies: {', '.join(currencies)}; one list holds one")
+    if problems:
+        raise BadInput(f"{path} has problems:\n" + "\n".join(problems), hint=_HINT)
+    return PriceList(prices=prices)
+
+
+def _csv_rows(path: Path) -> dict[str, dict[str, Any]]:
+    return {f"row {number}": {**row} for number, row in figures.rows_of(path).items()}
+
+
+def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"can't read {path}: {error}", hint=_HINT) from None
+    tables = data.get("price")
+    if list(data) != ["price"] or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadInput(f"{path} holds no list of [[price]] tables, or something else besides", hint=_HINT)
+    return {f"[[price]] {number}": table for number, table in enumerate(tables, start=1)}
+
+
+def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | None, list[str]]:
+    """The price of one row, or None and every reason."""
+    told = [f'unknown column "{name}"; {nearest(str(name), COLUMNS)}' for name in row if name not in COLUMNS]
+    texts = {name: str(row.get(name, "")).strip() for name in _NEEDED}
+    told += [f"{name} is missing" for name, text in texts.items() if not text]
+    per_hour, purchase = (_amount(name, row.get(name, ""), told) for name in ("price_per_hour", "purchase_price"))
+    if all(row.get(name, "") == "" for name in ("price_per_hour", "purchase_price")):
+        told.append("neither price_per_hour nor purchase_price is given")
+    gpu = _gpu(texts["gpu"], measured, told) if texts["gpu"] else ""
+    if texts["currency"] and not _CURRENCY.fullmatch(texts["currency"]):
+        told.append(f'currency "{texts["currency"]}" is none such as EUR or €')
+    if texts["date"] and not _is_date(texts["date"]):
+        told.append(f'date "{texts["date"]}" is no date such as 2026-01-31')
+    if told:
+        return None, told
+    named = {name: texts[name] for name in ("currency", "source", "date")}
+    return Price(gpu=gpu, per_hour=per_hour, purchase=purchase, **named), []
+
+
+def _amount(name: str, value: Any, told: list[str]) -> float:
+    """A price above 0, NaN for an empty field."""
+    if value == "":
+        return math.nan
+    try:
+        amount = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        amount = math.nan
+    if not (math.isfinite(amount) and amount > 0):
+        told.append(f'{name} "{value}" is not a number above 0')
+    return amount
+
+
+def _gpu(name: str, measured: Collection[str], told: list[str]) -> str:
+    """The name in gpus.csv, or of a measured device that isn't there."""
+    names = {facts.name: facts.name for facts in gpu_specs.load()}
+    by_driver = gpu_specs.find(name, None)
+    found = names.get(name) or (by_driver.name if by_driver else None) or (name if name in measured else None)
+    if found is None:
+        known = [*names, *measured, *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver)]
+        told.append(f'no GPU is known as "{name}"; {nearest(name, known)}')
+    return found or ""
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

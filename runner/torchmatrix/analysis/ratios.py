@@ -1,0 +1,125 @@
+"""Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis.intervals import geometric_mean, ratio
+from torchmatrix.analysis.lookup import Known
+from torchmatrix.ground.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """Two values of one field of a workload that are compared with all else equal."""
+
+    name: str
+    field: str
+    value: str | bool
+    over: str | bool
+
+
+SETTINGS = (
+    Setting(name="compile", field="compile", value=True, over=False),
+    Setting(name="amp", field="precision", value="amp", over="fp32"),
+    Setting(name="amp-bf16", field="precision", value="amp-bf16", over="fp32"),
+    Setting(name="tf32", field="precision", value="tf32", over="fp32"),
+    Setting(name="channels_last", field="channels_last", value=True, over=False),
+)
+
+
+def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
+    """Every cell over the same workload and devices on the stack `baseline`; columns as SPEEDUP_COLUMNS.
+
+    Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
+    `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
+    """
+    known = Known(launches)
+    cells = known.cells("ddp")
+    _check(baseline, list(dict.fromkeys(row.stack for row in cells)))
+    bases: dict[tuple[str, str], Any] = {}
+    for row in sorted(cells, key=lambda row: not known.samples_of(row.cell)):
+        if baseline in (None, row.stack):
+            bases.setdefault((row.workload, row.devices), row)
+    rows = []
+    for row in cells:
+        base = bases.get((row.workload, row.devices))
+        names = {"workload": row.workload, "stack": row.stack, "baseline": base.stack if base else baseline}
+        rows.append(names | _shown(row) | _compared(known, row, base))
+    return pd.DataFrame(rows, columns=SPEEDUP_COLUMNS)
+
+
+def settings_table(launches: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of cells that differ in one of SETTINGS only: same stack, devices, batch and all else; columns as SETTING_COLUMNS.
+
+    One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
+    """
+    known = Known(launches)
+    cells = known.cells("ddp")
+    twins = {_all_but(row): row for row in cells}
+    rows = []
+    for setting in SETTINGS:
+        for row in cells:
+            base = twins.get(_all_but(row, **{setting.field: setting.over}))
+            if getattr(row, setting.field) != setting.value or base is None:
+                continue
+            names = {"setting": setting.name, "workload": row.workload, "over": base.workload, "stack": row.stack}
+            rows.append(names | _shown(row) | _compared(known, row, base))
+    return pd.DataFrame(rows, columns=SETTING_COLUMNS)
+
+
+def geometric_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Of the ratios of a table above, one row per combination of the columns `by`, with `n` ratios and `failed` without one.
+
+    The interval is over the cells' ratios: it tells how much they differ from cell to cell, not from launch to launch.
+    """
+    rows = []
+    for key, group in table.groupby(list(by), sort=False, dropna=False):
+        ratios = [float(value) for value in group["ratio"].dropna()]
+        found = geometric_mean(ratios)
+        counts = {"n": len(ratios), "failed": len(group) - len(ratios)}
+        rows.append(dict(zip(by, key, strict=True)) | {"ratio": found.value, "low": found.low, "high": found.high} | counts)
+    return pd.DataFrame(rows, columns=[*by, "ratio", "low", "high", "n", "failed"])
+
+
+_SHOWN = ("model", "mode", "unit", "devices", "batch")
+_FOUND = ("ratio", "low", "high", "n", "baseline_n", "why")
+SPEEDUP_COLUMNS = ["workload", "stack", "baseline", *_SHOWN, *_FOUND]
+SETTING_COLUMNS = ["setting", "workload", "over", "stack", *_SHOWN, *_FOUND]
+
+
+def _check(baseline: str | None, stacks: list[str]) -> None:
+    if baseline is not None and baseline not in stacks:
+        raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _SHOWN}
+
+
+def _all_but(row: Any, **changes: str | bool) -> tuple[Any, ...]:
+    """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: who failed has no other."""
+    fields = {name: getattr(row, name) for name in ("precision", "compile", "channels_last")} | changes
+    return (row.stack, row.device_list, row.other_settings, row.batch_requested, *fields.values())
+
+
+def _compared(known: Known, row: Any, base: Any) -> dict[str, Any]:
+    """The ratio with its interval and numbers of launches, or why there is none."""
+    own, other = known.samples_of(row.cell), known.samples_of(base.cell) if base else []
+    why = _why_not(row, base, bool(own), bool(other))
+    found = {"ratio": math.nan, "low": math.nan, "high": math.nan, "n": len(own), "baseline_n": len(other), "why": why}
+    if not why:
+        result = ratio(own, other, row.statistic)
+        found |= {"ratio": result.value, "low": result.low, "high": result.high}
+    return found
+
+
+def _why_not(row: Any, base: Any, ran: bool, base_ran: bool) -> str:
+    if not ran:
+        return str(row.outcome)
+    if not base_ran:
+        return f"baseline: {base.outcome if base else 'not measured'}"
+    return "" if row.batch == base.batch else f"batch {row.batch}, baseline {base.batch}"

@@ -1,0 +1,138 @@
+"""Launches -> tables of scale factors, where the loss comes from, each device alone."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
+from torchmatrix.analysis.lookup import Known
+
+IMPOSSIBLE_EFFICIENCY = 1.02
+WEAK_DEVICE = 0.97
+"""A device is called weak if it is slower than this share of the median device of its model, beyond its interval."""
+FACTORS = ("E_hetero", "E_corun", "E_ddp", "E_comm")
+
+
+def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
+    """One row per DDP cell of N > 1 devices with S, E, s, E* and their limits; NaN where a baseline has no ok launch."""
+    known = Known(launches)
+    rows = []
+    for row in known.cells("ddp"):
+        if row.count < 2:
+            continue
+        base = known.cell(row.stack, row.workload, (row.device_list[0],))
+        alone = [known.samples(row.stack, row.workload, (device,)) for device in row.device_list]
+        own = known.samples_of(row.cell)
+        speedup = ratio(own, known.samples_of(base), row.statistic)
+        star = ratio_to_sum(own, alone, row.statistic)
+        rows.append({
+            "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
+            "baseline": base, **_scale_factors(speedup, int(row.count)), **_limits("E_star", star),
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=_SCALING_COLUMNS)
+
+
+def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
+    """One row per DDP cell that was explained: E as the product of FACTORS, the exposed communication, the bus bandwidth."""
+    known = Known(launches)
+    rows = []
+    for row in known.cells("ddp"):
+        others = {p: known.cell(row.stack, f"{row.workload}-{p}", row.device_list) for p in ("independent", "no-sync")}
+        if row.count < 2 or not any(others.values()):
+            continue
+        alone = [known.samples(row.stack, row.workload, (device,)) for device in row.device_list]
+        own, independent, silent = (known.samples_of(c) for c in (row.cell, others["independent"], others["no-sync"]))
+        factors = _factors(own, independent, silent, alone, row.statistic)
+        rows.append({
+            "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
+            **_limits("E", _scaled(ratio(own, alone[0], row.statistic), 1 / row.count)),
+            **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
+            "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(row)),
+            "step_seconds": _items_per_step(row) / _center(own),
+            "bus_bytes_per_second": known.highest(row.cell, "bus_bytes_per_second"),
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=_DECOMPOSITION_COLUMNS)
+
+
+def devices_table(launches: pd.DataFrame) -> pd.DataFrame:
+    """One row per device measured alone, where several were: its throughput over the median device's; is it weak?"""
+    known = Known(launches)
+    groups: dict[tuple[str, str, str], list[Any]] = {}
+    for row in known.cells("ddp"):
+        if row.count == 1 and known.samples_of(row.cell):
+            groups.setdefault((row.stack, row.workload, row.device_name or ""), []).append(row)
+    rows = []
+    for (stack, workload, name), members in groups.items():
+        if len(members) < 2:
+            continue
+        ordered = sorted(members, key=lambda row: _center(known.samples_of(row.cell)))
+        middle = known.samples_of(ordered[len(ordered) // 2].cell)
+        for row in members:
+            found = ratio(known.samples_of(row.cell), middle, row.statistic)
+            weak = found.value < WEAK_DEVICE and found.high < 1
+            rows.append({
+                "stack": stack, "workload": workload, "device_name": name, "device": row.devices, "unit": row.unit,
+                "throughput": _center(known.samples_of(row.cell)), **_limits("ratio", found), "weak": weak,
+            })  # fmt: skip
+    return pd.DataFrame(rows, columns=_DEVICES_COLUMNS)
+
+
+_SCALING_COLUMNS = [
+    "cell", "stack", "workload", "count", "devices", "baseline", "S", "S_low", "S_high", "E", "E_low", "E_high", "s", "s_low",
+    "s_high", "E_star", "E_star_low", "E_star_high", "impossible",
+]  # fmt: skip
+_DECOMPOSITION_COLUMNS = [
+    "cell", "stack", "workload", "count", "devices",
+    *(f"{name}{suffix}" for name in ("E", *FACTORS) for suffix in ("", "_low", "_high")),
+    "exposed_seconds", "step_seconds", "bus_bytes_per_second",
+]  # fmt: skip
+_DEVICES_COLUMNS = [
+    "stack", "workload", "device_name", "device", "unit", "throughput", "ratio", "ratio_low", "ratio_high", "weak",
+]  # fmt: skip
+
+
+def _factors(
+    own: list[float], independent: list[float], silent: list[float], alone: list[list[float]], statistic: str
+) -> dict[str, Interval]:
+    """The four factors; each is a ratio of two measured throughputs, so that their product is E exactly."""
+    if not all(alone):
+        known = {"E_ddp": ratio(silent, independent, statistic), "E_comm": ratio(own, silent, statistic)}
+        return {**dict.fromkeys(FACTORS, UNKNOWN), **known}
+    weakest = min(alone, key=_center)
+    return {
+        "E_hetero": ratio(weakest, alone[0], statistic),
+        "E_corun": _scaled(ratio(independent, weakest, statistic), 1 / len(alone)),
+        "E_ddp": ratio(silent, independent, statistic),
+        "E_comm": ratio(own, silent, statistic),
+    }
+
+
+def _items_per_step(row: Any) -> float:
+    """Of all devices; unknown where no batch was found."""
+    return float(row.count * row.batch) if isinstance(row.batch, int) else math.nan
+
+
+def _exposed_seconds(own: list[float], silent: list[float], items: float) -> float:
+    """Seconds per step that communication adds: the step with all-reduce less the step without."""
+    return items / _center(own) - items / _center(silent)
+
+
+def _center(samples: list[float]) -> float:
+    return float(pd.Series(samples).median()) if samples else math.nan
+
+
+def _scaled(found: Interval, factor: float) -> Interval:
+    return Interval(value=found.value * factor, low=found.low * factor, high=found.high * factor)
+
+
+def _limits(name: str, found: Interval) -> dict[str, float]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _scale_factors(speedup: Interval, count: int) -> dict[str, Any]:
+    """S, E = S / N and s = (S - 1) / (N - 1), each with its limits (linear in S, so the limits map over)."""
+    found: dict[str, Any] = {}
+    for suffix, value in (("", speedup.value), ("_low", speedup.low), ("_high", speedup.high)):
+        found |= {f"S{suffix}": value, f"E{suffix}": value / count, f"s{suffix}": (value - 1) / (count - 1)}
+    return found | {"impossible": bool(speedup.value / count > IMPOSSIBLE_EFFICIENCY)}

@@ -1,0 +1,206 @@
+"""What the telemetry of a launch says: temperature, clock, power, energy, slow-downs, other people's processes.
+
+Readings and windows are joined on the monotonic clock, which the host and its containers share; a jump of the wall clock
+moves nothing. Unknown is NaN or None, never 0.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchmatrix.facts.launch import Launch, measured
+from torchmatrix.machine.telemetry import SLOWDOWNS
+
+SHORTEST_ENERGY_SECONDS = 10.0
+"""Below this the counter's own steps (20 to 100 ms) and the readings' distance (1 s) are too coarse for an energy."""
+ENERGY_MUST_AGREE_WITHIN = 0.10
+STEADY_CELSIUS = 3.0
+STEADY_CLOCK = 0.01
+"""A launch is steady if temperature and clock change by no more than this between its first and its last third."""
+CLOCK_JUMP_SECONDS = 2.0
+BUSY_BESIDE = 0.1
+"""A launch on a CPU counts as disturbed if others used more than this share of what it has itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """One launch during its timed windows. Temperatures in °C: the hottest device; power in W: all devices together.
+
+    `reasons`: the share of readings in which each clock-event reason stood. `throttled`: a thermal or hardware slow-down was
+    seen. `energy_joules`: of all devices in all windows; `energy_problem` says why it is NaN, or that it disagrees with the
+    power readings. `steady`: None where it can't be told. `foreign`: other people's processes that were seen on the devices.
+    `ecc_errors`: uncorrected ones that were counted meanwhile. `errors`: why devices could not be read.
+    """
+
+    temperature_first: float
+    temperature_last: float
+    clock_mhz: float
+    power_watts: float
+    reasons: dict[str, float]
+    throttled: bool
+    energy_joules: float
+    energy_problem: str | None
+    steady: bool | None
+    foreign: tuple[str, ...]
+    ecc_errors: float
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Series:
+    """One device's readings in order of time: (monotonic seconds, reading)."""
+
+    points: tuple[tuple[float, dict[str, Any]], ...]
+
+    def inside(self, windows: Iterable[tuple[float, float]]) -> list[dict[str, Any]]:
+        spans = list(windows)
+        return [reading for time, reading in self.points if any(start <= time <= stop for start, stop in spans)]
+
+    def values(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[float]:
+        """What the readings inside the windows say under the first key that they know."""
+        found = (next((r[key] for key in keys if key in r), None) for r in self.inside(windows))
+        return [float(value) for value in found if value is not None]
+
+    def at(self, time: float, key: str) -> float:
+        """A counter's value at `time`, linear between the readings around it; NaN outside of them, or if it went back."""
+        known = [(t, float(r[key])) for t, r in self.points if key in r]
+        before = [point for point in known if point[0] <= time]
+        after = [point for point in known if point[0] >= time]
+        if not before or not after:
+            return math.nan
+        (t0, v0), (t1, v1) = before[-1], after[0]
+        if v1 < v0:
+            return math.nan
+        return v0 if t1 == t0 else v0 + (v1 - v0) * (time - t0) / (t1 - t0)
+
+
+def summarize(launch: Launch) -> Watched:
+    """What was seen while `launch` measured."""
+    series = _series(launch)
+    windows = edges(launch)
+    temperatures = [s.values(windows, "temperature_celsius") for s in series]
+    energy, problem = _energy(series, windows)
+    inside = [reading for s in series for reading in s.inside(windows)]
+    reasons = _shares(inside)
+    return Watched(
+        temperature_first=max((t[0] for t in temperatures if t), default=math.nan),
+        temperature_last=max((t[-1] for t in temperatures if t), default=math.nan),
+        clock_mhz=min((_mean(c) for s in series if (c := s.values(windows, "sm_clock_mhz", "clock_mhz"))), default=math.nan),
+        power_watts=_power(series, windows),
+        reasons=reasons,
+        throttled=bool(SLOWDOWNS & set(reasons)) or any(_counted(s, windows, "throttle_count") > 0 for s in series),
+        energy_joules=energy,
+        energy_problem=problem,
+        steady=_steady(series, windows),
+        foreign=(
+            *sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())}),
+            *_beside(launch, series, windows),
+        ),
+        ecc_errors=sum(_counted(s, windows, "ecc_uncorrected") for s in series),
+        errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
+    )
+
+
+def _beside(launch: Launch, series: Sequence["_Series"], windows: list[tuple[float, float]]) -> list[str]:
+    """On a CPU: how many CPUs' worth of work others did meanwhile, if that was much."""
+    devices = launch.header.get("gpus", {})
+    if devices.get("vendor") != "cpu":
+        return []
+    own = len(devices["indices"]) * devices.get("threads", 1)
+    busy = _mean([value for s in series for value in s.values(windows, "busy_cpus")])
+    return [f"other programs, {busy - own:.1f} CPUs' worth"] if busy - own > BUSY_BESIDE * own else []
+
+
+def edges(launch: Launch) -> list[tuple[float, float]]:
+    """Begin and end of each timed window on the monotonic clock; empty where the box didn't say."""
+    keys = ("start_monotonic_seconds", "stop_monotonic_seconds")
+    return [(w[keys[0]], w[keys[1]]) for w in measured(launch) if all(key in w for key in keys)]
+
+
+def clock_jump_seconds(launch: Launch) -> float:
+    """How far the wall clock moved against the monotonic one during the launch; 0 if by less than CLOCK_JUMP_SECONDS."""
+    times = [launch.header, launch.exit or {}]
+    if not all("monotonic_seconds" in t and "unix_seconds" in t for t in times):
+        return 0.0
+    begin, end = times
+    jump = (end["unix_seconds"] - begin["unix_seconds"]) - (end["monotonic_seconds"] - begin["monotonic_seconds"])
+    return float(jump) if abs(jump) > CLOCK_JUMP_SECONDS else 0.0
+
+
+def _series(launch: Launch) -> list[_Series]:
+    """One per device that the launch used; on a CPU that is the CPU."""
+    by_device: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+    for event in launch.of("telemetry"):
+        for reading in event["readings"]:
+            by_device.setdefault(reading["device"], []).append((event["monotonic_seconds"], reading))
+    own = [gpu["uuid"] for gpu in launch.header.get("gpus", {}).get("gpus", ())] or ["cpu"]
+    return [_Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
+
+
+def _points(series: Sequence[_Series]) -> list[tuple[float, dict[str, Any]]]:
+    return [point for s in series for point in s.points]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _power(series: Sequence[_Series], windows: list[tuple[float, float]]) -> float:
+    """The sum over the devices of their mean power; NaN unless every device has a reading."""
+    means = [_mean(s.values(windows, "power_watts")) for s in series]
+    return sum(means) if means else math.nan
+
+
+def _shares(readings: Sequence[dict[str, Any]]) -> dict[str, float]:
+    told = [reading["reasons"] for reading in readings if reading.get("reasons") is not None]
+    words = sorted({word for reasons in told for word in reasons})
+    return {word: sum(word in reasons for reasons in told) / len(told) for word in words}
+
+
+def _counted(series: _Series, windows: list[tuple[float, float]], key: str) -> float:
+    """By how much a counter grew in the windows, as far as the readings around them tell; 0 where they don't."""
+    found = 0.0
+    for start, stop in windows:
+        before = [r[key] for t, r in series.points if t <= start and key in r]
+        after = [r[key] for t, r in series.points if t >= stop and key in r]
+        found += after[0] - before[-1] if before and after else 0.0
+    return found
+
+
+def _energy(series: Sequence[_Series], windows: list[tuple[float, float]]) -> tuple[float, str | None]:
+    """Joules from the devices' counters at the windows' edges, and what is wrong with them."""
+    if not series or not all(any("energy_joules" in reading for _, reading in s.points) for s in series):
+        return math.nan, "no energy counter can be read" + (" on some of the devices" if len(series) > 1 else "")
+    if not windows or min(stop - start for start, stop in windows) < SHORTEST_ENERGY_SECONDS:
+        return math.nan, f"the timed windows are shorter than {SHORTEST_ENERGY_SECONDS:g} s"
+    joules = sum(s.at(stop, "energy_joules") - s.at(start, "energy_joules") for s in series for start, stop in windows)
+    if not joules > 0:
+        return math.nan, "the energy counter was not readable around every window, or stood still"
+    power = _power(series, windows)
+    by_power = power * sum(stop - start for start, stop in windows)
+    if not math.isnan(by_power) and abs(by_power / joules - 1) > ENERGY_MUST_AGREE_WITHIN:
+        return joules, f"the power readings say {by_power:.0f} J, the counter {joules:.0f} J"
+    return joules, None
+
+
+def _steady(series: Sequence[_Series], windows: list[tuple[float, float]]) -> bool | None:
+    """Did temperature and clock stay? None with fewer than three readings of either in the windows."""
+    verdicts = []
+    for one in series:
+        heat = one.values(windows, "temperature_celsius")
+        clock = one.values(windows, "sm_clock_mhz")
+        if len(heat) < 3 or len(clock) < 3:
+            return None
+        warmer = abs(_last_third(heat) - _first_third(heat)) > STEADY_CELSIUS
+        slower = abs(_last_third(clock) / _first_third(clock) - 1) > STEADY_CLOCK
+        verdicts.append(not warmer and not slower)
+    return all(verdicts) if verdicts else None
+
+
+def _first_third(values: Sequence[float]) -> float:
+    return _mean(values[: max(1, len(values) // 3)])
+
+
+def _last_third(values: Sequence[float]) -> float:
+    return _mean(values[-max(1, len(values) // 3) :])

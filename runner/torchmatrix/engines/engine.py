@@ -1,0 +1,214 @@
+"""The one seam behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
+
+`Engine` and `Execution` are what every engine offers; the nouns beside them are what passes through.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol
+
+from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.planning.plan import GpuSet
+
+Log = Callable[[str], None]
+"""Takes one line of a build log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How to make one stack real. `environment` hashes all but the workload, `content` that and the workload.
+
+    `requires`: what is to be installed, before it is resolved. `lock`: what it came to and the base's digest, if that is
+    prescribed.
+    """
+
+    stack: str
+    source: str
+    accelerator: str
+    dockerfile: str | None
+    arguments: Mapping[str, str]
+    python: str | None
+    python_range: str | None
+    base: str | None
+    index: str | None
+    requires: tuple[str, ...]
+    lock: StackLock | None
+    environment: str
+    content: str
+    can_compile: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """A stack made real: an image's id, or a virtualenv's interpreter; `lock` says what it is made of, where that is known.
+
+    `facts` go into every launch's header.
+    """
+
+    reference: str
+    environment: str
+    lock: StackLock | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchSpec:
+    """What to run in an image: a program of images/workload with its flags, one process per device, and whose launch it is.
+
+    `cache`: the name of the compile cache, one per image and workload. `owner`: marks containers and processes, so
+    that the next start can find what a killed tool left behind.
+    """
+
+    arguments: tuple[str, ...]
+    processes: int
+    gpus: GpuSet
+    cache: str
+    owner: str
+    program: str = "bench.py"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How an execution ended. `oom_killed`: the kernel killed it for memory."""
+
+    returncode: int
+    oom_killed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leftover:
+    """Something of ours on disk that may be removed. `kind`: image, volume, virtualenv or cache. `bytes`: None if unknown."""
+
+    kind: str
+    name: str
+    bytes: int | None
+
+
+class Execution(Protocol):
+    """One running launch. Leaving the `with` block always ends and removes it, whatever happened."""
+
+    command: str
+    """The command as a person can paste it."""
+
+    def __enter__(self) -> "Execution": ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """("out" or "err", line) as they come, until the launch ends."""
+        ...
+
+    def stop(self) -> None:
+        """End it from another thread; `lines` then finishes."""
+        ...
+
+    def wait(self) -> Exit:
+        """How it ended; call after `lines` finished."""
+        ...
+
+    def owns(self, pid: int) -> bool:
+        """Is this process of the machine part of the launch?"""
+        ...
+
+
+class Engine(Protocol):
+    """Builds recipes and runs launches."""
+
+    name: str
+
+    def facts(self) -> dict[str, Any]:
+        """Version and settings, for the record."""
+        ...
+
+    def is_ready(self, recipe: Recipe) -> bool:
+        """Is this recipe built already, with the workload as it is now?"""
+        ...
+
+    def is_stored(self, recipe: Recipe) -> bool:
+        """Are the large parts of this recipe on disk already, so that building it takes little more?"""
+        ...
+
+    def platform(self) -> str:
+        """What the engine's packages and images are for, such as linux/amd64."""
+        ...
+
+    def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
+        """What the recipe comes to now: the base's digest, every package with its hashes. Raises BuildFailed.
+
+        `fresh`: of the base, what its registry holds now, not what was pulled once; nothing is pulled for that.
+        """
+        ...
+
+    def build(self, recipe: Recipe, log: Log) -> Image:
+        """Make the recipe real, or find it made. Raises BuildFailed."""
+        ...
+
+    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
+        """Bytes of each image, and how many of them no image before it in the list has; None where it can't be told."""
+        ...
+
+    def start(self, image: Image, spec: LaunchSpec) -> Execution:
+        """An execution to be used in a `with` block, which starts it."""
+        ...
+
+    def remove_orphans(self, owner: str) -> list[str]:
+        """End and remove what an earlier, killed run of `owner` left; returns what was removed."""
+        ...
+
+    def leftovers(self, keep: Collection[str]) -> list[Leftover]:
+        """What this engine keeps for recipes whose `environment` is not in `keep`; nothing of anybody else's."""
+        ...
+
+    def remove(self, leftover: Leftover) -> str | None:
+        """Remove it; returns why that could not be done, or None."""
+        ...
+
+
+def asked_lock(recipe: Recipe, platform: str) -> StackLock:
+    """What the recipe asks for, before it is resolved."""
+    return StackLock(
+        name=recipe.stack,
+        platform=platform,
+        python=recipe.python or "",
+        base=recipe.base or "",
+        index=recipe.index or "",
+        requires=recipe.requires,
+    )
+
+
+@contextmanager
+def time_limit(execution: Execution, seconds: float) -> Iterator[threading.Event]:
+    """Stop `execution` after `seconds` from another thread; the event says whether that happened."""
+    timed_out = threading.Event()
+
+    def stop() -> None:
+        timed_out.set()
+        with suppress(Exception):  # it may just have ended by itself
+            execution.stop()
+
+    watchdog = threading.Timer(seconds, stop)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield timed_out
+    finally:
+        watchdog.cancel()
+
+
+def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
+    """The command line inside the box: python for one process, torchrun for more."""
+    if spec.processes == 1:
+        return [python, script, *spec.arguments]
+    torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
+    return [python, *torchrun, "--master_port", str(port), "--nproc_per_node", str(spec.processes), script, *spec.arguments]
+
+
+def box_environment(vendor: str | None) -> dict[str, str]:
+    """Variables that every box gets, for `vendor` (nvidia, amd or cpu)."""
+    common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if vendor == "cpu":
+        return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+    return common | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -1,0 +1,136 @@
+"""matrix.lock: what each stack is made of, exactly: the base image by digest, every Python package by version and hash."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import write_whole
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+VERSION = 1
+_HEAD = """\
+# What the stacks of the matrix are made of, exactly. Written by `torchmatrix lock`; `--locked` builds this and nothing else.
+"""
+_HINT = "make it again: torchmatrix lock"
+_LISTS = ("requires", "packages")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackLock:
+    """One stack, resolved. `base`: its container base or vendor image; `digest`: of that in its registry, or `image_id`, if it
+    came from none. `requires`: what was asked for; `packages`: what it came to, one requirement with hashes each;
+    `installer`: what installs them. `platform`: such as linux/amd64."""
+
+    name: str
+    platform: str
+    python: str = ""
+    base: str = ""
+    digest: str = ""
+    image_id: str = ""
+    index: str = ""
+    installer: str = ""
+    requires: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A TOML table, one line per fact, so that two locks can be compared line by line."""
+        lines = ["[[stack]]"]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple):
+                inner = "".join(f"    {json.dumps(item)},\n" for item in value)
+                lines.append(f"{field.name} = [\n{inner}]" if value else f"{field.name} = []")
+            elif value:
+                lines.append(f"{field.name} = {json.dumps(value)}")
+        return "\n".join(lines) + "\n"
+
+    @property
+    def sha256(self) -> str:
+        """Of `text`: the identity that launches record."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
+    """The stacks of a lock file by name. Raises BadInput if it isn't whole."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{name} is not a whole lock file: {error}", hint=_HINT) from None
+    if data.get("version") != VERSION:
+        raise BadInput(f"{name} has the version {data.get('version')}, not {VERSION}", hint=_HINT)
+    try:
+        every = [from_table(table) for table in data.get("stack", [])]
+        listed, held = sorted(data["stacks"]), sorted(lock.name for lock in every)
+    except KeyError as error:
+        raise BadInput(f"{name} is not a whole lock file: {error.args[0]} is missing", hint=_HINT) from None
+    except TypeError as error:
+        raise BadInput(f"{name} is not a whole lock file: {error}", hint=_HINT) from None
+    if listed != held:
+        odd = ", ".join(sorted(set(listed) ^ set(held))) or "a stack stands there twice"
+        raise BadInput(f"{name} is cut short or badly merged: {odd}", hint=_HINT)
+    return {lock.name: lock for lock in every}
+
+
+def from_table(table: Mapping[str, Any]) -> StackLock:
+    """A [[stack]] table of a lock. Raises TypeError or KeyError if it isn't a whole one: `packages` is its last line."""
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    for key, value in values.items():
+        words = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, tuple) is not (key in _LISTS) or not all(isinstance(word, str) for word in words):
+            raise TypeError(f"{key} is no {'list of texts' if key in _LISTS else 'text'}")
+    for key in ("name", "platform", *_LISTS):
+        if key not in values:
+            raise KeyError(key)
+    return StackLock(**values)
+
+
+def from_text(text: str) -> StackLock | None:
+    """The stack that `StackLock.text` described, as an image's label holds it; None if it isn't one."""
+    with suppress(tomllib.TOMLDecodeError, TypeError, KeyError, IndexError):
+        return from_table(tomllib.loads(text)["stack"][0])
+    return None
+
+
+def read(path: Path) -> dict[str, StackLock]:
+    """The lock file's stacks by name; empty if there is no file. Raises BadInput."""
+    try:
+        return parse(path.read_text(), str(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"can't read {path}: {error}", hint="mend its permissions, or remove it") from None
+
+
+def write(path: Path, locks: Iterable[StackLock]) -> None:
+    """The whole file or nothing. Raises BadInput if it can't be written."""
+    every = sorted(locks, key=lambda lock: lock.name)
+    names = "".join(f"    {json.dumps(lock.name)},\n" for lock in every)
+    text = f"{_HEAD}version = {VERSION}\nstacks = [\n{names}]\n\n" + "\n".join(lock.text for lock in every)
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise BadInput(f"can't write {path}: {error.strerror}", hint="free space or choose another --matrix") from None
+
+
+def drift(lock: StackLock, asked: StackLock) -> list[str]:
+    """How what the matrix asks for now differs from what was locked, in words; `asked` has no packages and digest."""
+    found = []
+    for key, word in {"platform": "platform", "python": "Python", "base": "base image", "index": "index"}.items():
+        locked, now = getattr(lock, key), getattr(asked, key)
+        if locked != now and not (key == "python" and locked.startswith(f"{now}.")):
+            found.append(f"{word}: {locked or 'none'} in the lock, {now or 'none'} now")
+    gone, new = set(lock.requires) - set(asked.requires), set(asked.requires) - set(lock.requires)
+    if gone or new:
+        found.append(f"packages: {', '.join(sorted(gone)) or 'none'} in the lock, {', '.join(sorted(new)) or 'none'} now")
+    return found

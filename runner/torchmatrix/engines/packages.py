@@ -1,0 +1,206 @@
+"""What a stack's Python requirements come to, exactly: resolved by uv for the box's Python, every file with its hash."""
+
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+
+from torchmatrix.ground import settings
+from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.matrix import catalog
+from torchmatrix.matrix.stacks import PYPI
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PLATFORMS = {"linux/amd64": "x86_64-manylinux_2_28", "linux/arm64": "aarch64-manylinux_2_28"}
+"""A container's platform -> uv's name for the wheels that run there; glibc 2.28 is older than every base that is used."""
+LAYERS = ("toolkit", "libraries", "rest", "torch")
+UV = f"uv=={metadata.version('uv')}"
+"""What installs the packages in a container: the version that resolved them."""
+
+
+def resolve(
+    requirements: Iterable[str],
+    index: str,
+    python: str,
+    log: Callable[[str], None],
+    platform: str | None = None,
+    alone: bool = False,
+) -> tuple[str, ...]:
+    """(requirements) -> every package with its version and hashes, as lines that pip and uv install from, sorted by name.
+
+    `python`: a version such as "3.11" together with `platform` (a key of PLATFORMS), or an interpreter's path alone.
+    `alone`: without what they depend on. Raises BuildFailed with uv's own words.
+    """
+    target = ["--python", python] if platform is None else _for_platform(python, platform)
+    target += ["--no-deps"] if alone else []
+    return tuple(sorted(map(_line, _entries(target, requirements, index, log))))
+
+
+def _for_platform(python: str, platform: str) -> list[str]:
+    if platform not in PLATFORMS:
+        raise BuildFailed(f"no wheels are known for {platform} (known: {', '.join(PLATFORMS)})")
+    return ["--python-version", python, "--python-platform", PLATFORMS[platform]]
+
+
+def _entries(target: list[str], lines: Iterable[str], index: str, log: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The packages of the pylock.toml (PEP 751) that uv makes of requirements."""
+    with tempfile.TemporaryDirectory(prefix="torchmatrix-") as folder:
+        wanted, found = Path(folder) / "requirements.in", Path(folder) / "pylock.toml"
+        wanted.write_text("".join(f"{line}\n" for line in lines))
+        options = ["--format", "pylock.toml", "--no-header", "--quiet", "--output-file", str(found)]
+        run_uv(["pip", "compile", str(wanted), *target, *index_options(index), *options], log)
+        return list(tomllib.loads(found.read_text())["packages"])
+
+
+def download(lines: Iterable[str], index: str, python: str, platform: str, folder: Path, log: Callable[[str], None]) -> None:
+    """Put the wheels of locked packages into `folder`, each checked against its hashes. Raises BuildFailed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = list(lines)
+    locked = {name_of(line): set(re.findall(r"--hash=sha256:(\w+)", line)) for line in every}
+    for entry in _entries(["--no-deps", *_for_platform(python, platform)], every, index, log):
+        if not entry.get("wheels"):
+            raise BuildFailed(f"{entry['name']} has no wheel, only its source, which can't be carried")
+        wheels = [wheel for wheel in entry["wheels"] if wheel["hashes"]["sha256"] in locked[name_of(entry["name"])]]
+        if not wheels:
+            raise BuildFailed(f"{entry['name']} {entry['version']}: no file has a locked hash; it was changed after the lock")
+        for wheel in wheels:
+            place = str(wheel.get("url") or wheel["path"])
+            path = folder / str(wheel.get("name") or unquote(urlsplit(place).path.rpartition("/")[2]))
+            if not path.exists():
+                log(f"downloading {path.name}")
+                _fetch(place, wheel["hashes"]["sha256"], path)
+
+
+def _fetch(place: str, sha256: str, path: Path) -> None:
+    """`place`: a URL, or a path on this machine, as a wheelhouse gives it."""
+    part, digest = path.with_suffix(".part"), hashlib.sha256()
+    try:
+        with part.open("wb") as file:
+            for block in _blocks(place):
+                digest.update(block)
+                file.write(block)
+        if digest.hexdigest() != sha256:
+            raise BuildFailed(f"{path.name}: its hash is not the locked one")
+        part.replace(path)
+    except (requests.RequestException, OSError) as error:
+        raise BuildFailed(f"{path.name} could not be downloaded: {error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _blocks(place: str) -> Iterator[bytes]:
+    if not place.startswith(("http://", "https://")):
+        yield from [Path(unquote(place.removeprefix("file://"))).read_bytes()]
+        return
+    bundle = settings.load().ca_bundle
+    with requests.get(place, stream=True, timeout=60, verify=str(bundle) if bundle else True) as answer:
+        answer.raise_for_status()
+        yield from answer.iter_content(1 << 20)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    """One package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, else its source."""
+    if "vcs" in entry:
+        return f"{entry['name']} @ {entry['vcs']['type']}+{entry['vcs']['url']}@{entry['vcs']['commit-id']}"
+    files = entry.get("wheels") or [entry[kind] for kind in ("sdist", "archive") if kind in entry]
+    hashes = [f"--hash={kind}:{value}" for file in files for kind, value in sorted(file.get("hashes", {}).items())]
+    return " ".join((f"{entry['name']}=={entry['version']}", *dict.fromkeys(hashes)))
+
+
+def layers(packages: Iterable[str]) -> dict[str, list[str]]:
+    """`packages` by the layer of an image that installs them, in order: toolkit, libraries, rest, torch (see the catalog).
+
+    What is pinned alike in two stacks, up to the first layer that differs, is on disk once.
+    """
+    globs = catalog.load().layers
+    found: dict[str, list[str]] = {name: [] for name in LAYERS}
+    for line in packages:
+        name = name_of(line)
+        layer = next((layer for layer in globs if any(fnmatchcase(name, glob) for glob in globs[layer])), "rest")
+        found[layer].append(line)
+    return found
+
+
+def name_of(line: str) -> str:
+    """The package that a locked line, or a wheel's file name, is about; spelt as in a lock."""
+    first = line.partition("-")[0] if line.endswith(".whl") else re.split(r"[=@ ]", line, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", first).lower()
+
+
+def index_options(index: str, for_container: bool = False) -> list[str]:
+    """uv's options for a stack's index, with PyPI for what that index doesn't hold; by way of this site's mirrors.
+
+    A wheelhouse replaces both. A mirror of PyPI that the user set for uv or pip is used, in a container only if it holds no
+    password.
+    """
+    site = settings.load()
+    if site.wheelhouse and not for_container:
+        return ["--no-index", "--find-links", str(site.wheelhouse)]
+    own = _own_index()
+    if for_container:
+        default = ["--default-index", own if own and "@" not in own else site.index(PYPI)]
+    else:
+        default = [] if own else ["--default-index", site.index(PYPI)]
+    return default if index == PYPI else ["--index", site.index(index), *default, "--index-strategy", "unsafe-best-match"]
+
+
+def _own_index() -> str | None:
+    return next(
+        (os.environ[name] for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL") if name in os.environ), None
+    )
+
+
+def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, str] | None = None) -> list[str]:
+    """Run uv, log its lines and return them; `mark`: more variables for it. Raises BuildFailed with uv's own words."""
+    command = [sys.executable, "-m", "uv", *arguments]
+    log("$ " + shlex.join(command))
+    lines = []
+    with subprocess.Popen(
+        command, env=environment() | dict(mark or {}), start_new_session=True, text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            log(lines[-1])
+    if process.returncode:
+        raise BuildFailed(first_error(lines))
+    return lines
+
+
+def environment() -> dict[str, str]:
+    """The user's variables without another Python's; a mirror that was set for pip, and the site's CA bundle, hold for uv."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+    own, bundle = _own_index(), settings.load().ca_bundle
+    variables |= {"UV_DEFAULT_INDEX": own} if own else {}
+    return variables | ({"SSL_CERT_FILE": str(bundle)} if bundle else {})
+
+
+def first_error(lines: list[str]) -> str:
+    """What uv says is wrong: its error line and, of the causes on the lines after, the last, which is the root."""
+    said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
+    start = next((i for i, line in enumerate(said) if "error" in line.lower() or "no solution" in line.lower()), 0)
+    story = said[start:]
+    mismatch = [line for line in story if "hash mismatch" in line.lower()]
+    parts = dict.fromkeys((*story[:1], *mismatch, *story[-1:]))
+    return " ".join(map(_shortened, parts)) or "uv failed and said nothing"
+
+
+def _shortened(line: str, most: int = 400) -> str:
+    """Both ends: what it is about stands first, and what the system said of it last."""
+    return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"

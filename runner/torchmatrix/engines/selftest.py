@@ -1,0 +1,76 @@
+"""After a build: does the image hold what its recipe says, and does it train? Once per image; the answer is kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, time_limit
+from torchmatrix.facts import events as wire
+from torchmatrix.ground.errors import BuildFailed, LaunchFailed
+from torchmatrix.planning.plan import GpuSet
+
+TIMEOUT_SECONDS = 900.0
+
+
+def ensure(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str, log: Log) -> dict[str, Any]:
+    """What the self-test of `image` found, now or when it was built. Raises BuildFailed.
+
+    `marks`: the folder where it is kept, one file per engine and environment; editing the workload asks for no new test.
+    """
+    before = known(engine, recipe, marks)
+    if before is not None:
+        return before
+    found, mark = run(engine, image, recipe, owner, log), _mark(engine, recipe, marks)
+    try:
+        marks.mkdir(parents=True, exist_ok=True)
+        mark.write_text(json.dumps(found))
+    except OSError as error:
+        raise BuildFailed(f"can't write {mark}: {error.strerror}") from None
+    return found
+
+
+def known(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
+    """What the self-test found when the recipe was built here, or None."""
+    try:
+        return dict(json.loads(_mark(engine, recipe, marks).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _mark(engine: Engine, recipe: Recipe, marks: Path) -> Path:
+    return marks / f"{engine.name}-{recipe.stack}-{recipe.environment}.json"
+
+
+def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> dict[str, Any]:
+    """Run the self-test in the image, as a launch would run: no network, no rights, the CPU only."""
+    execution = engine.start(image, _spec(recipe, owner))
+    log(f"$ {execution.command}")
+    events = []
+    try:
+        with execution, time_limit(execution, TIMEOUT_SECONDS):
+            for stream, line in execution.lines():
+                log(line)
+                event = wire.parse_line(line) if stream == "out" else None
+                events += [event] if event else []
+            end = execution.wait()
+    except LaunchFailed as failure:
+        raise BuildFailed(f"the self-test could not be started: {failure}") from None
+    found = next((event for event in events if event["event"] == "self-test"), None)
+    said = next((event["message"] for event in events if event["event"] == "failure"), None)
+    if said or found is None or end.returncode:
+        raise BuildFailed(f"self-test: {said or f'exit code {end.returncode} and no message'}")
+    return found
+
+
+def _spec(recipe: Recipe, owner: str) -> LaunchSpec:
+    exact = [word for word in recipe.requires if "==" in word]
+    flags = [part for word in exact for part in ("--require", word)]
+    gpus = GpuSet(indices=(0,), vendor="cpu")
+    return LaunchSpec(
+        program="selftest.py",
+        arguments=(*flags, *(["--compile"] if recipe.can_compile else [])),
+        processes=1,
+        gpus=gpus,
+        cache="self-test",
+        owner=owner,
+    )

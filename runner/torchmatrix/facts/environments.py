@@ -1,0 +1,62 @@
+"""What a launch ran in, as far as it can move a number; and in what two of them differ."""
+
+import json
+from typing import Any
+
+from torchmatrix.facts.launch import Launch
+
+Environment = dict[str, str]
+"""The fields of a launch's machine, engine, image and box by name, as text; what nobody told is UNKNOWN."""
+
+UNKNOWN = "null"
+_HOST_FIELDS = ("name", "cpu", "driver", "cuda_driver", "kernel", "os", "governor", "memory_bytes", "numa_nodes")
+_GPU_FIELDS = ("name", "uuid", "vbios", "power_limit_watts", "ecc", "persistence", "memory_bytes")
+_BOX_FIELDS = ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "variables")
+_PACKAGE = "package "
+
+
+def environment_of(launch: Launch) -> Environment:
+    """The fields of a launch's machine, engine, image and box that can move a number, as text."""
+    host, image = launch.header.get("host") or {}, launch.header.get("image") or {}
+    box: dict[str, Any] = next(iter(launch.of("environment")), {})
+    fields = {f"host {name}": host.get(name) for name in _HOST_FIELDS}
+    for index, gpu in enumerate(launch.header.get("gpus", {}).get("gpus") or ()):
+        fields |= {f"GPU {index} {name}": gpu.get(name) for name in _GPU_FIELDS}
+    fields |= {"engine": (launch.header.get("engine") or {}).get("engine"), "image": image.get("id") or image.get("reference")}
+    fields |= {f"box {name}": box.get(name) for name in _BOX_FIELDS}
+    packages = dict(package.split("==", 1) for package in box.get("packages", ()) if "==" in package)
+    fields |= {f"{_PACKAGE}{name}": version for name, version in packages.items()}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+
+
+def differing(a: dict[str, set[str]], b: dict[str, set[str]]) -> dict[str, tuple[str, str]]:
+    """The fields whose values are not the same on both sides."""
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    return {name: (_words(a.get(name)), _words(b.get(name))) for name in names}
+
+
+def is_told(environment: Environment) -> bool:
+    """Did the box tell of itself? A launch whose image was not built, or that crashed early, doesn't."""
+    return environment.get("box python", UNKNOWN) != UNKNOWN
+
+
+def changed(before: Environment, after: Environment) -> dict[str, tuple[str, str]]:
+    """In what two environments differ as far as both are known; of packages also which came and which went.
+
+    What one of them doesn't tell is no change: a sensor that failed for a night, another number of GPUs.
+    """
+    if before == after:
+        return {}
+    found = differing({name: {value} for name, value in before.items()}, {name: {value} for name, value in after.items()})
+    packages = is_told(before) and is_told(after)
+    return {name: pair for name, pair in found.items() if _is_known(name, before, after, packages)}
+
+
+def _is_known(name: str, before: Environment, after: Environment, packages: bool) -> bool:
+    if name.startswith(_PACKAGE):
+        return packages
+    return UNKNOWN not in (before.get(name, UNKNOWN), after.get(name, UNKNOWN))
+
+
+def _words(values: set[str] | None) -> str:
+    return " | ".join(sorted(values)) if values else "n/a"

@@ -1,0 +1,26 @@
+"""Where the project's own files are: beside the source in a clone, under ``_assets`` in a wheel."""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_BUNDLED = _PACKAGE / "_assets"
+ROOT = _BUNDLED if _BUNDLED.is_dir() else _PACKAGE.parent.parent
+
+IMAGES = ROOT / "images"
+"""The Docker build context: Dockerfiles, catalog.toml, workload/."""
+WORKLOAD = IMAGES / "workload"
+TEMPLATES = ROOT / "reports" / "templates"
+PUBLISHED = ROOT / "reports" / "published"
+PRESETS = ROOT / "runner" / "presets"
+DEFAULT_MATRIX = ROOT / "matrix.toml"
+
+
+def sources_in(folder: Path) -> list[Path]:
+    """The Python and JSON files at any depth, sorted: of images/workload, what is hashed and what gets into the image."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".json"))
+
+
+def build_files(dockerfile: str) -> list[Path]:
+    """A Dockerfile and what it runs while building: what makes the image besides its arguments and the workload."""
+    beside = "vendor_guard.py" if dockerfile == "vendor.Dockerfile" else "install.sh"
+    return [IMAGES / dockerfile, IMAGES / beside]

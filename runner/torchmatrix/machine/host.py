@@ -1,0 +1,152 @@
+"""Facts of this machine: GPUs, vendor, driver, CPU, memory. Nothing here changes anything."""
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
+from torchmatrix.machine.host_gpus import amd_gpus, masked, nvidia_gpus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use.
+
+    `links` and `p2p`: a row and a column per GPU, in the words of `topology`.
+    """
+
+    name: str
+    vendor: str | None
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    cuda_driver: str | None
+    cpu: str
+    cores: tuple[int, ...]
+    numa_nodes: int
+    governor: str | None
+    memory_bytes: int
+    kernel: str
+    os: str
+    architecture: str
+    python: str
+    notes: tuple[str, ...] = field(default=())
+    links: tuple[tuple[str, ...], ...] = ()
+    p2p: tuple[tuple[str, ...], ...] = ()
+    sockets: int | None = None
+    smt: bool | None = None
+    libc: str | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        """For the facts on disk."""
+        return asdict(self)
+
+
+def detect() -> Host:
+    """Look at this machine; what can't be read is None and, where it matters, said in `notes`.
+
+    A mask that a scheduler set (CUDA_VISIBLE_DEVICES and the like) is kept: other GPUs belong to somebody else.
+    """
+    notes: list[str] = []
+    found = masked(nvidia_gpus(notes), ("CUDA_VISIBLE_DEVICES",), os.environ, notes)
+    if not found.gpus:
+        found = masked(amd_gpus(Path("/sys"), Path("/dev")), ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), os.environ, notes)
+    cpus = Path("/sys/devices/system/cpu")
+    return Host(
+        name=_safe_name(socket.gethostname()),
+        vendor=found.gpus[0].vendor if found.gpus else None,
+        gpus=found.gpus,
+        links=found.links,
+        p2p=found.p2p,
+        driver=found.driver,
+        cuda_driver=found.cuda_driver,
+        cpu=_cpu_name(),
+        cores=_physical_cores(cpus),
+        sockets=_sockets(cpus),
+        smt=_smt(cpus),
+        numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
+        governor=_text(cpus / "cpu0/cpufreq/scaling_governor"),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=platform.release(),
+        os=_os_name(),
+        libc=" ".join(platform.libc_ver()).strip() or None,
+        architecture=platform.machine(),
+        python=platform.python_version(),
+        notes=tuple(notes),
+    )
+
+
+def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> Host:
+    """`host`, unless the engine runs on another machine: then what the engine tells of that one, the rest unknown.
+
+    `engine`: Name, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal of Docker's info. `over_network`: it
+    was reached by ssh or tcp, not by a socket of this machine.
+    """
+    same_kernel = engine["KernelVersion"] == host.kernel
+    if same_kernel and not (over_network and _safe_name(str(engine["Name"])) != host.name):
+        return host
+    note = f"the engine runs on {engine.get('Name')}, whose GPUs can't be seen from here: to use them, run torchmatrix there"
+    return Host(
+        name=_safe_name(str(engine.get("Name"))),
+        vendor=None,
+        gpus=(),
+        driver=None,
+        cuda_driver=None,
+        cpu=f"CPU of {engine.get('Name')} (model unknown from here)",
+        cores=tuple(range(int(engine.get("NCPU") or 1))),
+        numa_nodes=1,
+        governor=None,
+        memory_bytes=int(engine.get("MemTotal") or 0),
+        kernel=str(engine.get("KernelVersion")),
+        os=str(engine.get("OperatingSystem")),
+        architecture=str(engine.get("Architecture")),
+        python=host.python,
+        notes=(*host.notes, note),
+    )
+
+
+def _safe_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "host"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _os_name() -> str:
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', _text(Path("/etc/os-release")) or "", re.MULTILINE)
+    return match.group(1) if match else platform.platform()
+
+
+def _cpu_name() -> str:
+    match = re.search(r"^model name\s*:\s*(.*)$", _text(Path("/proc/cpuinfo")) or "", re.MULTILINE)
+    return match.group(1) if match else platform.processor() or "unknown CPU"
+
+
+def _physical_cores(cpus: Path) -> tuple[int, ...]:
+    """The first allowed logical CPU of each physical core, in order (hyper-threads share what a benchmark measures)."""
+    allowed = sorted(os.sched_getaffinity(0))
+    first_of: dict[str, int] = {}
+    for cpu in allowed:
+        siblings = _text(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
+        first_of.setdefault(siblings, cpu)
+    return tuple(sorted(first_of.values()))
+
+
+def _sockets(cpus: Path) -> int | None:
+    """How many CPU packages there are; some virtual machines don't say (-1)."""
+    packages = {_text(path) for path in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None, "-1"}
+    return len(packages) or None
+
+
+def _smt(cpus: Path) -> bool | None:
+    """Whether hyper-threads are in use."""
+    active = _text(cpus / "smt/active")
+    return None if active is None else active == "1"

@@ -1,0 +1,163 @@
+"""The host's CPUs and memory: psutil, the kernel's RAPL energy counters and its thermal-throttle counters."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from torchmatrix.machine.telemetry import Reading, Sensor
+
+_TEMPERATURES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+"""Drivers of CPU temperature sensors: Intel, AMD, AMD (out of tree), ARM boards."""
+
+
+def open_cpu(root: Path = Path("/sys"), system: Any = psutil) -> tuple[Sensor, str | None]:
+    """The CPU's sensor, and what can't be watched and why, in words. `root`: where sysfs is; `system`: psutil or its like."""
+    packages = _packages(root / "class/powercap")
+    counters = tuple(_Wrapping(package) for package in packages)
+    unreadable = [package for package in packages if _number(package / "energy_uj") is None]
+    note = None
+    if unreadable:
+        files = root / "class/powercap/intel-rapl:*/energy_uj"
+        note = f"no CPU energy: only root may read {unreadable[0] / 'energy_uj'}; until the next boot: sudo chmod a+r {files}"
+    return CpuSensor(system, () if unreadable else counters, _throttle_files(root / "devices/system/cpu")), note
+
+
+@dataclass(frozen=True, slots=True)
+class _Throttle:
+    """One logical CPU's counters of thermal events. `package`: the id of its package."""
+
+    package: str
+    files: tuple[Path, ...]
+
+    def count(self) -> int:
+        """Events so far, the core's and the package's; 0 while they can't be read (the CPU is offline)."""
+        return sum(_number(file) or 0 for file in self.files)
+
+
+class _Wrapping:
+    """A RAPL package's energy, in joules, as a counter that only grows.
+
+    The kernel's counter starts again at 0 after max_energy_range_uj: minutes at full power, so never twice between readings.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self._file = package / "energy_uj"
+        self._range = _number(package / "max_energy_range_uj") or 0
+        self._last = _number(self._file) or 0
+        self._total = self._last
+
+    def joules(self) -> float | None:
+        now = _number(self._file)
+        if now is None:
+            return None
+        self._total += now - self._last + (self._range if now < self._last else 0)
+        self._last = now
+        return self._total / 1e6
+
+
+class CpuSensor:
+    """Reads the CPUs as one device, "cpu". Percentages are of the time since the reading before."""
+
+    def __init__(self, system: Any, energy: Sequence[_Wrapping], throttles: Sequence[_Throttle]) -> None:
+        self._system = system
+        self._energy = tuple(energy)
+        self._throttles = tuple(throttles)
+        self._times = system.cpu_times()
+
+    def read(self) -> list[Reading]:
+        """One reading; a key that can't be read is absent."""
+        fields: dict[str, Callable[[], Any]] = {
+            "temperature_celsius": self._temperature,
+            "clock_mhz": self._clock,
+            "memory_used_bytes": lambda: self._system.virtual_memory().used,
+            "energy_joules": self._joules,
+            "throttle_count": self._throttled,
+        }
+        reading: Reading = {"device": "cpu"}
+        with suppress(Exception):
+            reading.update(self._shares())
+        for key, ask in fields.items():
+            with suppress(Exception):  # sensors come and go; psutil lacks some on some platforms
+                value = ask()
+                if value is not None:
+                    reading[key] = value
+        return [reading]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _shares(self) -> dict[str, float]:
+        """Busy and stolen percent of the time since the last reading.
+
+        Not psutil.cpu_percent: it remembers per thread, so that its first answer in the watching thread is a meaningless 0.
+        """
+        before, now = self._times, self._system.cpu_times()
+        self._times = now
+        spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        # The kernel counts guests' time a second time, inside user and nice.
+        total = sum(seconds for name, seconds in spent.items() if name not in ("guest", "guest_nice"))
+        if total <= 0:
+            return {}
+        idle = spent["idle"] + spent.get("iowait", 0.0)
+        busy = (total - idle) / total
+        shares = {"utilization_percent": round(100 * busy, 2), "busy_cpus": round(busy * self._system.cpu_count(), 3)}
+        return shares | ({"steal_percent": round(100 * spent["steal"] / total, 2)} if "steal" in spent else {})
+
+    def _temperature(self) -> float | None:
+        """The hottest package; of Intel's, not the single cores, whose readings jump."""
+        sensors = self._system.sensors_temperatures()
+        found = [entry for driver in _TEMPERATURES for entry in sensors.get(driver, ())]
+        packages = [entry for entry in found if entry.label.startswith("Package")] or found
+        return max((entry.current for entry in packages), default=None)
+
+    def _clock(self) -> float | None:
+        """The mean over all logical CPUs, in MHz."""
+        clocks = [frequency.current for frequency in self._system.cpu_freq(percpu=True) if frequency.current]
+        return round(sum(clocks) / len(clocks), 1) if clocks else None
+
+    def _joules(self) -> float | None:
+        """All packages together, or None: a sum over some of them would mislead."""
+        joules = [counter.joules() for counter in self._energy]
+        known = [value for value in joules if value is not None]
+        return sum(known) if known and len(known) == len(joules) else None
+
+    def _throttled(self) -> int | None:
+        """Thermal events: of each package the highest count among its CPUs (each CPU counts what it was interrupted for)."""
+        highest: dict[str, int] = {}
+        for throttle in self._throttles:
+            highest[throttle.package] = max(highest.get(throttle.package, 0), throttle.count())
+        return sum(highest.values()) if highest else None
+
+
+def _packages(powercap: Path) -> list[Path]:
+    """RAPL's packages (Intel and AMD): not their parts (intel-rapl:0:1), not psys, not the same again as intel-rapl-mmio."""
+    zones = [zone for zone in powercap.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", zone.name)]
+    return sorted(zone for zone in zones if (_text(zone / "name") or "").startswith("package"))
+
+
+def _throttle_files(cpus: Path) -> list[_Throttle]:
+    """The counters of every logical CPU that has them (Intel's do; AMD's kernel driver has none)."""
+    throttles = []
+    for cpu in sorted(cpus.glob("cpu[0-9]*")):
+        names = ("package_throttle_count", "core_throttle_count")
+        files = tuple(file for name in names if (file := cpu / "thermal_throttle" / name).exists())
+        if files:
+            throttles.append(_Throttle(_text(cpu / "topology/physical_package_id") or "0", files))
+    return throttles
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text and text.isdigit() else None

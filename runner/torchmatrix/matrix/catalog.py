@@ -1,0 +1,226 @@
+"""Facts about PyTorch releases (images/catalog.toml), NGC images (images/ngc.csv) and models, as typed values."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torchmatrix.ground import assets
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+NGC = "nvcr.io/nvidia/pytorch"
+"""The repository whose images ngc.csv lists."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """One PyTorch release and what goes with it; the fields are described at the top of catalog.toml."""
+
+    torch: str
+    torchvision: str
+    transformers: str
+    python: tuple[str, str]
+    default_python: str
+    compile_python: str | None
+    wheels: tuple[str, ...]
+    pypi: str
+    also: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architectures:
+    """The GPUs that the wheels of some variants, from one minor release of torch to another, hold code for."""
+
+    oldest: tuple[int, ...]
+    newest: tuple[int, ...]
+    variants: tuple[str, ...]
+    compiled: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NgcImage:
+    """One row of ngc.csv: what NVIDIA's PyTorch image of one month holds.
+
+    The columns: `tag`; `torch` (a commit between two releases), `cuda`, `cudnn`, `nccl` and `python` in it, empty if not
+    known; `driver`, which came with this CUDA; `forward_compat`, the oldest driver of each older branch that runs it on
+    data-centre GPUs; `unproven`, the columns that are from memory or inferred from another month's image. The others were
+    read in NVIDIA's notes or tables of the month, of the container itself or of its siblings on the same base (Triton, MXNet,
+    PyTorch for Jetson). For CUDA 13 those notes disagree: `forward_compat` is all that any of them allows.
+    """
+
+    tag: str
+    torch: str
+    cuda: str
+    forward_compat: tuple[str, ...]
+
+    @property
+    def reference(self) -> str:
+        """What `image` in a [[stack]] says."""
+        return f"{NGC}:{self.tag}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """CUDA releases such as "12.6" from `oldest` to `newest`, both included with their updates; None: open."""
+
+    oldest: str | None
+    newest: str | None
+
+    def holds(self, version: str) -> bool:
+        """Is `version` (such as "12.8" or "12.8.1") within?"""
+        key = version_key(version)[:2]
+        return not (self.oldest and key < version_key(self.oldest)) and not (self.newest and key > version_key(self.newest))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VendorImages:
+    """The images under one registry path: which GPUs they are for, and how much disk one takes at least."""
+
+    accelerator: str
+    gib: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Catalog:
+    """All releases by torch version, oldest first, and the facts that concern more than one; see catalog.toml."""
+
+    releases: dict[str, Release]
+    drivers: dict[str, str]
+    architectures: tuple[Architectures, ...]
+    pytorch_index: str
+    wheels_base: str
+    vendor_packages: tuple[str, ...]
+    vendor_images: dict[str, VendorImages]
+    transformers_python: dict[str, str]
+    ngc_cuda: dict[str, Range]
+    data_centre: frozenset[str]
+    parameters: dict[str, int]
+    wheels_gib: dict[str, float]
+    layers: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A model that the workload can build; `unit` is what it processes (images or sequences)."""
+
+    name: str
+    library: str
+    unit: str
+
+
+@cache
+def load() -> Catalog:
+    """Read catalog.toml once."""
+    data = tomllib.loads((assets.IMAGES / "catalog.toml").read_text())
+    return Catalog(
+        releases={version: _release(version, table) for version, table in data["torch"].items()},
+        drivers=data["driver"],
+        architectures=tuple(map(_architectures, data["architectures"])),
+        pytorch_index=data["index"]["pytorch"],
+        wheels_base=data["base"]["wheels"],
+        vendor_packages=tuple(data["vendor"]["usual_packages"]),
+        vendor_images={
+            path: VendorImages(accelerator=table["accelerator"], gib=table.get("gib"))
+            for path, table in data["vendor_images"].items()
+        },
+        transformers_python=data["transformers_python"],
+        ngc_cuda={
+            capability: Range(oldest=table.get("oldest"), newest=table.get("newest"))
+            for capability, table in data["ngc_cuda"].items()
+        },
+        data_centre=frozenset(data["data_centre"]["names"]),
+        parameters=data["parameters"],
+        wheels_gib=data["wheels_gib"],
+        layers={name: tuple(globs) for name, globs in data["layers"].items()},
+    )
+
+
+@cache
+def ngc_images() -> dict[str, NgcImage]:
+    """Read ngc.csv once: every image by tag, oldest first."""
+    with (assets.IMAGES / "ngc.csv").open(encoding="utf-8", newline="") as lines:
+        return {row["tag"]: _ngc_image(row) for row in csv.DictReader(lines)}
+
+
+def ngc_image(reference: str | None) -> NgcImage | None:
+    """The row of an image such as "nvcr.io/nvidia/pytorch:25.02-py3" (with or without a digest); None if there is none."""
+    repository, _, tag = (reference or "").partition("@")[0].partition(":")
+    return ngc_images().get(tag) if repository == NGC else None
+
+
+def vendor_images(reference: str) -> VendorImages | None:
+    """What is known of all images under the path of `reference`: the entry with the longest path that begins it."""
+    known = load().vendor_images
+    return next((known[path] for path in sorted(known, key=len, reverse=True) if reference.startswith(path)), None)
+
+
+@cache
+def models() -> dict[str, Model]:
+    """Read models.json once: every model by name."""
+    data = json.loads((assets.WORKLOAD / "models.json").read_text())
+    return {name: Model(name=name, library=entry["library"], unit=entry["unit"]) for name, entry in data.items()}
+
+
+def compiled_for(torch: str, variant: str) -> tuple[str, ...] | None:
+    """The compute capabilities or gfx names that this wheel holds code for, or None if the catalog doesn't know."""
+    minor = version_key(torch)[:2]
+    rows = (row for row in load().architectures if variant in row.variants and row.oldest <= minor <= row.newest)
+    return next((row.compiled for row in rows), None)
+
+
+def _architectures(table: dict[str, Any]) -> Architectures:
+    oldest, newest = map(version_key, table["torch"])
+    variants, compiled = tuple(table["variants"]), tuple(table["compiled"])
+    return Architectures(oldest=oldest, newest=newest, variants=variants, compiled=compiled)
+
+
+def cuda_of(variant: str) -> str:
+    """The CUDA of a wheel's variant: cu124 is 12.4."""
+    return f"{variant[2:-1]}.{variant[-1]}"
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Orders dotted version numbers: "3.9" before "3.10"."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def nearest_versions(version: str, known: Iterable[str]) -> list[str]:
+    """The versions next to an unknown one: its own patch releases ("2.5"), else the newest older and the oldest newer."""
+    ordered = sorted(known, key=version_key)
+    patches = [other for other in ordered if other.startswith(version + ".")]
+    older = [other for other in ordered if version_key(other) < version_key(version)]
+    newer = [other for other in ordered if version_key(other) > version_key(version)]
+    return patches or older[-1:] + newer[:1]
+
+
+def _ngc_image(row: dict[str, str]) -> NgcImage:
+    forward = tuple(row["forward_compat"].split())
+    return NgcImage(tag=row["tag"], torch=row["torch"], cuda=row["cuda"], forward_compat=forward)
+
+
+def _release(version: str, table: dict[str, object]) -> Release:
+    def words(key: str) -> tuple[str, ...]:
+        value = table.get(key, [])
+        assert isinstance(value, list)
+        return tuple(map(str, value))
+
+    oldest, newest = words("python")
+    return Release(
+        torch=version,
+        torchvision=str(table["torchvision"]),
+        transformers=str(table["transformers"]),
+        python=(oldest, newest),
+        default_python=str(table["default_python"]),
+        compile_python=str(table["compile_python"]) if "compile_python" in table else None,
+        wheels=words("wheels"),
+        pypi=str(table["pypi"]),
+        also=words("also"),
+    )

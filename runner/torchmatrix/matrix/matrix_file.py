@@ -1,0 +1,244 @@
+"""matrix.toml -> Matrix: what the user wrote, validated and immutable. Every problem is reported at once."""
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.ground import assets
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import ADDRESSES, Key, Place, Problems, Table, check, nearest
+from torchmatrix.matrix import method
+from torchmatrix.matrix.method import Method, Request
+from torchmatrix.matrix.stacks import Stack, make_stack
+from torchmatrix.matrix.workloads import Workload, make_workloads
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Devices:
+    """Which device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone; may they be `mixed`?"""
+
+    lists: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
+    each: bool
+    mixed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """What a matrix repeats, if it repeats something published.
+
+    `article`: its addresses; none if it is our own. `question`: what a reader finds out. `claims`: the files of
+    reports/published (without .csv) that hold its figures. `deviations`: one sentence for each thing that differs from the
+    article, and why.
+    """
+
+    title: str
+    article: tuple[str, ...]
+    question: str
+    claims: tuple[str, ...]
+    deviations: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """Everything the user asked for. `cpus_when`: "no-gpu" or "always". `digest`: SHA-256 of the file's text."""
+
+    stacks: tuple[Stack, ...]
+    workloads: tuple[Workload, ...]
+    gpus: Devices
+    cpus: Devices
+    cpus_when: str
+    method: Method
+    seed: int
+    timeout_seconds: float
+    digest: str
+    text: str
+    preset: Preset | None = None
+
+
+_SECTIONS: dict[str, dict[str, Key]] = {
+    "run": {
+        "launches": Key(kind=int, default=3, minimum=1),
+        "protocol": Key(kind=str, default="steady", choices=tuple(method.PROTOCOLS)),
+        "start_below_celsius": Key(kind=float, minimum=1, maximum=150),
+        "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440),
+        "seed": Key(kind=int, default=0, minimum=0),
+        "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080),
+    },
+    "gpus": {
+        "lists": Key(kind=list, default=(), plural=True),
+        "counts": Key(kind=int, default=(1, 2, 4, 8), minimum=1, plural=True),
+        "each": Key(kind=bool, default=False),
+        "mixed": Key(kind=bool, default=False),
+    },
+    "cpus": {
+        "counts": Key(kind=int, default=(1, 2), minimum=1, plural=True),
+        "each": Key(kind=bool, default=False),
+        "when": Key(kind=str, default="no-gpu", choices=("no-gpu", "always")),
+    },
+}
+_TEXTS = Key(kind=str, default=(), plural=True)
+_PRESET: dict[str, Key] = {
+    "title": Key(kind=str),
+    "article": ADDRESSES,
+    "question": Key(kind=str),
+    "claims": _TEXTS,
+    "deviations": _TEXTS,
+}
+
+
+def load(path: Path) -> Matrix:
+    """Read and validate a matrix file. Raises BadInput listing every problem with its place."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise BadInput(
+            f"no matrix file at {path}", hint="make one for this machine: torchmatrix init, or name one: --matrix FILE"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"can't read {path}: {error}", hint="name a readable matrix file: --matrix FILE") from None
+    return parse(text, name=str(path))
+
+
+def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
+    """Validate the text of a matrix file; `name` is used in messages. Raises BadInput."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{name} is not valid TOML: {error}", hint="mend that line and try again") from None
+    problems = Problems(text)
+    matrix = _matrix(data, text, problems)
+    if matrix is None or problems.messages:
+        count = len(problems.messages)
+        listing = "\n".join(f"  {message}" for message in problems.messages)
+        raise BadInput(
+            f"{name} has {count} problem{'s' if count > 1 else ''}:\n{listing}",
+            hint="nothing was run; the keys are explained in the README and in `torchmatrix init`'s file",
+        )
+    return matrix
+
+
+def under(matrix: Matrix, request: Request) -> Matrix:
+    """`matrix` under the protocol that the command line asks for; a protocol with its own steps sets them."""
+    chosen = request.applied(matrix.method)
+    workloads = matrix.workloads
+    if chosen.steps is not None:
+        workloads = tuple(replace(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
+    return replace(matrix, method=chosen, workloads=workloads)
+
+
+def explained(matrix: Matrix) -> Matrix:
+    """`matrix` with `explain` on every workload."""
+    return replace(matrix, workloads=tuple(replace(w, explain=True) for w in matrix.workloads))
+
+
+def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
+    known = [*_SECTIONS, "preset", "stack", "workload"]
+    for key in data:
+        if key not in known:
+            problems.add(Place(header=f"[{key}]"), None, f'unknown table "{key}"; {nearest(key, known)}')
+    sections = {
+        name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in _SECTIONS.items()
+    }
+    preset = _preset(data, problems)
+    stacks = _each(data, "stack", problems, make_stack)
+    workloads = [w for found in _each(data, "workload", problems, make_workloads) for w in found]
+    _check_unique("stack", [s.name for s in stacks], problems)
+    _check_unique("workload", [w.id for w in workloads], problems)
+    if problems.messages:
+        return None
+    _check_globs(data, stacks, problems)
+    run, gpus, cpus = (sections[name] for name in ("run", "gpus", "cpus"))
+    return Matrix(
+        stacks=tuple(stacks),
+        workloads=tuple(workloads),
+        gpus=Devices(lists=_lists(gpus["lists"], problems), counts=gpus["counts"], each=gpus["each"], mixed=gpus["mixed"]),
+        cpus=Devices(lists=(), counts=cpus["counts"], each=cpus["each"]),
+        cpus_when=cpus["when"],
+        method=_method(run),
+        seed=run["seed"],
+        timeout_seconds=60.0 * run["timeout_minutes"],
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        text=text,
+        preset=preset,
+    )
+
+
+def _preset(data: Table, problems: Problems) -> Preset | None:
+    if "preset" not in data:
+        return None
+    place = Place(header="[preset]")
+    values = check(_table(data, "preset", problems), _PRESET, place, problems)
+    for required in ("title", "question"):
+        if not values[required]:
+            problems.add(place, None, f"needs {required}")
+    published = {path.stem for path in assets.PUBLISHED.glob("*.csv")} - {"gpus"}
+    for claim in values["claims"]:
+        if claim not in published:
+            problems.add(place, "claims", f'reports/published has no figures "{claim}"; {nearest(claim, published)}')
+    return Preset(**values)
+
+
+def _method(run: dict[str, Any]) -> Method:
+    chosen = method.named(run["protocol"])
+    below = run["start_below_celsius"] or chosen.start_below_celsius
+    return replace(
+        chosen, launches=run["launches"], start_below_celsius=below, cool_down_seconds=60.0 * run["cool_down_minutes"]
+    )
+
+
+def _table(data: Table, name: str, problems: Problems) -> Table:
+    value = data.get(name, {})
+    if not isinstance(value, dict):
+        problems.add(Place(header=f"[{name}]"), None, f"must be one table [{name}]")
+        return {}
+    return value
+
+
+def _each(data: Table, name: str, problems: Problems, make: Callable[[Table, Place, Problems], Any]) -> list[Any]:
+    """`make` over every [[name]] table; those with problems are left out."""
+    tables = data.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        problems.add(Place(header=f"[{name}]"), None, f"must be a list of tables: write [[{name}]]")
+        return []
+    if not tables:
+        problems.add(Place(header=f"[[{name}]]"), None, f"there must be at least one [[{name}]]")
+    made = [make(table, Place(header=f"[[{name}]]", number=i), problems) for i, table in enumerate(tables)]
+    return [thing for thing in made if thing is not None]
+
+
+def _check_unique(noun: str, names: list[str], problems: Problems) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            problems.add(Place(header=f"[[{noun}]]"), None, f'{times} {noun}s are called "{name}"; give all but one a `name`')
+
+
+def _check_globs(data: Table, stacks: list[Stack], problems: Problems) -> None:
+    from fnmatch import fnmatchcase
+
+    names = [stack.name for stack in stacks]
+    for number, table in enumerate(data.get("workload", [])):
+        for glob in table.get("stacks", ()):
+            if not any(fnmatchcase(name, glob) for name in names):
+                problems.add(
+                    Place(header="[[workload]]", number=number),
+                    "stacks",
+                    f'"{glob}" matches no stack; {nearest(glob, names)}',
+                )
+
+
+def _lists(lists: tuple[Any, ...], problems: Problems) -> tuple[tuple[int, ...], ...]:
+    for entry in lists:
+        whole = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in entry)
+        if not entry or not whole or len(set(entry)) < len(entry):
+            problems.add(Place(header="[gpus]"), "lists", f"each list holds different GPU indices, not {entry!r}")
+    return tuple(tuple(entry) for entry in lists)

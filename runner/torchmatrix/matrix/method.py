@@ -1,0 +1,91 @@
+"""The measuring protocol of a run: how often, in which state the device is, which steps, which statistic is the headline."""
+
+from dataclasses import dataclass, replace
+
+from torchmatrix.ground.errors import BadInput
+
+FAST_LAUNCHES = 1
+RIGOROUS_LAUNCHES = 5
+ADAPTIVE_MINIMUM = 5
+ADAPTIVE_MAXIMUM = 30
+"""Launches per cell with --until: at least and at most.
+
+A rule that stops when it likes what it sees covers less than it says. Simulated for 1 % and a scatter of 0.3 to 3 %: 92 to
+95 % from a minimum of 5, 90 to 95 % from 3 (tests/analysis/test_simulation.py).
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """`name`: steady, cold or aime. `launches` per cell; with `until`, as many as narrow the interval to that ratio.
+
+    `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
+    window, one window, whatever the workload says. `statistic`: median or mean over launches.
+    """
+
+    name: str = "steady"
+    launches: int = 3
+    statistic: str = "median"
+    start_below_celsius: float | None = None
+    cool_down_seconds: float = 600.0
+    steps: int | None = None
+    until: float | None = None
+    budget_seconds: float | None = None
+
+
+PROTOCOLS = {
+    "steady": Method(),
+    "cold": Method(name="cold", start_below_celsius=50.0),
+    "aime": Method(name="aime", start_below_celsius=50.0, steps=50, statistic="mean"),
+}
+"""steady: warm up until the step time is flat, and say whether temperature and clock were. cold: begin each launch below a
+temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
+DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
+"""The fields in which two recorded protocols must not differ if their numbers are to be compared."""
+
+
+def named(name: str) -> Method:
+    """The protocol of that name. Raises BadInput."""
+    if name not in PROTOCOLS:
+        raise BadInput(f'unknown protocol "{name}"', hint=f"protocols: {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What the command line asks of the protocol; None leaves the matrix's word. `until`: such as "1%"."""
+
+    protocol: str | None = None
+    launches: int | None = None
+    fast: bool = False
+    rigorous: bool = False
+    until: str | None = None
+    budget_minutes: float | None = None
+
+    def applied(self, method: Method) -> Method:
+        """`method` as asked. Raises BadInput for what contradicts itself or has no meaning."""
+        asked = [n for n, on in (("--launches", self.launches), ("--fast", self.fast), ("--rigorous", self.rigorous),
+                                 ("--until", self.until)) if on]  # fmt: skip
+        if len(asked) > 1:
+            raise BadInput(f"{' and '.join(asked)} contradict each other", hint="choose one number of launches")
+        if self.budget_minutes is not None and not self.until:
+            raise BadInput("--budget limits --until, which is not given", hint="--until 1% --budget 120")
+        chosen = method
+        if self.protocol:
+            preset = named(self.protocol)
+            chosen = replace(preset, launches=method.launches, cool_down_seconds=method.cool_down_seconds)
+        if self.until:
+            budget = None if self.budget_minutes is None else 60 * self.budget_minutes
+            return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)
+        fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else chosen.launches)
+        return replace(chosen, launches=fixed)
+
+
+def _ratio(until: str) -> float:
+    try:
+        ratio = float(until.removesuffix("%")) / 100
+    except ValueError:
+        ratio = 0.0
+    if not until.endswith("%") or not 0 < ratio < 1:
+        raise BadInput(f"--until {until!r} is not a percentage", hint="the half-width of the interval to reach: --until 1%")
+    return ratio

@@ -1,0 +1,198 @@
+"""A [[stack]] table -> Stack: one software combination, what the catalog says of it filled in."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check
+from torchmatrix.matrix import catalog
+
+PYPI = "https://pypi.org/simple"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """A package index and the exact torch requirements that it serves for one stack."""
+
+    url: str
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """One software combination.
+
+    `source`: "wheels" (torch from a package index), "image" (a vendor's image that holds torch) or "interpreter" (a
+    Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "cpu", or "any" for an interpreter, which
+    uses what the machine has. `torch` and `cuda` (such as "12.4") are None where they are not known, as in an image that
+    no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what will
+    do as well on this machine if the user named no version.
+    """
+
+    name: str
+    source: str
+    accelerator: str
+    torch: str | None = None
+    variant: str | None = None
+    cuda: str | None = None
+    python: str | None = None
+    python_range: str | None = None
+    image: str | None = None
+    base: str | None = None
+    indexes: tuple[Index, ...] = ()
+    packages: tuple[str, ...] = ()
+    compile_python: str | None = None
+
+
+_KEYS: dict[str, Key] = {
+    "name": NAME,
+    "torch": Key(kind=str),
+    "cuda": Key(kind=str),
+    "rocm": Key(kind=str),
+    "cpu": Key(kind=bool, default=False),
+    "image": ADDRESS,
+    "python": Key(kind=str),
+    "accelerator": Key(kind=str, choices=("cuda", "rocm", "cpu")),
+    "torchvision": Key(kind=str),
+    "transformers": Key(kind=str),
+    "packages": ADDRESSES,
+    "base": ADDRESS,
+    "index": ADDRESS,
+}
+
+
+def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
+    """The stack that one [[stack]] table describes, or None if there is a problem with it."""
+    before = len(problems.messages)
+    values = check(table, _KEYS, place, problems)
+    is_path = "/" in (values["python"] or "")
+    sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
+    if len(sources) != 1 and len(problems.messages) == before:
+        problems.add(
+            place, None, 'needs exactly one of torch (wheels), image (a vendor\'s image) or python = "/path/to/python"'
+        )
+    if len(problems.messages) > before:
+        return None
+    make = {"torch": _wheels_stack, "image": _image_stack, "python": _interpreter_stack}[sources[0]]
+    stack = make(values, place, problems)
+    return stack if len(problems.messages) == before else None
+
+
+def _refuse(values: dict[str, Any], keys: tuple[str, ...], why: str, place: Place, problems: Problems) -> None:
+    for key in keys:
+        if values[key]:
+            problems.add(place, key, why)
+
+
+def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
+    facts = catalog.load()
+    release = facts.releases.get(values["torch"])
+    if release is None:
+        near = ", ".join(catalog.nearest_versions(values["torch"], facts.releases))
+        problems.add(place, "torch", f'unknown version "{values["torch"]}"; the nearest: {near}')
+        return None
+    _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
+    variant = _variant(values, release, place, problems)
+    python = values["python"] or release.default_python
+    transformers = values["transformers"] or release.transformers
+    _check_python(python, release, transformers, place, problems)
+    if variant is None:
+        return None
+    return Stack(
+        name=values["name"] or f"torch{release.torch}-{variant}",
+        source="wheels",
+        accelerator="cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu",
+        torch=release.torch,
+        variant=variant,
+        cuda=catalog.cuda_of(variant) if variant.startswith("cu") else None,
+        python=python,
+        python_range=None if values["python"] else _python_range(release, transformers),
+        base=values["base"] or facts.wheels_base.format(python=python),
+        indexes=_indexes(release, variant, values, facts.pytorch_index),
+        packages=(f"transformers=={transformers}", *release.also, *values["packages"]),
+        compile_python=release.compile_python,
+    )
+
+
+def _check_python(python: str, release: catalog.Release, transformers: str, place: Place, problems: Problems) -> None:
+    low, high = map(catalog.version_key, release.python)
+    if not low <= catalog.version_key(python) <= high:
+        problems.add(
+            place, "python", f"torch {release.torch} has wheels for Python {' to '.join(release.python)}, not {python}"
+        )
+    elif catalog.version_key(python) < catalog.version_key(floor := _oldest_python(release, transformers)):
+        problems.add(
+            place, "python", f"transformers {transformers} needs Python {floor} or newer: name an older transformers too"
+        )
+
+
+def _oldest_python(release: catalog.Release, transformers: str) -> str:
+    floor = catalog.load().transformers_python.get(transformers, release.python[0])
+    return max(release.python[0], floor, key=catalog.version_key)
+
+
+def _python_range(release: catalog.Release, transformers: str) -> str:
+    """Pythons that this release and this transformers have wheels for and can compile on, such as ">=3.9,<3.13"."""
+    newest = min(release.python[1], release.compile_python or release.python[1], key=catalog.version_key)
+    major, minor = newest.split(".")
+    return f">={_oldest_python(release, transformers)},<{major}.{int(minor) + 1}"
+
+
+def _variant(values: dict[str, Any], release: catalog.Release, place: Place, problems: Problems) -> str | None:
+    named = [key for key in ("cuda", "rocm", "cpu") if values[key]]
+    if len(named) != 1:
+        problems.add(place, None, 'needs exactly one of cuda = "12.4", rocm = "6.2" or cpu = true')
+        return None
+    key = named[0]
+    variant = "cpu" if key == "cpu" else {"cuda": "cu" + str(values[key]).replace(".", "")}.get(key, f"rocm{values[key]}")
+    if variant not in release.wheels:
+        valid = ", ".join(release.wheels)
+        problems.add(place, key, f"torch {release.torch} has no {variant} wheels; it has: {valid}")
+        return None
+    return variant
+
+
+def _indexes(release: catalog.Release, variant: str, values: dict[str, Any], pytorch: str) -> tuple[Index, ...]:
+    """Where this torch can come from, in order of preference: the variant's own index, then PyPI if it serves it."""
+    vision = values["torchvision"] or release.torchvision
+    plain = (f"torch=={release.torch}", f"torchvision=={vision}")
+    if values["index"]:
+        return (Index(url=values["index"], requirements=plain),)
+    local = tuple(f"{requirement}+{variant}" for requirement in plain)
+    own = Index(url=f"{pytorch}/{variant}", requirements=local)
+    if variant in (release.pypi, "cpu"):
+        return (own, Index(url=PYPI, requirements=plain))
+    return (own,)
+
+
+def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
+    why = "comes with the image; it is only for stacks of wheels"
+    _refuse(values, ("cuda", "rocm", "cpu", "python", "torchvision", "base", "index"), why, place, problems)
+    known, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
+    accelerator = values["accelerator"] or (known.accelerator if known else None)
+    if accelerator is None:
+        problems.add(place, "accelerator", 'say what this image is for: accelerator = "cuda", "rocm" or "cpu"')
+        return None
+    path = re.sub(r"^[^/]*[.:][^/]*/", "", values["image"])
+    packages = (f"transformers=={values['transformers']}",) if values["transformers"] else ()
+    return Stack(
+        name=values["name"] or re.sub(r"[^A-Za-z0-9._+-]+", "-", path),
+        source="image",
+        accelerator=accelerator,
+        torch=(ngc.torch or None) if ngc else None,
+        cuda=".".join(ngc.cuda.split(".")[:2]) if ngc else None,
+        image=values["image"],
+        packages=packages + values["packages"],
+    )
+
+
+def _interpreter_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack:
+    why = "comes with the interpreter; it is only for stacks of wheels"
+    keys = ("cuda", "rocm", "cpu", "torchvision", "transformers", "packages", "base", "index")
+    _refuse(values, keys, why, place, problems)
+    return Stack(
+        name=values["name"] or "interpreter",
+        source="interpreter",
+        accelerator=values["accelerator"] or "any",
+        python=values["python"],
+    )

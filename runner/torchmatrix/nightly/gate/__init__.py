@@ -1,0 +1,198 @@
+"""The last run against the nights before it: what became slower, what failed, what is gone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchmatrix.analysis import comparable
+from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.facts import environments
+from torchmatrix.facts.launch import UNFINISHED
+from torchmatrix.nightly.gate import canary, noise
+from torchmatrix.nightly.gate.judged import Gate, GateOptions, Judged
+from torchmatrix.nightly.gate.noise import Night, Standing
+
+__all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
+
+_DEFAULT = GateOptions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _View:
+    """One run with its rows by cell."""
+
+    run: Indexed
+    rows: dict[str, list[dict[str, Any]]]
+
+    def asked_for(self, cell: str) -> bool:
+        return cell in self.rows or cell in self.run.planned
+
+    def ok(self, cell: str) -> list[dict[str, Any]]:
+        return [row for row in self.rows.get(cell, ()) if row["outcome"] == "ok"]
+
+    def failed(self, cell: str) -> list[dict[str, Any]]:
+        return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", *UNFINISHED)]
+
+
+def judge(runs: Sequence[Indexed], options: GateOptions = _DEFAULT) -> Gate:
+    """The last of `runs` (of one host, oldest first) against those before it. Raises BadInput if no cell is the canary.
+
+    With `options.named` the first is the baseline; those between them tell how nights differ, and whether it was slower before.
+    """
+    views = [_view(run) for run in runs]
+    last, before = views[-1], views[:-1]
+    reference = before[:1] if options.named else before[-options.nights :]
+    cells = dict.fromkeys(cell for view in (last, *reversed(reference)) for cell in (*view.run.planned, *view.rows))
+    judged = [found for cell in cells if (found := _judged(cell, before, reference, last, options))]
+    return Gate(
+        run=last.run.id,
+        host=last.run.host,
+        started=last.run.started,
+        complete=last.run.complete,
+        baseline=tuple(view.run.id for view in reference),
+        options=options,
+        cells=canary.attributed(judged, options.canary),
+    )
+
+
+def is_night_of(run: Indexed, judged: Indexed) -> bool:
+    """Did `run` ask for half of the cells of `judged`, or more? Less is an experiment in between, no night."""
+    asked = set(judged.planned)
+    return 2 * len(asked.intersection(run.planned)) >= len(asked)
+
+
+def _view(run: Indexed) -> _View:
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in run.launches:
+        rows.setdefault(row["cell"], []).append(row)
+    return _View(run=run, rows=rows)
+
+
+def _judged(cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions) -> Judged | None:
+    """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too."""
+    if last.failed(cell):
+        return _failed(cell, reference, last)
+    if last.ok(cell):
+        return _measured(cell, before, reference, last, options)
+    return _absent(cell, reference, last, options)
+
+
+def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
+    """A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression."""
+    rows, failed = last.rows[cell], last.failed(cell)
+    said = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
+    earlier = sum(bool(view.failed(cell)) for view in before)
+    nights = f"; it failed on {earlier} of the {len(before)} nights before, too" if earlier else ""
+    never = failed[0]["outcome"] == "unsupported" and not any(view.ok(cell) for view in before)
+    since = next((view for view in reversed(before) if view.ok(cell)), None)
+    return Judged(
+        cell=cell,
+        verdict="n/a" if never else "failed",
+        why=f"{len(failed)} of {len(rows)} launches: {said}{nights}",
+        facts=str(failed[0]["path"]),
+        changes=_changes(since, last, failed[0]["stack"]),
+        **_about(failed[0]),
+    )
+
+
+def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOptions) -> Judged | None:
+    """Nothing was measured. What the matrix, or the command, no longer asks for is gone on purpose."""
+    home = next((view for view in reversed(before) if view.asked_for(cell)), None)
+    row = next((row for view in (last, *reversed(before)) for row in view.rows.get(cell, ())), None)
+    about = _about(row) if row else {}
+    if last.asked_for(cell):
+        ended = "" if last.run.complete else "; the run did not come to its end"
+        why = "interrupted or lost" if cell in last.rows else "planned, but not measured"
+        return Judged(cell=cell, verdict="missing", why=why + ended, **about)
+    if home is None:
+        return None
+    if cell in last.run.skipped:
+        return Judged(cell=cell, verdict="skipped-now", why=f"{last.run.skipped[cell]} (planned in {home.run.id})", **about)
+    if options.named or all(home.run.header.get(key) == last.run.header.get(key) for key in ("matrix", "command")):
+        return Judged(cell=cell, verdict="missing", why=f"planned in {home.run.id}, neither planned nor skipped now", **about)
+    why = f"planned in {home.run.id}; the matrix or the command has changed since"
+    return Judged(cell=cell, verdict="removed", why=why, **about)
+
+
+def _measured(cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions) -> Judged:
+    rows = last.ok(cell)
+    about, value = _about(rows[-1]), _night(last, cell).value
+    mixed = _other_work(rows, rows[-1]["work"])
+    if mixed:
+        return Judged(cell=cell, verdict="n/a", why=f"the launches of this night are not of one kind: {mixed}", **about)
+    others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows[-1]["work"]))}
+    same = [view for view in before if view.ok(cell) and not _other_work(view.ok(cell), rows[-1]["work"])]
+    if options.named and reference[0] not in same:
+        verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].run.id} did not measure it")
+        return Judged(cell=cell, verdict=verdict, why=why, value=value, **about)
+    found = _standing([_night(view, cell) for view in (*same, last)], options)
+    limits = found.limits
+    since = next((view for view in same if limits and view.run.id == limits.nights[-1]), None)
+    return Judged(
+        cell=cell,
+        verdict=found.verdict,
+        why="; ".join(filter(None, (_reason(found, others), *_seen(found, rows), _in_words(others)))),
+        value=value,
+        ratio=found.ratio,
+        before=found.before,
+        facts=str(rows[-1]["path"]),
+        changes=_changes(since, last, rows[-1]["stack"]),
+        **{name: getattr(limits, name) for name in ("center", "low", "high", "nights", "strays", "rule") if limits},
+        **about,
+    )
+
+
+def _standing(history: Sequence[Night], options: GateOptions) -> Standing:
+    if options.named:
+        return noise.standing_to_run(history[0], history[1:], options.nights, options.tolerance, options.strict)
+    return noise.standing(history, options.nights, options.tolerance, options.strict)
+
+
+def _reason(found: Standing, others: Mapping[str, str]) -> str:
+    if found.verdict == "new":
+        return "the baseline begins anew" if others else "no night before measured it"
+    if found.verdict == "suspected":
+        return "slower for the first night; a second one makes it a regression"
+    if found.verdict == "regression":
+        return f"slower on {len(found.before) + 1} nights in a row" if found.before else "slower on one night (--strict)"
+    return found.limits.rule if found.limits and found.verdict == "n/a" else ""
+
+
+def _seen(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the watch saw during launches that were slower."""
+    if found.verdict not in ("suspected", "regression"):
+        return []
+    counted = {"throttled": "the devices were throttled", "foreign": "others used the devices"}
+    numbers = {words: sum(bool(row[name]) for row in rows) for name, words in counted.items()}
+    return [f"{words} in {number} of {len(rows)} launches" for words, number in numbers.items() if number]
+
+
+def _in_words(others: Mapping[str, str]) -> str:
+    """Which nights are no baseline since they did other work; the newest one's difference stands for all."""
+    if not others:
+        return ""
+    *_, (run, why) = others.items()
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"not comparable with {run}{more}: {why}"
+
+
+def _other_work(rows: Sequence[Mapping[str, Any]], work: str) -> str | None:
+    """In what the first of `rows` that did other work differs, in words."""
+    other = next((row["work"] for row in rows if row["work"] != work), None)
+    return None if other is None else comparable.difference(json.loads(other), json.loads(work))
+
+
+def _night(view: _View, cell: str) -> Night:
+    rows = view.ok(cell)
+    return noise.night(view.run.id, [float(row["throughput"]) for row in rows], rows[-1]["statistic"])
+
+
+def _about(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"stack": row["stack"], "unit": row["unit"], "devices": tuple(row["device_list"])}
+
+
+def _changes(since: _View | None, last: _View, stack: str) -> dict[str, tuple[str, str]]:
+    if since is None:
+        return {}
+    return environments.changed(since.run.environments.get(stack, {}), last.run.environments.get(stack, {}))

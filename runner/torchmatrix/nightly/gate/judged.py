@@ -1,0 +1,93 @@
+"""What the gate says: of every cell a verdict with its figures, and of the run one verdict for all of them."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torchmatrix.analysis.intervals import NOTEWORTHY
+
+COUNTING = ("regression", "failed", "missing", "skipped-now")
+"""Verdicts on a cell that make the gate's verdict REGRESSION. The others: ok, faster, suspected, and those of UNJUDGED."""
+UNJUDGED = ("new", "n/a", "removed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateOptions:
+    """`nights`: so many make the baseline. `named`: the first of the runs is the baseline instead, as it was asked for by name.
+
+    `strict`: slower on one night is a regression. `canary`: globs on the ids of cells of a stack that is never upgraded.
+    `tolerance`: a ratio that differs from 1 by less is never slower or faster.
+    """
+
+    nights: int = 7
+    named: bool = False
+    strict: bool = False
+    canary: tuple[str, ...] = ()
+    tolerance: float = NOTEWORTHY
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """One cell. `value`: items per second of the last night, `center`: of its baseline; `ratio`: the one over the other.
+
+    It is slower below `low` and faster above `high`. `why`: the verdict's reason in words. `nights`: the runs of the baseline;
+    `rule`: where the limits come from; `strays`: nights that were left out of the scatter. `before`: the ratios of the nights
+    before, as far as they were slower, too. `cause`: machine, software or unclear, by the canary `cause_why`; empty without
+    one. `changes`: of the stack's environment since the last night of the baseline, or since the last one that measured the
+    cell. `facts`: the launch file to look at. Unknown: NaN.
+    """
+
+    cell: str
+    verdict: str
+    why: str = ""
+    stack: str = ""
+    unit: str = ""
+    devices: tuple[str, ...] = ()
+    value: float = math.nan
+    center: float = math.nan
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    nights: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    rule: str = ""
+    before: tuple[float, ...] = ()
+    cause: str = ""
+    cause_why: str = ""
+    changes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    facts: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Is this a regression of the run?"""
+        return self.verdict in COUNTING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """The verdict on a run, cell by cell. `baseline`: the ids of the nights, or of the run, it was compared with."""
+
+    run: str
+    host: str
+    started: float
+    complete: bool
+    baseline: tuple[str, ...]
+    options: GateOptions
+    cells: tuple[Judged, ...]
+
+    @property
+    def verdict(self) -> str:
+        """REGRESSION; else PASS, or NO-BASELINE where not one cell could be judged."""
+        if any(cell.counts for cell in self.cells):
+            return "REGRESSION"
+        return "PASS" if any(cell.verdict not in UNJUDGED for cell in self.cells) else "NO-BASELINE"
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json and the hook; NaN becomes null."""
+        fields = {name: getattr(self, name) for name in ("run", "host", "started", "complete", "baseline")}
+        cells = [_known(asdict(cell)) | {"counts": cell.counts} for cell in self.cells]
+        return {"verdict": self.verdict, **_known(fields), **asdict(self.options), "cells": cells}
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}

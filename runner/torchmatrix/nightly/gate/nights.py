@@ -1,0 +1,59 @@
+"""Which runs the gate needs: the one to judge and the nights before it, read from the index."""
+
+from collections.abc import Sequence
+
+from torchmatrix.analysis import facts_cache
+from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.facts.run_words import host_of, select
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import BadInput, NothingSelected
+from torchmatrix.nightly.gate import is_night_of
+from torchmatrix.nightly.gate.noise import MEMORY
+
+_LOOK_BACK = 4
+"""So many times the runs that are needed are looked through at most, where some of them are no nights (see is_night_of)."""
+
+
+def read(
+    results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None
+) -> list[Indexed]:
+    """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
+
+    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then.
+    Words are those of run_words.select. Raises BadInput, and NothingSelected if there is no run at all.
+    """
+    if not results.runs():
+        raise NothingSelected(
+            f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
+        )
+    folder = _one(select(results, word, host=host), word)
+    here = select(results, "all", host=host_of(folder))
+    earlier = here[: [run.path for run in here].index(folder.path)]
+    (judged,) = facts_cache.read(results, [folder])
+    count = max(MEMORY, nights) + nights  # those that were slower are no baseline for the next
+    if baseline is None:
+        return [*_nights(results, earlier, judged, count), judged]
+    named = _one(select(results, baseline, host=host_of(folder)), baseline)
+    if named.path == folder.path:
+        raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
+    since = [run for run in earlier if run.started > named.started]
+    return [*facts_cache.read(results, [named]), *_nights(results, since, judged, count), judged]
+
+
+def _nights(results: Results, earlier: Sequence[RunFolder], judged: Indexed, count: int) -> list[Indexed]:
+    """The newest `count` of `earlier` that are nights of the run, oldest first."""
+    found: list[Indexed] = []
+    for _ in range(_LOOK_BACK):
+        chunk, earlier = earlier[-count:], earlier[:-count]
+        found = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + found
+        if len(found) >= count or not earlier:
+            break
+    return found[-count:]
+
+
+def _one(runs: Sequence[RunFolder], word: str) -> RunFolder:
+    if len(runs) > 1:
+        raise BadInput(
+            f"{word} names {len(runs)} runs; the gate judges one and compares it with one", hint="last, last~1 or RUN"
+        )
+    return runs[0]

@@ -1,0 +1,192 @@
+"""The gate's verdict for those who read it: text for the terminal and the mail, Markdown for an issue, JUnit XML for CI.
+
+Names and messages come from files that others wrote: control characters are replaced, and each format gets what is inert in it.
+"""
+
+import math
+import re
+import shlex
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.nightly.gate.judged import UNJUDGED, Gate, Judged
+
+LONGEST = 300
+"""Characters of one message; more is cut, with an ellipsis."""
+MOST_CHANGES = 8
+"""So many changes of an environment are shown; the record has all."""
+
+
+def record(gate: Gate, results: Path | None = None) -> dict[str, Any]:
+    """For --json and the hook: all that is known, and the text as `text`, which is what chat services show."""
+    return {**gate.as_record(), "text": text(gate, results)}
+
+
+def text(gate: Gate, results: Path | None = None) -> str:
+    """The verdict in one line; then every cell that isn't ok with its figures and what to do, then what changed.
+
+    `results`: the folder to name in commands, where it is not the usual one.
+    """
+    shown = [one for one in gate.cells if one.verdict != "ok"]
+    lines = [headline(gate), _tally(gate)]
+    for one in (one for one in shown if one.verdict not in UNJUDGED):
+        lines += [f"{one.verdict:<11} {plain(one.cell)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
+        lines += [f"  {line}" for line in commands(gate, one, results)]
+    lines += _unjudged(one for one in shown if one.verdict in UNJUDGED)
+    lines += _changes(shown)
+    if gate.verdict == "NO-BASELINE":
+        lines.append("a baseline is an earlier run of the same cells on this host; to make one: torchmatrix run --new")
+    return "\n".join(lines)
+
+
+def headline(gate: Gate) -> str:
+    """Such as: REGRESSION 2 of 40 cells: RUN on HOST against 7 nights."""
+    counted = sum(one.counts for one in gate.cells)
+    amount = f"{counted} of {len(gate.cells)} cells" if counted else f"{len(gate.cells)} cells"
+    name = "the named run " if gate.options.named else ""
+    nights = f"{len(gate.baseline)} night{'s' if len(gate.baseline) != 1 else ''} before"
+    against = name + gate.baseline[0] if gate.options.named and gate.baseline else nights
+    ended = "" if gate.complete else "; the run did not come to its end"
+    return plain(f"{gate.verdict} {amount}: {gate.run} on {gate.host} against {against}{ended}")
+
+
+def figures(one: Judged) -> str:
+    """The ratio, where it becomes slower, and by what; empty where nothing was compared."""
+    if math.isnan(one.ratio):
+        return ""
+    limit = "no limit" if math.isnan(one.low) else f"slower below {one.low:.4f}"
+    before = ", nights before: " + ", ".join(f"{ratio:.4f}" for ratio in one.before) if one.before else ""
+    strays = f", {len(one.strays)} left out as strays" if one.strays else ""
+    return plain(f"{one.ratio:.4f} of the baseline ({limit}: {one.rule}{strays}){before}")
+
+
+def commands(gate: Gate, one: Judged, results: Path | None = None) -> list[str]:
+    """What to paste to look into a cell that isn't ok."""
+    where = [] if results is None else ["--results", str(results)]
+    lines = [f"look: {shlex.join(['torchmatrix', 'plan', one.cell])}"] if one.verdict in ("missing", "skipped-now") else []
+    if one.verdict == "failed":
+        lines.append(f"facts: {one.facts}")
+    if one.verdict in ("failed", "regression", "suspected"):
+        lines.append(f"repeat: {shlex.join(['torchmatrix', 'reproduce', one.cell, *where])}")
+    if one.nights:
+        sides = [f"{run}:{one.stack}" for run in (gate.run, one.nights[-1])]
+        lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *where])}")
+    return [plain(line, longest=None) for line in lines]
+
+
+def plain(words: str, longest: int | None = LONGEST) -> str:
+    """One line without control characters (also those that reverse text), cut after `longest`."""
+    line = "".join(c if c.isprintable() else "�" for c in re.sub(r"\s+", " ", words))
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+
+
+def _tally(gate: Gate) -> str:
+    counts: dict[str, int] = {}
+    for one in gate.cells:
+        counts[one.verdict] = counts.get(one.verdict, 0) + 1
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cells"
+
+
+def _told(one: Judged) -> list[str]:
+    lines = [one.why, f"{one.cause}: {one.cause_why}" if one.cause else ""]
+    return [plain(line) for line in lines if line]
+
+
+def _unjudged(cells: Iterable[Judged]) -> list[str]:
+    """One line for all cells of one verdict and one reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in cells:
+        groups.setdefault((one.verdict, one.why), []).append(one.cell)
+    return [
+        f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}: {plain(why)}"
+        for (verdict, why), ids in groups.items()
+    ]
+
+
+def _changes(cells: Iterable[Judged]) -> list[str]:
+    """What changed in the environments of the stacks whose cells moved or failed, each stack once."""
+    moved = [one for one in cells if one.verdict in ("regression", "suspected", "faster", "failed")]
+    lines = []
+    for stack, found in {one.stack: one for one in reversed(moved)}.items():
+        since = f"since {found.nights[-1]}" if found.nights else "since it was last measured"
+        if not found.changes:
+            lines.append(plain(f"{stack}: no change of its environment {since} was recorded"))
+            continue
+        lines.append(plain(f"{stack}: changed {since}:"))
+        pairs = list(found.changes.items())
+        lines += [f"  {plain(name)}: {plain(was, 60)} -> {plain(now, 60)}" for name, (was, now) in pairs[:MOST_CHANGES]]
+        if len(pairs) > MOST_CHANGES:
+            lines.append(f"  and {len(pairs) - MOST_CHANGES} more (--json has all)")
+    return lines
+
+
+def markdown(gate: Gate, results: Path | None = None) -> str:
+    """A heading, a table of all cells (those that aren't ok first), and the text; what others wrote stands in code spans."""
+    ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
+    head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
+    rows = [
+        [one.verdict, code(one.cell), _ratio(one.ratio), _ratio(one.low), code(one.rule), code(_why(one))] for one in ordered
+    ]
+    table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    details = "\n".join(line.replace("```", "'''") for line in text(gate, results).splitlines())
+    folded = ["<details><summary>Details</summary>", "", "```text", details, "```", "", "</details>"]
+    blocks = [
+        f"### torchmatrix gate: {gate.verdict}",
+        "",
+        f"Judged: {code(headline(gate))}",
+        "",
+        *table,
+        "",
+        *folded,
+        "",
+        DEFINITIONS["gate"],
+    ]
+    return "\n".join(blocks) + "\n"
+
+
+def code(words: str) -> str:
+    """A code span that holds in a table's cell: what stands in it is neither markup nor a mention nor a link. | becomes ¦."""
+    line = plain(words).replace("|", "¦").strip()
+    fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
+    padding = " " if "`" in line else ""
+    return f"{fence}{padding}{line}{padding}{fence}" if line else ""
+
+
+def _ratio(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.4f}"
+
+
+def _why(one: Judged) -> str:
+    return "; ".join(_told(one))
+
+
+def junit(gate: Gate, results: Path | None = None) -> bytes:
+    """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a testcase per cell; what could not be judged is skipped."""
+    failures = sum(one.counts for one in gate.cells)
+    skipped = sum(one.verdict in UNJUDGED for one in gate.cells)
+    counts = {"tests": str(len(gate.cells)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
+    root = ElementTree.Element("testsuites", {"name": "torchmatrix gate", **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": plain(gate.run), "hostname": plain(gate.host), **counts})
+    if not math.isnan(gate.started):
+        suite.set("timestamp", time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(gate.started)))
+    for one in gate.cells:
+        _testcase(suite, gate, one, results)
+    ElementTree.indent(root)
+    found: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return found
+
+
+def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path | None) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=plain(one.stack or "torchmatrix"), name=plain(one.cell))
+    message = plain("; ".join(filter(None, (one.verdict, figures(one), _why(one)))))
+    if one.counts:
+        failure = ElementTree.SubElement(case, "failure", type=one.verdict, message=message)
+        failure.text = "\n".join([message, *commands(gate, one, results), *_changes([one])])
+    elif one.verdict in UNJUDGED:
+        ElementTree.SubElement(case, "skipped", message=message)
+    else:
+        ElementTree.SubElement(case, "system-out").text = message

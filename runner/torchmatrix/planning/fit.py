@@ -1,0 +1,147 @@
+"""Does a stack, a workload or a set of GPUs fit this machine? Each no has its reason and its way out. Pure."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.matrix import catalog
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.matrix.workloads import Workload
+from torchmatrix.planning.fit_gpu import Why as Why  # callers know it as fit.Why
+from torchmatrix.planning.fit_gpu import nearest_stack, why_not_architecture, why_not_driver
+from torchmatrix.planning.fit_gpu import why_not_memory as why_not_memory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """Where the engine in use keeps what it builds, and how many bytes are free there."""
+
+    place: str
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Means:
+    """What there is to run with. All collections but `unreachable` (index URLs) hold names of stacks.
+
+    `containers`: is a container engine chosen? `built`: stacks that are built; `stored`: those, and those whose layers are on
+    disk, so that building takes little. `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this
+    machine neither has nor can download. `disk`: None if its free space isn't known; then it isn't judged.
+    """
+
+    containers: bool
+    built: Collection[str] = frozenset()
+    stored: Collection[str] = frozenset()
+    unreachable: Collection[str] = frozenset()
+    pythonless: Collection[str] = frozenset()
+    disk: Disk | None = None
+
+
+def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
+    """Different GPU models in one set, or None."""
+    names = sorted({gpu.name for gpu in gpus})
+    if len(names) < 2:
+        return None
+    reason = f"mixes GPU models ({', '.join(names)}): a scale factor over them means nothing"
+    return Why(reason=reason, fix="name GPUs of one model in [gpus] lists, or ask for it: [gpus] mixed = true")
+
+
+def why_not_stack(stack: Stack, matrix: Matrix, host: Host, means: Means) -> Why | None:
+    """Why this machine can't run this stack at all, or None."""
+    return (
+        _why_not_accelerator(stack, matrix, host)
+        or _why_not_engine(stack, means)
+        or why_not_driver(stack, host)
+        or why_not_architecture(stack, host)
+        or _why_not_index(stack, means)
+        or _why_not_python(stack, means)
+        or _why_not_disk(stack, means)
+    )
+
+
+def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:
+    have = f"{len(host.gpus)} x {host.gpus[0].name}" if host.gpus else "no GPU"
+    near = nearest_stack(stack, host)
+    instead = f"; for this machine: {near}" if near else ""
+    if stack.accelerator == "cuda" and host.vendor != "nvidia":
+        fix = "run it on a machine with an NVIDIA GPU and its driver; `nvidia-smi` must list it"
+        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + instead)
+    if stack.accelerator == "rocm" and host.vendor != "amd":
+        fix = "run it on a machine with an AMD GPU and the amdgpu driver; /dev/kfd must exist"
+        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + instead)
+    if stack.accelerator == "cpu" and host.gpus and matrix.cpus_when == "no-gpu":
+        return Why(reason="CPU stacks run only where there is no GPU", fix='to run them here too: [cpus] when = "always"')
+    return None
+
+
+def _why_not_engine(stack: Stack, means: Means) -> Why | None:
+    if stack.source == "image" and not means.containers:
+        reason = f"{stack.image} is a container image, and no container engine is in use"
+        return Why(reason=reason, fix="start Docker or set DOCKER_HOST, and don't ask for --engine local")
+    return None
+
+
+def _why_not_index(stack: Stack, means: Means) -> Why | None:
+    if stack.name in means.built or not stack.indexes:
+        return None
+    if all(index.url in means.unreachable for index in stack.indexes):
+        reason = f"can't be built: no answer from {', '.join(index.url for index in stack.indexes)}"
+        return Why(
+            reason=reason, fix='mend the network or the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
+        )
+    return None
+
+
+def _why_not_python(stack: Stack, means: Means) -> Why | None:
+    if stack.name not in means.pythonless:
+        return None
+    wanted = f"{stack.python} (or {stack.python_range})" if stack.python_range else stack.python
+    reason = f"this machine has no Python {wanted}, and uv can't download it"
+    return Why(reason=reason, fix=f"install Python {stack.python} or let uv reach its downloads, or use a container engine")
+
+
+def _why_not_disk(stack: Stack, means: Means) -> Why | None:
+    needed = least_disk_bytes(stack)
+    if means.disk is None or needed is None or stack.name in means.stored or means.disk.free_bytes >= needed:
+        return None
+    free = means.disk.free_bytes / 2**30
+    reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {means.disk.place} has {free:.1f} GiB free"
+    larger = "move Docker's data root" if means.containers else "set TORCHMATRIX_CACHE to a folder"
+    return Why(reason=reason, fix=f"free space (torchmatrix clean lists what it can remove), or {larger} on a larger disk")
+
+
+def least_disk_bytes(stack: Stack) -> int | None:
+    """Bytes on disk that building the stack takes at least, by catalog.toml's rough table; None if it has none for it."""
+    gib = None
+    if stack.source == "wheels":
+        gib = catalog.load().wheels_gib[stack.accelerator]
+    elif stack.image and (known := catalog.vendor_images(stack.image)):
+        gib = known.gib
+    return None if gib is None else int(gib * 2**30)
+
+
+def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None:
+    """Why this stack can't run this workload on this machine, or None."""
+    if workload.device == "cpu" and workload.precision in ("tf32", "amp"):
+        return Why(reason=f"precision {workload.precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
+    if workload.precision == "tf32" and host.vendor == "amd":
+        return Why(reason="tf32 is a mode of NVIDIA GPUs", fix="on AMD use fp32 or amp")
+    if workload.precision == "tf32" and any(_older_than(gpu.capability, "8.0") for gpu in host.gpus):
+        return Why(reason="tf32 needs an NVIDIA GPU of compute capability 8.0 or newer", fix="use fp32 or amp")
+    if workload.compile and stack.source == "wheels":
+        return _why_not_compile(stack)
+    return None
+
+
+def _why_not_compile(stack: Stack) -> Why | None:
+    if stack.compile_python is None:
+        return Why(reason=f"torch {stack.torch} has no torch.compile (it came with 2.0)", fix="leave compile out for it")
+    if catalog.version_key(stack.python or "0") > catalog.version_key(stack.compile_python):
+        reason = f"torch.compile of torch {stack.torch} needs Python {stack.compile_python} or older, not {stack.python}"
+        return Why(reason=reason, fix=f'python = "{stack.compile_python}" in the [[stack]]')
+    return None
+
+
+def _older_than(capability: str | None, wanted: str) -> bool:
+    return capability is not None and catalog.version_key(capability) < catalog.version_key(wanted)

@@ -1,0 +1,172 @@
+"""Does a stack or a workload fit the GPUs and the driver of this machine, and which stack would? Pure."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.matrix import catalog
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.matrix.workloads import Workload
+
+_FP32_BYTES = 4
+_OPTIMIZER_BYTES = {"sgd": 4, "adamw": 8}
+"""State per fp32 parameter: SGD's momentum; AdamW's two moments (Loshchilov and Hutter, arXiv:1711.05101)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Why:
+    """Why something can't run here, and the way out."""
+
+    reason: str
+    fix: str
+
+
+def why_not_driver(stack: Stack, host: Host) -> Why | None:
+    """A driver too old for the stack's CUDA, or None.
+
+    Within one CUDA major version any driver from its floor on will do ("minor version compatibility"). On data-centre GPUs
+    an NGC image also runs on older drivers, of the branches that NVIDIA names for it, by the libraries that it brings
+    ("forward compatibility"): https://docs.nvidia.com/deploy/cuda-compatibility/
+    """
+    if not stack.cuda or not host.driver or _runs_on_driver(stack.cuda, host.driver) or _runs_forward(stack, host):
+        return None
+    major = stack.cuda.split(".")[0]
+    reason = f"CUDA {major} needs NVIDIA driver {catalog.load().drivers[major]} or newer; this machine has {host.driver}"
+    ngc = catalog.ngc_image(stack.image)
+    if ngc:
+        branches = ", ".join(f"R{driver.split('.')[0]}" for driver in ngc.forward_compat)
+        reason += f" (data-centre GPUs also run it on late drivers of {branches})"
+    near = nearest_stack(stack, host)
+    return Why(reason=reason, fix="update the driver" + (f", or the nearest that it runs: {near}" if near else ""))
+
+
+def why_not_architecture(stack: Stack, host: Host) -> Why | None:
+    """A GPU of the host that the stack's wheels or image hold no code for, or None."""
+    alien = next((gpu for gpu in host.gpus if gpu.capability and _has_code(stack, gpu.capability) is False), None)
+    if alien is None:
+        return None
+    what = f"{stack.image} (CUDA {stack.cuda})" if stack.image else f"torch {stack.torch}+{stack.variant}"
+    near = nearest_stack(stack, host)
+    fix = f"the nearest that has: {near}" if near else "use a vendor's image for this GPU"
+    return Why(reason=f"{what} has no code for {alien.name} ({alien.capability})", fix=fix)
+
+
+def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
+    """A GPU of a set that is certainly too small for the workload, or None."""
+    needed = least_bytes(workload)
+    small = next((gpu for gpu in gpus if needed and gpu.memory_bytes is not None and gpu.memory_bytes < needed), None)
+    if needed is None or small is None or small.memory_bytes is None:
+        return None
+    reason = (
+        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory whatever the batch"
+        f" ({_contents(workload)}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
+    )
+    return Why(reason=reason, fix="use a GPU with more memory ([gpus] lists says which) or a smaller model")
+
+
+def least_bytes(workload: Workload) -> int | None:
+    """Bytes of memory without which no GPU runs the workload, a certain lower bound; None if the model isn't in the catalog.
+
+    parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
+    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). Activations, buffers, the context and the libraries'
+    workspaces come on top, so that what passes may still be out of memory.
+    """
+    parameters = catalog.load().parameters.get(workload.model)
+    if parameters is None:
+        return None
+    if workload.mode == "infer":
+        return parameters * _FP32_BYTES
+    return parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
+
+
+def nearest_stack(stack: Stack, host: Host) -> str | None:
+    """The keys of the [[stack]] nearest to this one that runs on all GPUs of the host, as far as the catalog knows.
+
+    For an NGC image on NVIDIA's GPUs the newest such image. Else wheels: the same release with another CUDA or ROCm
+    first, then the oldest newer release, then the newest older one. None without a GPU, or if the stack's torch isn't known.
+    """
+    if host.vendor == "nvidia" and catalog.ngc_image(stack.image) and (image := _newest_ngc_image(host)):
+        return f'image = "{image}"'
+    if host.vendor is None or stack.torch is None:
+        return None
+    own = catalog.version_key(stack.torch)
+    releases = list(catalog.load().releases.values())
+    newer = [r for r in releases if catalog.version_key(r.torch) >= own]
+    older = [r for r in reversed(releases) if catalog.version_key(r.torch) < own]
+    kind = "cu" if host.vendor == "nvidia" else "rocm"
+    for release in newer + older:
+        for variant in release.wheels:
+            if variant.startswith(kind) and _is_known_to_run(release.torch, variant, host):
+                return f'torch = "{release.torch}", {_as_key(variant)}'
+    return None
+
+
+def _as_key(variant: str) -> str:
+    if variant.startswith("rocm"):
+        return f'rocm = "{variant.removeprefix("rocm")}"'
+    return f'cuda = "{catalog.cuda_of(variant)}"'
+
+
+def _newest_ngc_image(host: Host) -> str | None:
+    """The newest whose content is known and which runs here without forward compatibility."""
+    for image in reversed(catalog.ngc_images().values()):
+        drives = not host.driver or _runs_on_driver(image.cuda, host.driver)
+        if image.torch and drives and all(gpu.capability and _ngc_has_code(image.cuda, gpu.capability) for gpu in host.gpus):
+            return image.reference
+    return None
+
+
+def _is_known_to_run(torch: str, variant: str, host: Host) -> bool:
+    compiled = catalog.compiled_for(torch, variant)
+    if compiled is None or not all(gpu.capability and _runs_on(compiled, gpu.capability) for gpu in host.gpus):
+        return False
+    return not variant.startswith("cu") or not host.driver or _runs_on_driver(catalog.cuda_of(variant), host.driver)
+
+
+def _runs_on_driver(cuda: str, driver: str) -> bool:
+    """Is the driver at or above the floor of the CUDA's major version? A CUDA without a floor is not judged."""
+    floor = catalog.load().drivers.get(cuda.split(".")[0])
+    return floor is None or catalog.version_key(driver) >= catalog.version_key(floor)
+
+
+def _runs_forward(stack: Stack, host: Host) -> bool:
+    """Does the image bring what lets these GPUs use a CUDA newer than their driver?"""
+    image = catalog.ngc_image(stack.image)
+    if image is None or not host.driver or not all(_is_for_data_centres(gpu) for gpu in host.gpus):
+        return False
+    driver = catalog.version_key(host.driver)
+    return any(driver[:1] == (oldest := catalog.version_key(d))[:1] and driver >= oldest for d in image.forward_compat)
+
+
+def _is_for_data_centres(gpu: Gpu) -> bool:
+    words = re.split(r"[^A-Za-z0-9]+", gpu.name)
+    return "RTX" not in words and not catalog.load().data_centre.isdisjoint(words)
+
+
+def _has_code(stack: Stack, capability: str) -> bool | None:
+    """None: not known."""
+    if stack.image:
+        return _ngc_has_code(stack.cuda, capability) if stack.cuda else None
+    compiled = catalog.compiled_for(stack.torch, stack.variant) if stack.torch and stack.variant else None
+    return _runs_on(compiled, capability) if compiled else None
+
+
+def _ngc_has_code(cuda: str, capability: str) -> bool | None:
+    """By the row of [ngc_cuda] of the same major capability with the nearest minor one not above; None: there is none."""
+    major, minor = catalog.version_key(capability)
+    rows = {catalog.version_key(known): row for known, row in catalog.load().ngc_cuda.items()}
+    below = [key for key in rows if key[0] == major and key[1] <= minor]
+    return rows[max(below)].holds(cuda) if below else None
+
+
+def _runs_on(compiled: Collection[str], capability: str) -> bool:
+    """A gfx name must be there itself; CUDA code runs on the same major capability with an equal or higher minor one."""
+    if capability.startswith("gfx"):
+        return capability in compiled
+    major, minor = catalog.version_key(capability)
+    return any((m := catalog.version_key(c))[0] == major and m[1] <= minor for c in compiled)
+
+
+def _contents(workload: Workload) -> str:
+    return "weights" if workload.mode == "infer" else "weights, gradients and the optimizer's state"

@@ -1,0 +1,218 @@
+"""Matrix x Host -> Plan: ordered Cells, and Skips with their reasons. Pure: no files, no processes, no clock."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.matrix.workloads import Workload, batch_on, changed, ddp_id
+from torchmatrix.planning.fit import Means, Why, why_not_memory, why_not_mixed, why_not_stack, why_not_workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSet:
+    """Ordered devices of the host; inside the box they are 0..N-1. On a CPU a device is a slot: a set of cores.
+
+    `vendor`: "nvidia", "amd", "cpu", or None where the machine lacks the device. `gpus` are the GPUs themselves;
+    `cpus` has one string such as "0-3" per CPU slot. `threads`: CPU threads for each process, the same whatever N is.
+    """
+
+    indices: tuple[int, ...]
+    vendor: str | None
+    gpus: tuple[Gpu, ...] = ()
+    cpus: tuple[str, ...] = ()
+    threads: int = 1
+
+    @property
+    def label(self) -> str:
+        """Such as gpu0 or cpu0+1; part of a cell's id."""
+        return ("cpu" if self.vendor == "cpu" else "gpu") + "+".join(map(str, self.indices))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One box of the matrix: a stack, a workload and a device set."""
+
+    id: str
+    stack: Stack
+    workload: Workload
+    gpus: GpuSet
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skip:
+    """A cell that this machine can't run, and why."""
+
+    cell: Cell
+    why: Why
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What will run, in the matrix's order, and what won't."""
+
+    cells: tuple[Cell, ...]
+    skips: tuple[Skip, ...]
+
+
+def make_plan(matrix: Matrix, host: Host, means: Means) -> Plan:
+    """Every cell of the matrix, as something to run or as a skip; the one-device baselines are added."""
+    cells: list[Cell] = []
+    skips: list[Skip] = []
+    sets = _SetsOf(matrix, host)
+    for stack in matrix.stacks:
+        stack_reason = why_not_stack(stack, matrix, host, means)
+        for workload in matrix.workloads:
+            if not _belong_together(stack, workload, host):
+                continue
+            reason = stack_reason or why_not_workload(stack, workload, host)
+            for gpus, set_reason in sets.of(workload):
+                for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
+                    cell = Cell(id=f"{stack.name}/{variant.id}/{gpus.label}", stack=stack, workload=variant, gpus=gpus)
+                    why = reason or set_reason or why_not_memory(variant, gpus.gpus)
+                    if why:
+                        skips.append(Skip(cell=cell, why=why))
+                    else:
+                        cells.append(cell)
+    _refuse_twins(cells)
+    return Plan(cells=tuple(cells), skips=tuple(skips))
+
+
+def _refuse_twins(cells: list[Cell]) -> None:
+    """Two workloads may become the same on this machine, such as a batch of 64 and a table that says 64 here."""
+    twins = sorted(cell for cell, times in Counter(cell.id for cell in cells).items() if times > 1)
+    if twins:
+        raise BadInput(
+            f"{len(twins)} cells would be measured twice on this machine; the first: {twins[0]}",
+            hint="two [[workload]] tables mean the same here: remove one, or give it a `name`",
+        )
+
+
+def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[Workload]:
+    """The workload with the smallest batch of the GPUs `alike`; to be explained, also without all-reduce and without DDP."""
+    own = workload
+    if workload.batch_for:
+        batches = [batch_on(workload, gpu.name, gpu.memory_bytes) for gpu in alike] or [workload.batch]
+        own = changed(workload, batch=min(b for b in batches if isinstance(b, int)), batch_for=())
+    if not workload.explain or len(gpus.indices) < 2 or workload.mode != "train":
+        return [own]
+    return [own, *(changed(own, parallel=parallel) for parallel in ("no-sync", "independent"))]
+
+
+def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
+    """The part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
+
+    What a chosen cell can't be judged without is kept: its one-device baselines, and the cells that explain it.
+    """
+    patterns = tuple(globs)
+    tests = [_condition(text) for text in where]
+
+    def chosen(cell: Cell) -> bool:
+        return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
+
+    if not patterns and not tests:
+        return plan
+    families = {(c.stack.name, ddp_id(c.workload), c.gpus.indices) for c in plan.cells if chosen(c)}
+    families |= {(stack, workload, (index,)) for stack, workload, indices in families for index in indices}
+    cells = (c for c in plan.cells if (c.stack.name, ddp_id(c.workload), c.gpus.indices) in families)
+    return Plan(cells=tuple(cells), skips=tuple(skip for skip in plan.skips if chosen(skip.cell)))
+
+
+_FIELDS: dict[str, Callable[[Cell], object]] = {
+    "stack": lambda c: c.stack.name,
+    "torch": lambda c: c.stack.torch,
+    "variant": lambda c: c.stack.variant,
+    "accelerator": lambda c: c.stack.accelerator,
+    "model": lambda c: c.workload.model,
+    "mode": lambda c: c.workload.mode,
+    "precision": lambda c: c.workload.precision,
+    "compile": lambda c: str(c.workload.compile).lower(),
+    "channels_last": lambda c: str(c.workload.channels_last).lower(),
+    "attention": lambda c: c.workload.attention,
+    "batch": lambda c: c.workload.batch,
+    "parallel": lambda c: c.workload.parallel,
+    "gpus": lambda c: c.gpus.label,
+    "count": lambda c: len(c.gpus.indices),
+}
+
+
+def _condition(text: str) -> Callable[[Cell], bool]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in _FIELDS:
+        raise BadInput(
+            f"--where {text!r} is not a condition", hint=f"write KEY=VALUE; {nearest(key, _FIELDS)}; VALUE may be a glob"
+        )
+    read = _FIELDS[key]
+    return lambda cell: fnmatchcase(str(read(cell)), value)
+
+
+def _belong_together(stack: Stack, workload: Workload, host: Host) -> bool:
+    """A cpu workload is for CPU stacks, a gpu workload for GPU stacks; a user's `stacks` globs narrow that."""
+    on_cpu = stack.accelerator == "cpu" or (stack.accelerator == "any" and not host.gpus)
+    return on_cpu == (workload.device == "cpu") and any(fnmatchcase(stack.name, glob) for glob in workload.stacks)
+
+
+class _SetsOf:
+    """The device sets of a workload, each with the reason why not (or None); computed once per set of counts."""
+
+    def __init__(self, matrix: Matrix, host: Host) -> None:
+        self._matrix, self._host = matrix, host
+        self._known: dict[tuple[str, tuple[int, ...], bool], list[tuple[GpuSet, Why | None]]] = {}
+
+    def of(self, workload: Workload) -> list[tuple[GpuSet, Why | None]]:
+        key = (workload.device, workload.counts, workload.explain)
+        if key not in self._known:
+            make = self._cpu_sets if workload.device == "cpu" else self._gpu_sets
+            self._known[key] = make(workload.counts, workload.explain)
+        return self._known[key]
+
+    def _cpu_sets(self, counts: tuple[int, ...], explain: bool) -> list[tuple[GpuSet, Why | None]]:
+        """CPU slots: the cores divided evenly by the largest count in the matrix, so that a slot is always the same."""
+        lists = [tuple(range(n)) for n in counts or self._matrix.cpus.counts]
+        wanted = _with_baselines(lists, each=explain or self._matrix.cpus.each)
+        own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
+        slots = max((*self._matrix.cpus.counts, *own), default=1)
+        cores = self._host.cores
+        size = len(cores) // slots if len(cores) >= slots else 1
+        return [self._cpu_set(indices, cores, size) for indices in wanted]
+
+    def _cpu_set(self, indices: tuple[int, ...], cores: tuple[int, ...], size: int) -> tuple[GpuSet, Why | None]:
+        cpus = tuple(",".join(map(str, cores[i * size : (i + 1) * size])) for i in indices)
+        why = None
+        if len(indices) > len(cores):
+            reason = f"needs {len(indices)} CPU cores, one per process; this machine offers {len(cores)}"
+            why = Why(reason=reason, fix="lower [cpus] counts or use a machine with more cores")
+        return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=size), why
+
+    def _gpu_sets(self, counts: tuple[int, ...], explain: bool) -> list[tuple[GpuSet, Why | None]]:
+        asked = self._matrix.gpus
+        lists = [tuple(range(n)) for n in counts or asked.counts]
+        if not counts:
+            lists += asked.lists
+            lists += [(i,) for i in range(len(self._host.gpus))] if asked.each else []
+        return [self._gpu_set(indices) for indices in _with_baselines(lists, each=explain or asked.each)]
+
+    def _gpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
+        gpus = self._host.gpus
+        threads = max(1, len(self._host.cores) // max(1, len(gpus)))
+        if max(indices) >= len(gpus):
+            have = f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}"
+            reason = f"needs GPU {max(indices)} (counting from 0); this machine has {have}"
+            why = Why(reason=reason, fix="lower [gpus] counts or lists, or use a machine with more GPUs")
+            return GpuSet(indices=indices, vendor=self._host.vendor, threads=threads), why
+        chosen = tuple(gpus[i] for i in indices)
+        return GpuSet(indices=indices, vendor=self._host.vendor, gpus=chosen, threads=threads), (
+            None if self._matrix.gpus.mixed else why_not_mixed(chosen)
+        )
+
+
+def _with_baselines(lists: Iterable[tuple[int, ...]], each: bool) -> list[tuple[int, ...]]:
+    """Without repetition, smallest first, with the first device of every set alone as its baseline; with `each`, all."""
+    wanted = {indices for indices in lists}
+    wanted |= {(index,) for indices in wanted for index in (indices if each else indices[:1])}
+    return sorted(wanted, key=lambda indices: (len(indices), indices))

@@ -1,0 +1,139 @@
+"""How the charts look: colours, shapes, fonts, rows with a line of words above each; the only settings of Altair.
+
+Words from the facts belong into the rows, never into titles, sort orders or filters: Vega-Lite makes expressions of those.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import altair as alt
+from altair.utils.schemapi import disable_debug_mode
+
+from torchmatrix.reporting.charts import FONT, INK, PALETTE
+
+disable_debug_mode()  # else every part is validated as it is made, which takes longer than all the rest; the tests validate
+
+WIDTH = 420
+"""Of a whole chart in pixels, so that a phone shows it almost unscaled."""
+Drawing: TypeAlias = alt.LayerChart | alt.FacetChart | alt.VConcatChart
+GREY = "#8c8c8c"
+LOSS, GAIN = PALETTE[5], PALETTE[0]
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
+ROW = 31
+"""Height of a row that has its words above its marks."""
+BELOW = 7
+"""So far below the middle of such a row are its marks."""
+_DIGITS = 6
+_MOST_TICKS = 7
+_LETTER, _BOLD = 6.8, 7.6
+"""Widths in pixels of a usual letter of a label, and of one in bold."""
+_MOST_WORDS = 42
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+def on(name: str) -> alt.Chart:
+    """Marks on the rows of this name, which `finish` adds: Altair would copy rows within a chart again and again."""
+    return alt.Chart(alt.NamedData(name=name))
+
+
+def finish(chart: Drawing, **rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The specification with its rows by name: no background, texts in INK."""
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    return spec | {"config": _CONFIG, "datasets": {name: [_plain(row) for row in some] for name, some in rows.items()}}
+
+
+_FONT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
+_CONFIG = {
+    "background": "transparent",
+    "padding": {"left": 4, "right": 12, "top": 4, "bottom": 4},  # the reader's font may be wider than the one measured here
+    "font": FONT,
+    "axis": {**_FONT, "gridColor": GREY, "gridOpacity": 0.3, "domainColor": GREY, "tickColor": GREY},
+    "legend": _FONT,
+    "text": {"color": INK, "fontSize": 12},
+    "view": {"stroke": None},
+}
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers to six digits, which is less than a pixel; null for what is unknown."""
+    return {str(key): _number(value) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+
+
+def colour(stacks: Sequence[str], shown: Iterable[str]) -> alt.Scale:
+    """One colour per stack, the same in all charts of a report: `stacks` are all of its stacks in their order."""
+    return _scale(stacks, shown, lambda place: PALETTE[place % len(PALETTE)])
+
+
+def shape(stacks: Sequence[str], shown: Iterable[str]) -> alt.Scale:
+    """One shape per stack; stacks of one colour differ in shape."""
+    return _scale(stacks, shown, lambda place: SHAPES[(place + place // len(PALETTE)) % len(SHAPES)])
+
+
+def _scale(stacks: Sequence[str], shown: Iterable[str], look: Any) -> alt.Scale:
+    names = list(dict.fromkeys(shown))
+    return alt.Scale(domain=names, range=[look(stacks.index(name)) for name in names])
+
+
+def legend(names: Iterable[str]) -> alt.Legend | None:
+    """Two columns above the chart; none for a single name, which the title says."""
+    several = len(set(names)) > 1
+    return alt.Legend(title=None, orient="top", columns=2, labelLimit=180, symbolSize=80) if several else None
+
+
+def at(pixels: float) -> alt.XValue:
+    """A fixed place, from the left. (Altair takes much longer for the dictionary that alt.value gives.)"""
+    return alt.XValue(pixels)  # type: ignore[no-untyped-call]
+
+
+def bottom() -> alt.YValue:
+    """The lower edge of the drawing."""
+    return alt.YValue("height")  # type: ignore[no-untyped-call]
+
+
+def top() -> alt.YValue:
+    """The upper edge of the drawing."""
+    return alt.YValue(0)  # type: ignore[no-untyped-call]
+
+
+def row(count: int) -> alt.Y:
+    """The place of row 0 to `count` - 1, from above."""
+    return alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(count)), padding=0))
+
+
+def captions(rows: Sequence[Mapping[str, Any]]) -> list[alt.Chart]:
+    """Above the marks of each row of "rows": its `label` at the left, as far as there is room, and its `words` at the right."""
+    base = on("rows").encode(y=row(len(rows)))
+    label = base.mark_text(align="left", yOffset=-BELOW).encode(x=at(0), text=alt.Text("short:N"))
+    return [
+        label.encode(tooltip=[alt.Tooltip("label:N", title="of")]),
+        base.mark_text(align="right", yOffset=-BELOW, fontWeight="bold").encode(x=at(WIDTH), text=alt.Text("words:N")),
+    ]
+
+
+def caption(number: int, label: str, words: str) -> dict[str, Any]:
+    """What `captions` shows of one row."""
+    said = shorten(words, _MOST_WORDS)
+    return {"row": number, "label": label, "short": shorten(label, (WIDTH - _BOLD * len(said) - 10) // _LETTER), "words": said}
+
+
+def shorten(text: str, letters: float) -> str:
+    """At most so many letters, the end kept too: Vega's own limit costs as much time as all the rest of a chart."""
+    if len(text) <= letters:
+        return text
+    kept = max(int(letters) - 1, 2)
+    return f"{text[: kept - kept // 3]}…{text[len(text) - kept // 3 :]}"
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round ratios between two for a logarithmic scale: equal steps with 1 among them, over a wide range 1, 2, 5, 10 ..."""
+    if high < 4 * low:
+        step = next(step for step in _STEPS if high - low <= _MOST_TICKS * step)
+        return [round(k * step, 3) for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = [m * 10.0**e for e in decades for m in (1, 2, 5) if low <= m * 10.0**e <= high]
+    return found if len(found) <= _MOST_TICKS + 1 else [10.0**e for e in decades if low <= 10.0**e <= high]

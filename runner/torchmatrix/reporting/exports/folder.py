@@ -1,0 +1,115 @@
+"""An export as a folder: tables, what their columns mean, charts, and a README. It appears whole or not at all.
+
+A folder that holds anything else is refused: what is ours is told by a marker file, which lists what was written. Writing
+again replaces those files and leaves all others alone.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from torchmatrix import __version__
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.reporting.charts import Chart, file_png, file_svg
+from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_tables
+from torchmatrix.reporting.exports.markdown import escaped
+
+MARKER = "torchmatrix-export.json"
+
+
+def write(
+    tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool
+) -> list[str]:
+    """Write an export; returns the names of its files. `scale`: dots of a PNG for each point of its SVG.
+
+    `force`: into a folder that holds something else too, which stays. Raises BadInput.
+    """
+    target, before = folder.absolute(), written_before(folder, force)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+            part = Path(temporary) / "export"
+            names = _fill(part, tables, list(charts), formats, scale)
+            _put(part, target, names, [name for name in before if name not in names])
+    except OSError as error:
+        raise BadInput(
+            f"can't write {folder}: {error.strerror or error}", hint="export to another folder, or free space"
+        ) from None
+    return names
+
+
+def written_before(target: Path, force: bool) -> list[str]:
+    """The files of an earlier export into this folder. Raises BadInput if something else is in the way."""
+    if not target.exists():
+        return []
+    if not target.is_dir():
+        raise BadInput(f"{target} is a file", hint="name a folder")
+    try:
+        return [str(name) for name in json.loads((target / MARKER).read_text())["files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        if any(target.iterdir()) and not force:
+            hint = "name another folder, or use --force: files of the same names are replaced, all others stay"
+            raise BadInput(f"{target} holds something else than an export", hint=hint) from None
+    return []
+
+
+def _fill(part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str], scale: float) -> list[str]:
+    part.mkdir()
+    export_tables(tables, part, formats)
+    if charts:
+        (part / "charts").mkdir()
+    for chart in charts:
+        (part / "charts" / f"{chart.id}.svg").write_text(file_svg(chart), encoding="utf-8")
+        (part / "charts" / f"{chart.id}.png").write_bytes(file_png(chart, scale))
+    (part / "README.md").write_text(_readme(tables, charts, formats), encoding="utf-8")
+    names = sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file())
+    marker = {"tool": __version__, "run": tables.run, "files": [*names, MARKER]}
+    (part / MARKER).write_text(json.dumps(marker, indent=1))
+    return [*names, MARKER]
+
+
+def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) -> None:
+    """The whole folder in one step where nothing is there yet, else file by file; what isn't exported any more goes."""
+    try:
+        part.rename(target)
+        return
+    except OSError:
+        if not target.is_dir():
+            raise
+    for name in names:
+        final = target / name
+        final.parent.mkdir(exist_ok=True)
+        beside = final.with_name(f".{final.name}.part")  # the folder may be another file system than its parent
+        shutil.copyfile(part / name, beside)
+        beside.replace(final)
+    for name in gone:
+        inside = (target / name).resolve()
+        if inside.is_relative_to(target.resolve()):
+            inside.unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or something else is in it
+        (target / "charts").rmdir()
+
+
+def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> str:
+    lines = [
+        f"# Run {escaped(tables.run)}, exported by torchmatrix {__version__}",
+        "",
+        f"Every table stands here as {', '.join(f'`.{word}`' for word in formats)}.",
+        f"`{COLUMNS_FILE}` says what each column means, with its unit.",
+        "",
+        "| table | rows | what it is |",
+        "|---|---|---|",
+        *(f"| {name} | {len(table)} | {ABOUT[name]} |" for name, table in tables.frames.items()),
+        "",
+        "CSV: UTF-8, full precision. An unknown value is an empty field. A text that begins with `=`, `+`, `-`, `@`, a tab or "
+        "the end of a line has an apostrophe in front, so that no spreadsheet takes it for a formula. Lists are JSON.",
+        "JSON and Parquet: texts as they are, unknown is null; Parquet says in its fields' metadata what they mean.",
+        "Markdown: a few columns with four significant digits, to paste into an issue.",
+    ]
+    if charts:
+        lines += ["", "| chart (`charts/`, SVG and PNG) | what it says |", "|---|---|"]
+        lines += [f"| {chart.id} | {escaped(chart.title)} |" for chart in charts]
+    return "\n".join(lines) + "\n"

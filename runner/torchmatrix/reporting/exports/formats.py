@@ -1,0 +1,97 @@
+"""Tables -> files: CSV, JSON, Parquet, and Markdown to paste into an issue.
+
+CSV: RFC 4180 in UTF-8, full precision. An unknown value is an empty field. A text that a spreadsheet would take for a formula
+(it begins with = + - @, a tab or the end of a line) gets an apostrophe in front; numbers stay numbers. JSON and Parquet keep
+texts as they are; unknown is null.
+https://owasp.org/www-community/attacks/CSV_Injection
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest
+from torchmatrix.reporting.exports.columns import TABLES
+from torchmatrix.reporting.exports.markdown import to_markdown
+from torchmatrix.reporting.exports.table_set import records
+
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_BREAKS = ("\t", "\r", "\n")
+
+
+def to_csv(name: str, table: pd.DataFrame) -> bytes:
+    """With a header; floats as Python's repr writes them, which reads back as the same number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(table.columns)
+    writer.writerows([_field(value) for value in row] for row in records(table))
+    return text.getvalue().encode()
+
+
+def to_json(name: str, table: pd.DataFrame) -> bytes:
+    """A list with an object for each row, one row per line; lists as lists."""
+    lists = {column.name for column in TABLES.get(name, ()) if column.kind == "list"}
+    names = list(table.columns)
+    lines = [
+        json.dumps(
+            {n: _json_value(v, n in lists) for n, v in zip(names, row, strict=True)}, ensure_ascii=False, allow_nan=False
+        )
+        for row in records(table)
+    ]
+    return ("[" + ",".join("\n" + line for line in lines) + "\n]\n").encode()
+
+
+def to_parquet(name: str, table: pd.DataFrame) -> bytes:
+    """With a type for every column, whatever it holds, and what each means in the fields' metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    meanings = {column.name: column.meaning for column in TABLES.get(name, ())}
+    held = pa.Table.from_pandas(table, preserve_index=False)
+    fields = [field.with_metadata({"meaning": meanings.get(field.name, "")}) for field in held.schema]
+    file = io.BytesIO()
+    pq.write_table(held.cast(pa.schema(fields, metadata=held.schema.metadata)), file, compression="zstd")
+    return file.getvalue()
+
+
+def inert(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_BREAKS) or text.lstrip(" ").startswith(_FORMULA) else text
+
+
+FORMATS: dict[str, Callable[[str, pd.DataFrame], bytes]] = {
+    "csv": to_csv,
+    "json": to_json,
+    "parquet": to_parquet,
+    "md": to_markdown,
+}
+"""By the ending of a file's name: (table's name, table) -> its content."""
+
+
+def names_of(formats: Sequence[str]) -> tuple[str, ...]:
+    """The known ones, each once; raises BadInput for another."""
+    for word in formats:
+        if word not in FORMATS:
+            raise BadInput(f'there is no format "{word}"', hint=nearest(word, FORMATS))
+    return tuple(dict.fromkeys(formats))
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, str):
+        return inert(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else value
+
+
+def _json_value(value: Any, is_list: bool) -> Any:
+    """JSON has no infinity; none of our figures is infinite but by a division by 0, which is unknown too."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return json.loads(value) if is_list and value is not None else value

@@ -1,0 +1,121 @@
+"""Tables -> GitHub's Markdown, few columns, four significant digits: to paste into an issue. Whatever they hold is inert."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.ground.files import figure
+from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.reporting.exports.table_set import records
+
+Row = dict[str, Any]
+_PUNCTUATION = re.compile(r"([\\`*_{}\[\]()!|~$])")
+_CALLS = re.compile(r"(?<![&\w])([@#])(?=\w)")
+"""Names a person, or links an issue, where GitHub finds it."""
+_LINKS = re.compile(r"(https?|ftp|www)([:.])(?=\S)", re.IGNORECASE)
+
+
+def escaped(value: Any) -> str:
+    """A text as itself inside a table: no markup, no HTML, no new line, nobody notified."""
+    text = " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = _CALLS.sub(r"\1&#8203;", _PUNCTUATION.sub(r"\\\1", text))
+    return _LINKS.sub(r"\1&#8203;\2", text)
+
+
+def to_markdown(name: str, table: pd.DataFrame) -> bytes:
+    """The table with the columns of _SHOWN; of a table that isn't there, all columns."""
+    found = [dict(zip(table.columns, row, strict=True)) for row in records(table)]
+    shown = _SHOWN.get(name) or [(column, _plain(column)) for column in table.columns]
+    lines = [_line([escaped(title) for title, _ in shown]), _line(["---"] * len(shown))]
+    lines += [_line([write(row) for _, write in shown]) for row in found]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _plain(column: str) -> Callable[[Row], str]:
+    """The column as it is; numbers with four significant digits."""
+
+    def write(row: Row) -> str:
+        value = row[column]
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, int):
+            return str(value)
+        return figure(value) if value is None or isinstance(value, float) else escaped(value)
+
+    return write
+
+
+def _times(column: str, factor: float, unit: str) -> Callable[[Row], str]:
+    """The column in another unit."""
+    return lambda row: "n/a" if row[column] is None else f"{figure(factor * row[column])} {unit}"
+
+
+def _interval(column: str) -> Callable[[Row], str]:
+    """Both ends of the column's interval."""
+
+    def write(row: Row) -> str:
+        low, high = row[f"{column}_low"], row[f"{column}_high"]
+        return "n/a" if low is None or high is None else f"{figure(low)} – {figure(high)}"
+
+    return write
+
+
+def _rate(row: Row) -> str:
+    value = row["items_per_second"]
+    return "n/a" if value is None else f"{figure(value)} {escaped(row['unit'])}/s"
+
+
+_JOB = [("Workload", _plain("workload")), ("Stack", _plain("stack")), ("Devices", _plain("devices"))]
+_RATIO = [("Ratio", _plain("ratio")), ("95 % interval", _interval("ratio"))]
+_SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
+    "cells": [
+        *_JOB, ("Throughput", _rate), ("95 % interval", _interval("items_per_second")), ("n", _plain("launches_ok")),
+        ("CV", _times("cv_fraction", 100, "%")), ("Verdict", _plain("verdict")), ("Outcome", _plain("outcome")),
+    ],
+    "launches": [
+        *_JOB, ("Round", _plain("round")), ("Throughput", _rate), ("Outcome", _plain("outcome")), ("Error", _plain("error")),
+    ],
+    "scaling": [
+        *_JOB, ("N", _plain("device_count")), ("S", _plain("speedup_S")), ("95 % interval", _interval("speedup_S")),
+        ("E", _plain("efficiency_E")), ("s", _plain("scale_factor_s")), ("95 % interval", _interval("scale_factor_s")),
+        ("E*", _plain("efficiency_E_star")),
+    ],
+    "decomposition": [
+        *_JOB, *((name, _plain(f"efficiency_{name}")) for name in ("E", "E_hetero", "E_corun", "E_ddp", "E_comm")),
+        ("Exposed communication", _times("exposed_communication_seconds_per_step", 1e3, "ms")),
+    ],
+    "devices": [
+        ("Workload", _plain("workload")), ("Stack", _plain("stack")), ("Model", _plain("device_name")),
+        ("Device", _plain("device")), ("Throughput", _rate), *_RATIO, ("Weak", _plain("weak")),
+    ],
+    "speedups": [*_JOB, ("Over", _plain("baseline")), *_RATIO, ("n", _plain("launches_ok")), ("Why not", _plain("why"))],
+    "settings": [
+        ("Setting", _plain("setting")), *_JOB, *_RATIO, ("n", _plain("launches_ok")), ("Why not", _plain("why")),
+    ],
+    "gpus": [
+        ("GPU", _plain("device_name")), ("Architecture", _plain("architecture")), ("Memory", _times("memory_gb", 1, "GB")),
+        ("Bandwidth", _times("bandwidth_gb_per_second", 1, "GB/s")), ("Power limit", _times("power_watts", 1, "W")),
+        ("Launched", _plain("launch_date")),
+        *((f"MFU {word}", _times(f"mfu_{word.replace('-', '_')}_fraction", 100, "%")) for word in PRECISIONS),
+    ],
+    "stacks": [
+        ("Stack", _plain("stack")), ("torch", _plain("torch")), ("Python", _plain("python")), ("CUDA", _plain("cuda")),
+        ("HIP", _plain("hip")), ("cuDNN", _plain("cudnn")), ("NCCL", _plain("nccl")), ("System", _plain("os")),
+    ],
+    "failures": [*_JOB, ("Round", _plain("round")), ("Outcome", _plain("outcome")), ("Error", _plain("error"))],
+    "published": [
+        ("Cell", _plain("cell")), ("Ours", _plain("ours")), ("95 % interval", _interval("ours")), ("Theirs", _plain("theirs")),
+        ("Ours / theirs", _plain("ratio")), ("Verdict", _plain("verdict")), ("Whose", _plain("vendor")),
+    ],
+    "claims": [
+        ("Claim", _plain("quantity")), ("Whose", _plain("vendor")), ("From", _plain("claimed_low")),
+        ("To", _plain("claimed_high")), ("Ours", _plain("ours")), ("95 % interval", _interval("ours")),
+        ("Verdict", _plain("verdict")),
+    ],
+}  # fmt: skip

@@ -1,0 +1,203 @@
+"""One run -> the rows of every table that is exported, as plain values under the keys that columns.py names as sources."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from torchmatrix.analysis import gpu_table, prices, ratios, watched
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.published import audit, beside, figures
+from torchmatrix.analysis.published.beside import Section
+from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.tables import records
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.launch import Launch
+
+Row = dict[str, Any]
+
+
+class Facts(Protocol):
+    """What a run must have been made into; the tables are those of analysis and scaling."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def events(self) -> Sequence[Event]: ...
+    @property
+    def launches(self) -> Sequence[Launch]: ...
+    @property
+    def table(self) -> pd.DataFrame: ...
+    @property
+    def every_cell(self) -> pd.DataFrame: ...
+    @property
+    def scaling(self) -> pd.DataFrame: ...
+    @property
+    def decomposition(self) -> pd.DataFrame: ...
+    @property
+    def devices(self) -> pd.DataFrame: ...
+    @property
+    def speedups(self) -> pd.DataFrame: ...
+
+
+def cells(view: Facts, held: PriceList) -> list[Row]:
+    """All cells, those too that explain a loss."""
+    found = []
+    for row in records(view.every_cell):
+        own = {
+            "throughput_low": row["low"],
+            "throughput_high": row["high"],
+            "items_per_currency": 3600 * row["throughput"] / prices.cost(held, row, "per_hour"),
+            "items_per_second_per_currency": row["throughput"] / prices.cost(held, row, "purchase"),
+            "currency": held.currency or None,
+        }
+        found.append(row | own | _job(row))
+    return found
+
+
+def launches(view: Facts) -> list[Row]:
+    """All launches that count, each with the beginning and the name of its file."""
+    started = {str(launch.path): launch.header.get("unix_seconds") for launch in view.launches}
+    found = []
+    for row in records(view.table):
+        own = {"started_unix_seconds": started.get(row["path"]), "file": _file_of(Path(row["path"]), view.id)}
+        found.append(row | own | _job(row))
+    return found
+
+
+def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
+    """All other tables by name."""
+    measured = figures.measured(records(view.every_cell), records(view.table))
+    section = beside.section(_preset(view), measured, records(view.scaling))
+    return {
+        "scaling": records(view.scaling),
+        "decomposition": records(view.decomposition),
+        "devices": records(view.devices),
+        "speedups": [_compared(row) for row in records(view.speedups)],
+        "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
+        "gpus": records(gpu_table.gpu_table(view.every_cell)),
+        "stacks": _stacks(view),
+        "skips": [_skip(event) for event in view.events if event["event"] == "skip"],
+        "failures": [_failure(launch, view.id) for launch in view.launches if launch.outcome != "ok"],
+        "findings": _findings(measured),
+        "published": _published(section),
+        "claims": _claims(section),
+        "prices": [_plain(price) for price in held.prices.values()],
+    }
+
+
+def _plain(noun: Any) -> Row:
+    """A frozen dataclass as a row."""
+    return {name: getattr(noun, name) for name in noun.__dataclass_fields__}
+
+
+def _job(row: Row) -> Row:
+    """What follows from other columns of a cell or launch."""
+    energy = row["energy_per_item"]
+    _, _, image_size, sequence_length = row["flops_key"]
+    return {
+        "items_per_joule": 1 / energy if energy and not math.isnan(energy) else math.nan,
+        "image_size_pixels": image_size,
+        "sequence_length_tokens": sequence_length,
+    }
+
+
+def _compared(row: Row) -> Row:
+    return {**row, "ratio_low": row["low"], "ratio_high": row["high"]}
+
+
+def _file_of(path: Path, run: str) -> str:
+    """From the run's folder on, as facts_archive names it."""
+    parts = path.parts
+    start = max((i for i, part in enumerate(parts) if part == run), default=len(parts) - 1)
+    return "/".join(parts[start:])
+
+
+def _preset(view: Facts) -> Any:
+    header = next((event for event in view.events if event["event"] == "run"), {})
+    return beside.preset_of(str(header.get("matrix") or ""))
+
+
+def _stacks(view: Facts) -> list[Row]:
+    """From the first launch of each in which the box told."""
+    found: dict[str, Row] = {}
+    for launch in view.launches:
+        box = next(iter(launch.of("environment")), None)
+        name = launch.header.get("stack", {}).get("name")
+        if box is not None and name not in found:
+            found[name] = _stack(name, box, launch.header)
+    return list(found.values())
+
+
+def _stack(name: str, box: Event, header: Event) -> Row:
+    packages = tuple(str(package) for package in box.get("packages") or ())
+    versions = dict(package.split("==", 1) for package in packages if "==" in package)
+    image, engine = header.get("image") or {}, header.get("engine") or {}
+    told = {key: box.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")}
+    return {
+        **told,
+        "stack": name,
+        "torchvision": versions.get("torchvision"),
+        "transformers": versions.get("transformers"),
+        "image": image.get("tag") or image.get("reference"),
+        "image_id": image.get("id"),
+        **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
+        "engine": engine.get("engine"),
+        "engine_version": engine.get("ServerVersion") or engine.get("version"),
+        "packages": packages,
+    }
+
+
+def _skip(event: Event) -> Row:
+    return {**event, "stack": str(event["cell"]).split("/")[0], "fix": event.get("fix") or None}
+
+
+def _failure(launch: Launch, run: str) -> Row:
+    header = launch.header
+    return {
+        "cell": header["cell"],
+        "stack": header.get("stack", {}).get("name"),
+        "workload": header.get("workload", {}).get("id"),
+        "devices": header.get("gpus", {}).get("label"),
+        "round": header.get("round"),
+        "outcome": launch.outcome,
+        "error": launch.error,
+        "seen": watched.summarize(launch).errors,
+        "command": header.get("command"),
+        "file": _file_of(launch.path, run),
+    }
+
+
+def _findings(measured: Sequence[Measured]) -> list[Row]:
+    return [_plain(finding) for finding in audit.check([own.figure for own in measured])]
+
+
+def _published(section: Section | None) -> list[Row]:
+    found = []
+    for pair in section.throughputs if section else ():
+        ours, ratio = pair.ours.interval, pair.ratio
+        numbers = {
+            "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high, "theirs": pair.theirs.throughput,
+            "ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high,
+        }  # fmt: skip
+        found.append({**_plain(pair.theirs), **_plain(pair), "cell": pair.ours.figure.cell} | numbers)
+    return found
+
+
+def _claims(section: Section | None) -> list[Row]:
+    found = []
+    for tested in section.claims if section else ():
+        claim, ours = tested.claim, tested.ours
+        numbers = {
+            "claimed_low": claim.low, "claimed_high": _end(claim.high), "low": tested.low, "high": _end(tested.high),
+            "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high,
+        }  # fmt: skip
+        found.append({**_plain(claim), **_plain(tested)} | numbers)
+    return found
+
+
+def _end(value: float) -> float:
+    """NaN for a range that is open above."""
+    return math.nan if math.isinf(value) else value

@@ -1,0 +1,85 @@
+"""Rows -> named pandas tables with exactly the documented columns, each of one type whatever the facts hold."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.reporting.exports import rows
+from torchmatrix.reporting.exports.columns import TABLES, Column
+
+_LARGEST = 2**63
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """The tables of one run by name, in the order of columns.TABLES; `run` is its id."""
+
+    run: str
+    frames: Mapping[str, pd.DataFrame]
+
+
+def of(view: rows.Facts, held: PriceList = NONE) -> Tables:
+    """All tables of a run; one without rows has its columns all the same."""
+    found = {"cells": rows.cells(view, held), "launches": rows.launches(view), **rows.others(view, held)}
+    return Tables(run=view.id, frames={name: frame(columns, found[name]) for name, columns in TABLES.items()})
+
+
+def launched(view: rows.Facts, held: PriceList = NONE) -> Tables:
+    """The cells and launches only, which are most of the data."""
+    found = {"cells": rows.cells(view, held), "launches": rows.launches(view)}
+    return Tables(run=view.id, frames={name: frame(TABLES[name], made) for name, made in found.items()})
+
+
+def described(names: Iterable[str]) -> pd.DataFrame:
+    """What every column of these tables means: one row each, with table, column, kind and meaning."""
+    found = [(name, column.name, column.kind, column.meaning) for name in names for column in TABLES[name]]
+    return pd.DataFrame(found, columns=["table", "column", "kind", "meaning"], dtype="string")
+
+
+def frame(columns: Iterable[Column], found: Iterable[rows.Row]) -> pd.DataFrame:
+    """Rows as a table: NaN or NA for what is unknown, lists as JSON text."""
+    held = list(found)
+    return pd.DataFrame(
+        {c.name: pd.array([_MADE[c.kind](row.get(c.source)) for row in held], dtype=_TYPES[c.kind]) for c in columns}
+    )
+
+
+def records(table: pd.DataFrame) -> list[list[Any]]:
+    """The values row by row as str, float, int and bool; None for what is unknown."""
+    plain = table.astype(object)
+    return plain.where(table.notna(), None).to_numpy().tolist()  # type: ignore[no-any-return]
+
+
+def _text(value: Any) -> str | None:
+    """Without halves of characters, which a box may print and no file can hold."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _number(value: Any) -> float:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if known else math.nan
+
+
+def _whole(value: Any) -> int | None:
+    """Pandas makes floats of whole numbers where one is unknown."""
+    number = _number(value)
+    return int(value) if number.is_integer() and abs(number) < _LARGEST else None
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _list(value: Any) -> str | None:
+    return _text(json.dumps([str(item) for item in value], ensure_ascii=False)) if isinstance(value, (list, tuple)) else None
+
+
+_MADE: dict[str, Callable[[Any], Any]] = {"text": _text, "number": _number, "whole": _whole, "flag": _flag, "list": _list}
+_TYPES = {"text": "string", "number": "float64", "whole": "Int64", "flag": "boolean", "list": "string"}

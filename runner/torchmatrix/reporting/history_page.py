@@ -1,0 +1,116 @@
+"""Trends -> one self-contained HTML file: what changed and since when, a chart and a table row per cell, the runs."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.history import Change, Differences, Trend, differences_in_words, never_launched
+from torchmatrix.reporting import terminal
+from torchmatrix.reporting.charts import trends as drawing
+from torchmatrix.reporting.report import page
+
+MOST_HEADLINES = 8
+MOST_ROWS = 400
+"""Rows of the table of runs, the newest; all are in `torchmatrix history --json`."""
+_DEFINED = ("throughput", "interval", "trend", "level")
+
+
+def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> str:
+    """The page of these trends. `links`: relative addresses of what stands beside it, by what they are called."""
+    runs, drawn = _runs(trends), drawing.charts(trends)
+    context = {
+        "hosts": list(dict.fromkeys(trend.host for trend in trends)),
+        "headlines": _headlines(trends),
+        "first": runs[-1]["day"] if runs else "n/a",
+        "last": runs[0]["day"] if runs else "n/a",
+        "count": len(runs),
+        "runs": runs[:MOST_ROWS],
+        "cells": len(trends),
+        "changes": sum(len(trend.changes) for trend in trends),
+        "not_ok": sum(run["not_ok"] for run in runs),
+        "gallery_of": {"charts": [page.shown(chart) for chart in drawn.charts], "left_out": drawn.left_out},
+        "groups": _groups(trends),
+        "never": never_launched(trends),
+        "definitions": {name: DEFINITIONS[name] for name in _DEFINED},
+        "links": links or {},
+    }
+    return page.render("history.html.j2", bool(drawn.charts), **context)
+
+
+def _headlines(trends: Sequence[Trend]) -> list[str]:
+    """The newest changes of level, a sentence for each run in which there were any; or that there is none."""
+    launched = sum(trend.is_launched for trend in trends)
+    if not launched:
+        return ["Nothing has been launched."]
+    found: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
+    for trend in trends:
+        for change in trend.changes:
+            found.setdefault((trend.host, change.run), []).append((trend, change))
+    runs = sorted(found.values(), key=lambda pairs: pairs[0][1].started, reverse=True)
+    lines = [_headline(pairs, launched) for pairs in runs[:MOST_HEADLINES]]
+    more = len(runs) - len(lines)
+    lines += [f"The changes in {more} older runs stand with their cells below."] if more else []
+    return lines or ["No cell changed its level."]
+
+
+def _headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
+    """What changed in one run, and what else was different then."""
+    trend, first = pairs[0]
+    ratios = sorted(change.ratio.value for _, change in pairs)
+    least, most = _signed(ratios[0] - 1), _signed(ratios[-1] - 1)
+    what = trend.cell if len(pairs) == 1 else f"{len(pairs)} of {cells} cells"
+    size = least if least == most else f"{least} to {most}"
+    together: Differences = {}
+    for _, change in pairs:
+        together |= change.environment
+    cause = differences_in_words(together) or "no change of the environment was recorded"
+    return f"Since {_day(first.started)}: {what} {size}; {cause} ({trend.host}, {first.run})."
+
+
+def _groups(trends: Sequence[Trend]) -> list[dict[str, Any]]:
+    """The launched cells of each workload on each host."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for trend in trends:
+        if trend.is_launched:
+            found.setdefault((trend.host, str(trend.workload)), []).append(_cell(trend))
+    return [{"host": host, "workload": workload, "cells": cells} for (host, workload), cells in found.items()]
+
+
+def _cell(trend: Trend) -> dict[str, Any]:
+    return {
+        "id": trend.cell,
+        "measured": len(trend.measured),
+        "runs": len(trend.rows),
+        "first": trend.first,
+        "last": trend.last,
+        "unit": trend.unit,
+        "change": _signed(trend.change),
+        "changes": [terminal.change_in_words(change) for change in reversed(trend.changes)],
+        "newest": trend.rows[-1],
+    }
+
+
+def _runs(trends: Sequence[Trend]) -> list[dict[str, Any]]:
+    """The runs, newest first: how many cells were measured, not ok, skipped, and what had changed."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for trend in trends:
+        for row in trend.rows:
+            own = {"host": row["host"], "run": row["run"], "started": row["started"], "day": _day(row["started"])}
+            none = {"measured": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
+            run = found.setdefault((row["host"], row["run"]), own | none)
+            run["measured" if row["n"] else "skipped" if row["outcome"] == "skipped" else "not_ok"] += 1
+            run["environment"] |= row["environment"]
+        for change in trend.changes:
+            found[trend.host, change.run]["new_levels"] += 1
+    runs = sorted(found.values(), key=lambda run: (run["started"], run["run"]), reverse=True)
+    return [run | {"changed": differences_in_words(run["environment"], most=6)} for run in runs]
+
+
+def _signed(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{100 * value:+.1f} %"
+
+
+def _day(seconds: float) -> str:
+    return "n/a" if math.isnan(seconds) else time.strftime("%Y-%m-%d", time.gmtime(seconds))

@@ -1,0 +1,191 @@
+"""Facts without what must not be shown: credentials and absolute paths always, and who and where it was if that is asked for.
+
+Works on the facts, before anything is rendered, so that no view can leak. What is always done: credentials go, a path below
+the results folder or this checkout becomes relative, a home becomes "~", any other absolute path "…/" and its last part.
+
+With `enabled`: names of hosts and users, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP addresses, container ids and
+the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all texts and all runs of a
+results folder. A name of one or two letters, or one that is a common word, is replaced in its own field only.
+"""
+
+import getpass
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground import assets, settings
+from torchmatrix.reporting.redaction.identities import Identities, strings
+from torchmatrix.reporting.redaction.names import Pseudonyms, load
+from torchmatrix.reporting.redaction.places import Places
+from torchmatrix.reporting.redaction.secrets import GONE, is_secret_name, without_secrets
+
+__all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
+
+_VOCABULARY = frozenset((
+    "event", "kind", "phase", "vendor", "mode", "unit", "precision", "model", "backend", "statistic", "accelerator", "source",
+    "variant", "compile_cache", "parallel", "requested", "matmul", "convolution", "device_name",
+))  # fmt: skip
+"""Fields whose words are ours: a host that is called like one of them doesn't change them."""
+_OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
+_NUMBERS = (int, float, type(None))
+_IMAGES = ("image", "base", "tag", "reference", "digests", "index")
+_SAMPLES = ("sample", "memory", "phase", "warm-up", "enqueue", "precision", "reference", "all-reduce", "compile", "done")
+"""Events without names in them."""
+
+
+class Redaction:
+    """Takes out of texts and JSON values what must not be shown. `roots`: absolute folders and what stands for them.
+
+    Names must be learnt before the texts that hold them are changed; `staged` does so for a whole run.
+    """
+
+    def __init__(self, *, enabled: bool, roots: Mapping[str, str], names: Pseudonyms) -> None:
+        self.enabled = enabled
+        self._identities = Identities(names)
+        self._places = Places(roots, enabled, lambda host: self._identities.of("mirror", host))
+        self._done: dict[str, str] = {}
+
+    def know(self, kind: str, name: str) -> None:
+        """A further name of kind host, user or mirror."""
+        self._identities.know(kind, name)
+        self._done.clear()
+
+    def learn(self, event: Any) -> None:
+        """Take up the names in a JSON value."""
+        if not self.enabled:
+            return
+        for parent, key, text in strings(event):
+            kind = _kind_of(parent, key)
+            if kind:
+                self._identities.know(kind, text)
+            if key in _IMAGES or (isinstance(parent, dict) and "FROM" in key.upper()):
+                self._identities.learn_image(text)
+            self._identities.learn_from(text)
+        self._done.clear()
+
+    def text(self, text: str) -> str:
+        """A text as it may be shown."""
+        found = self._done.get(text)
+        if found is None:
+            found = without_secrets(text)
+            found = self._places.text(self._identities.text(found) if self.enabled else found)
+            self._done[text] = found
+        return found
+
+    def host(self, name: str) -> str:
+        """A host's name as it may be shown."""
+        return self._identities.of("host", name) if self.enabled else name
+
+    def value(self, value: Any, key: str = "", parent: Any = None) -> Any:
+        """A JSON value as it may be shown; numbers, and the words of our own vocabulary, stay."""
+        if isinstance(value, str):
+            return self._string(value, key, parent)
+        if isinstance(value, dict):
+            return {self._key(name): self._member(name, member, value) for name, member in value.items()}
+        if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
+            return type(value)(self.value(member, key, parent) for member in value)
+        return value
+
+    def _member(self, name: str, member: Any, parent: Any) -> Any:
+        if is_secret_name(name) and not isinstance(member, (dict, list, bool, type(None))):
+            return GONE
+        if self.enabled and name in _OWN and isinstance(member, int):
+            return self._identities.of(_OWN[name], str(member))
+        return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
+
+    def _key(self, name: str) -> str:
+        return name if name.isidentifier() else self.text(name)
+
+    def _string(self, text: str, key: str, parent: Any) -> str:
+        if key in _VOCABULARY or (key == "name" and _is_device(parent)):
+            return text
+        kind = _kind_of(parent, key) if self.enabled else None
+        return self._identities.of(kind, text) if kind else self.text(text)
+
+
+def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction:
+    """What is right for publishing the runs of a results folder from this machine, by this user, at this site."""
+    roots = {str(root): "results" for root in (results.root, results.root.resolve())}
+    roots |= {str(assets.ROOT): ".", str(Path.home()): "~"}
+    redaction = Redaction(enabled=enabled, roots=roots, names=names)
+    with suppress(OSError, KeyError):  # no such user in a container
+        redaction.know("user", getpass.getuser())
+    for address in settings.load().mirrors.values():
+        redaction.know("mirror", re.sub(r"^\w+://", "", address).partition("/")[0].partition(":")[0])
+    return redaction
+
+
+def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
+    """A copy of a run's facts below `root` with pseudonyms, which are kept for the next time. Raises EngineUnusable."""
+    names = load(results.root)
+    copy = staged(run, for_results(results, True, names), root)
+    names.save(results.root)
+    return copy
+
+
+def cleaned(run: RunFolder, root: Path) -> RunFolder:
+    """A copy of a run's facts below `root` without credentials and absolute paths, with all names as they are."""
+    results = Results(run.path.parent.parent)
+    return staged(run, for_results(results, False, load(results.root)), root)
+
+
+def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
+    """A copy of a run's facts below `root` (as HOST/RUN), as they may be shown; `logs`: with what was printed.
+
+    A line that was cut off is left out. The names of folders and files are changed as the cells' ids in them are.
+    """
+    redaction.know("host", run.path.parent.name)
+    paths = sorted(path for path in run.path.rglob("*.jsonl") if path.is_file() and not path.is_symlink())
+    for path in paths:
+        for event in _telling(path):
+            redaction.learn(event)
+    target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
+    for path in paths:
+        lines = [json.dumps(redaction.value(event)).encode() + b"\n" for event in read_lines(path)]
+        _put(target.path / _shown(path, run, redaction), b"".join(lines))
+    for path in _texts(run, logs):
+        shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
+        _put(target.path / _shown(path, run, redaction), shown.encode())
+    return target
+
+
+def _kind_of(parent: Any, key: str) -> str | None:
+    """What kind of name a field holds."""
+    if not isinstance(parent, dict):
+        return None
+    if (key == "name" and "kernel" in parent) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
+        return "host"
+    return _OWN.get(key.rpartition(" ")[2])  # in an environment (environments.py) it is "GPU 0 uuid"
+
+
+def _is_device(parent: Any) -> bool:
+    """A product's name, as vendors give it."""
+    return isinstance(parent, dict) and "kernel" not in parent and not {"uuid", "memory_bytes", "isa"}.isdisjoint(parent)
+
+
+def _telling(path: Path) -> Iterator[Event]:
+    """The events that can hold names; of the telemetry, those that tell of other people's processes."""
+    for event in read_lines(path):
+        readings: Iterable[Any] = event.get("readings") or ()
+        if event["event"] not in _SAMPLES and (event["event"] != "telemetry" or any("foreign" in r for r in readings)):
+            yield event
+
+
+def _texts(run: RunFolder, logs: bool) -> list[Path]:
+    endings = (".lock", ".log") if logs else (".lock",)
+    return sorted(path for path in run.path.rglob("*") if path.suffix in endings and path.is_file() and not path.is_symlink())
+
+
+def _shown(path: Path, run: RunFolder, redaction: Redaction) -> Path:
+    return Path(*(redaction.text(part) for part in path.relative_to(run.path).parts))
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)

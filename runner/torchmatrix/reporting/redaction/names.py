@@ -1,0 +1,55 @@
+"""Pseudonyms: the same for the same name in every page of a results folder, kept beside the facts and never published."""
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+
+FILE = ".pseudonyms.json"
+VERSION = 1
+
+
+class Pseudonyms:
+    """Numbers for names, in the order in which they are first asked for. `secret`: known to this results folder only."""
+
+    def __init__(self, numbers: Mapping[str, Mapping[str, int]] | None = None, secret: str = "") -> None:
+        self._numbers = {kind: dict(names) for kind, names in (numbers or {}).items()}
+        self.secret = secret or secrets.token_hex(16)
+
+    def of(self, kind: str, name: str) -> str:
+        """Such as host-1; letters of either case are the same."""
+        numbers = self._numbers.setdefault(kind, {})
+        return f"{kind}-{numbers.setdefault(name.casefold(), len(numbers) + 1)}"
+
+    def save(self, root: Path) -> None:
+        """Keep them in a results folder, for its owner only. Raises EngineUnusable."""
+        path = root / FILE
+        part = path.with_suffix(f".{os.getpid()}.part")
+        try:
+            part.touch(mode=0o600)
+            part.write_text(json.dumps({"version": VERSION, "secret": self.secret, "numbers": self._numbers}, indent=1))
+            part.replace(path)
+        except OSError as error:
+            raise EngineUnusable(
+                f"can't write {path}: {error.strerror}",
+                hint="pseudonyms must stay the same from one publication to the next: make the results folder writable",
+            ) from None
+
+
+def load(root: Path) -> Pseudonyms:
+    """Those kept in a results folder, none if there are none yet. Raises BadInput where the file is damaged."""
+    path = root / FILE
+    try:
+        held = json.loads(path.read_text())
+        return Pseudonyms({str(kind): dict(names) for kind, names in held["numbers"].items()}, str(held["secret"]))
+    except FileNotFoundError:
+        return Pseudonyms()
+    except OSError as error:
+        raise EngineUnusable(f"can't read {path}: {error.strerror}", hint="mend its permissions") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(
+            f"{path} is damaged", hint="remove it: names then get new pseudonyms, so publish into a new folder"
+        ) from None

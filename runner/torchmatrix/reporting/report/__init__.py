@@ -1,0 +1,87 @@
+"""Facts on disk -> one self-contained HTML file. Needs no engine."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.analysis import gpu_table
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.published import audit, beside, figures
+from torchmatrix.analysis.tables import records
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.reporting import exports, redaction
+from torchmatrix.reporting.report import attached, page, sections
+from torchmatrix.reporting.report.gallery import charts_of
+from torchmatrix.reporting.report.page import save
+from torchmatrix.reporting.report.view import View, make_view, view_of
+from torchmatrix.reporting.report.words import utc
+
+__all__ = ["View", "charts_of", "make_view", "page_of", "render", "save", "view_of", "write"]
+
+
+MOST_FACTS_BYTES = 600_000
+"""Packed facts up to this size travel inside the page."""
+
+
+def write(run: RunFolder, output: Path) -> Path:
+    """Render a run into `output`."""
+    return save(page_of(run), output)
+
+
+def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE) -> str:
+    """The page of one run with its facts inside, where they are small enough; `baseline` as in make_view.
+
+    A page travels: the facts in it are cleaned of credentials and absolute paths, as published ones are.
+    """
+    archive = exports.facts_archive(run, MOST_FACTS_BYTES)
+    if archive.data:
+        with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
+            archive = exports.facts_archive(redaction.cleaned(run, Path(temporary)), MOST_FACTS_BYTES)
+    return render(view_of(run, baseline), held=held, archive=archive)
+
+
+def render(
+    view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE, archive: exports.Archive | None = None
+) -> str:
+    """The page of one run. `links`: relative addresses of what stands beside it, by what they are called."""
+    galleries = charts_of(view, held)
+    with_charts = any(one.charts for one in galleries.values())
+    drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}
+    carried = attached.of(view, held, archive)
+    return page.render("report.html.j2", with_charts, gallery_of=drawn, links=links or {}, carried=carried, **_context(view))
+
+
+def _context(view: View) -> dict[str, Any]:
+    header, matrix_text = view.header, str(view.header.get("matrix") or "")
+    measured = figures.measured(records(view.every_cell), records(view.table))
+    preset, scales = beside.preset_of(matrix_text), records(view.scaling)
+    return {
+        "run": view.id,
+        "header": header,
+        "host": header.get("host", {}),
+        "complete": view.is_complete(),
+        "measured": int((view.every_cell["n"] > 0).sum()),
+        "planned": view.planned(),
+        "launches": len(view.launches),
+        "repeated": len(view.every) - len(view.launches),
+        "throttled_tries": sections.throttled_tries(view),
+        "started": utc(header.get("unix_seconds")),
+        "protocol": header.get("method") or {"name": "n/a"},
+        "cells": sections.cell_rows(view),
+        "known": sections.known_columns(view),
+        "unknown": sections.unknown_columns(view),
+        "scaling": scales,
+        "decomposition": records(view.decomposition),
+        "devices": records(view.devices),
+        "gpus": records(gpu_table.gpu_table(view.every_cell)),
+        "headlines": sections.headlines(view),
+        "published": beside.section(preset, measured, scales),
+        "preset_is_lost": preset is None and "[preset]" in matrix_text,
+        "findings": audit.check([own.figure for own in measured]),
+        "skips": sections.skips(view),
+        "failures": sections.failures(view),
+        "stacks": sections.stacks(view),
+        "definitions": DEFINITIONS,
+    }

@@ -1,0 +1,37 @@
+"""What a page carries along, so that the file is the data set: tables as CSV, the facts, a table to paste."""
+
+from dataclasses import dataclass
+
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.reporting import exports
+from torchmatrix.reporting.exports.markdown import to_markdown
+from torchmatrix.reporting.report.view import View
+
+MOST_PASTED = 200
+"""Rows of a table to paste; more belong into a file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Carried:
+    """`facts_bytes`: what the facts would take, where they are too large to be among the `files`; else None.
+
+    `markdown`: the cells as a table to paste; None where there are none or more than MOST_PASTED.
+    """
+
+    files: tuple[exports.Embedded, ...]
+    facts_bytes: int | None
+    markdown: str | None
+
+
+def of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
+    """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no word of the facts."""
+    tables = exports.launched(view, held)
+    cells = tables.frames["cells"]
+    files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if len(view.table) else []
+    if archive and archive.data:
+        files.append(exports.in_page(f"{view.id}-facts.tar.gz", "application/gzip", archive.data))
+    return Carried(
+        files=tuple(files),
+        facts_bytes=archive.facts_bytes if archive and not archive.data else None,
+        markdown=to_markdown("cells", cells).decode() if 0 < len(cells) <= MOST_PASTED else None,
+    )

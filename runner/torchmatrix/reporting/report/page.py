@@ -1,0 +1,106 @@
+"""Templates -> one HTML file that needs nothing else: styles, the script and the charts' runtime stand in it.
+
+Everything from the facts is escaped, and the page's own policy lets a browser run those two scripts only.
+"""
+
+import base64
+import hashlib
+import re
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from torchmatrix import __version__
+from torchmatrix.ground import assets
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.files import figure, is_known, write_whole
+from torchmatrix.ground.settings import cache_folder
+from torchmatrix.reporting.charts import VEGA_LITE, Chart, to_svg
+from torchmatrix.reporting.redaction.secrets import without_secrets
+from torchmatrix.reporting.report.words import FILTERS
+
+_INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
+"""White space around the parts of a table, which a browser doesn't show: a tenth of a large page."""
+
+
+def render(template: str, with_charts: bool, **context: Any) -> str:
+    """The page made of `template`; the charts' runtime (0.9 MB) only where there are charts."""
+    runtime, script = _runtime() if with_charts else "", (assets.TEMPLATES / "page.js").read_text()
+    hashes = " ".join(_hash(text) for text in (runtime, script) if text)
+    fixed = {"version": __version__, "runtime": runtime, "script": script, "script_hashes": Markup(hashes)}
+    return _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
+
+
+def save(page: str, output: Path) -> Path:
+    """Write a page, whole or not at all. Raises EngineUnusable."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, page.encode())
+    except OSError as error:
+        raise EngineUnusable(
+            f"can't write {output}: {error.strerror}",
+            hint="the facts are safe; write elsewhere: --output FILE",
+        ) from None
+    return output
+
+
+def shown(chart: Chart) -> dict[str, Any]:
+    """A chart as charts.html.j2 takes it."""
+    table = chart.table
+    rows = [list(row) for row in table.astype(object).itertuples(index=False)]
+    names = ("id", "title", "note", "spec")
+    return {name: getattr(chart, name) for name in names} | {"svg": to_svg(chart), "columns": list(table.columns), "rows": rows}
+
+
+def _hash(script: str) -> str:
+    """As a Content-Security-Policy names a script: https://www.w3.org/TR/CSP3/#grammardef-hash-source."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+@cache
+def _runtime() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed. Making it takes a second: it is kept."""
+    kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_text(encoding="utf-8")
+    import vl_convert
+
+    made = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
+    text = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with suppress(EngineUnusable):
+        save(text, kept)
+    return text
+
+
+def _cell(value: Any) -> str:
+    """A value of a chart's table: numbers to four significant digits (counts whole), n/a for what is unknown."""
+    if value is None or (isinstance(value, float) and not is_known(value)):
+        return "n/a"
+    return figure(value) if isinstance(value, float) else str(value)
+
+
+def _without_secrets(value: Any) -> Any:
+    """Every text from the facts; what the templates call safe is our own. Shorter ones hold none."""
+    return _cleaned(value) if type(value) is str and len(value) > 12 else value
+
+
+_cleaned = lru_cache(16384)(without_secrets)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(assets.TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.ChainableUndefined,
+        finalize=_without_secrets,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS | {"cell": _cell}
+    return environment

@@ -1,0 +1,157 @@
+"""What the sections of a report say beside their tables: headlines, marks, failures, skips, the stacks as they were."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis import watched
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.tables import records
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.launch import Launch
+from torchmatrix.reporting.report.view import View
+from torchmatrix.reporting.report.words import ratio
+
+LAUNCH_BOUND = 0.9
+"""Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""
+_WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
+
+
+def cell_rows(view: View) -> list[dict[str, Any]]:
+    """The cells with their marks."""
+    return [row | {"marks": _marks(row)} for row in records(view.cells)]
+
+
+def known_columns(view: View) -> dict[str, bool]:
+    """Which of the columns that a machine may not tell are known for some cell."""
+    return {name: bool(view.cells[column].notna().any()) for name, column in _WATCHED.items()} if len(view.cells) else {}
+
+
+def unknown_columns(view: View) -> list[str]:
+    """What no cell of the run knows, each with the reason."""
+    cells = view.cells
+    if not len(cells) or not (cells["n"] > 0).any():
+        return []
+    reasons = {"energy": next((w for w in cells["energy_problem"] if w), "unknown"), "MFU": "no peak is known for this device"}
+    notes = "; ".join(view.header.get("watch_notes") or ()) or "this machine doesn't tell"
+    return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
+
+
+def throttled_tries(view: View) -> int:
+    """How many launches were repeated because their devices were slowed down."""
+    kept = {launch.path for launch in view.launches}
+    return sum(launch.outcome == "ok" for launch in view.every if launch.path not in kept)
+
+
+def skips(view: View) -> list[dict[str, Any]]:
+    """Skips grouped by stack and reason, since a stack that can't run takes all its cells along."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for event in view.events:
+        if event["event"] == "skip":
+            key = (event["cell"].split("/")[0], event["reason"], event.get("fix") or "n/a")
+            grouped.setdefault(key, []).append(event["cell"])
+    return [{"stack": stack, "reason": reason, "fix": fix, "cells": cells} for (stack, reason, fix), cells in grouped.items()]
+
+
+def failures(view: View) -> list[dict[str, Any]]:
+    """Launches that are not ok, with what is needed to see it again."""
+    return [
+        {
+            "cell": launch.header["cell"],
+            "round": launch.header.get("round"),
+            "outcome": launch.outcome,
+            "error": launch.error,
+            "seen": watched.summarize(launch).errors,
+            "command": launch.header.get("command", "n/a"),
+            "log": _log_of(launch),
+        }
+        for launch in view.launches
+        if launch.outcome != "ok"
+    ]
+
+
+def stacks(view: View) -> list[dict[str, Any]]:
+    """What each stack really was, from the first launch in which the box told."""
+    found: dict[str, dict[str, Any]] = {}
+    for launch in view.launches:
+        environment: Event | None = next(iter(launch.of("environment")), None)
+        name = launch.header.get("stack", {}).get("name")
+        if environment and name not in found:
+            packages = dict(p.split("==", 1) for p in environment.get("packages", []) if "==" in p)
+            found[name] = {
+                "name": name,
+                "environment": environment,
+                "torchvision": packages.get("torchvision"),
+                "transformers": packages.get("transformers"),
+                "image": launch.header.get("image") or {},
+                "engine": launch.header.get("engine") or {},
+            }
+    return list(found.values())
+
+
+def headlines(view: View) -> list[str]:
+    """The answers first: how well it scales and which stack is faster, each as a sentence."""
+    lines = []
+    known = view.scaling[~view.scaling["impossible"].astype(bool)].dropna(subset=["S"])
+    if len(known):
+        best, worst = known.loc[known["s"].idxmax()], known.loc[known["s"].idxmin()]
+        lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
+    lines += _fastest(view.speedups[view.speedups["stack"] != view.speedups["baseline"]].dropna(subset=["ratio"]))
+    if not len(view.cells) or not (view.cells["n"] > 0).any():
+        lines.append("No cell has been measured; the reasons are below.")
+    return lines
+
+
+def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a reader must know of a cell's launches, each as a word with its explanation."""
+    n = cell["n"]
+    if not n:
+        return []
+    found = [
+        (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
+         f"host time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host"),
+        (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches ended the warm-up at its cap, before the step time "
+         "was flat within 2 %"),
+        (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
+        (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
+         "during the timed windows, by more than 3 °C or 1 %"),
+        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches began above the protocol's temperature, "
+         "after the longest wait"),
+        (cell["start_unknown"], "start temperature unknown", True, "the protocol has one to start below; none could be read"),
+        (cell["foreign"], "disturbed", True, f"others used the devices meanwhile: {', '.join(cell['foreign'])}"),
+        (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as asked ([gpus] mixed = true)"),
+        (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
+        (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; all "
+         "durations are of the monotonic clock"),
+        (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
+    ]  # fmt: skip
+    return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
+
+
+def _log_of(launch: Launch) -> str:
+    """Where to read on, below the results folder: the stack's build log, or the launch's own."""
+    host, run, *cell, name = launch.path.parts[-6:]
+    if launch.outcome == "build-failed":
+        return f"{host}/{run}/builds/{launch.header['stack']['name']}.log"
+    return "/".join([host, run, *cell, name.replace(".jsonl", ".log")])
+
+
+def _fastest(others: pd.DataFrame) -> list[str]:
+    """The largest difference between stacks that its interval confirms, or that there is none."""
+    if not len(others):
+        return []
+    if not others["low"].notna().any():
+        return [f"One launch each: no interval, so no word on which stack is faster ({len(others)} comparisons below)."]
+    clear = others[(others["low"] > 1) | (others["high"] < 1)]
+    if not len(clear):
+        return [f"Between the stacks no difference is beyond its 95 % interval ({len(others)} comparisons)."]
+    top = clear.loc[(clear["ratio"].map(math.log)).abs().idxmax()]
+    limits = f"95 % interval {top['low']:.3f} to {top['high']:.3f}"
+    where = f"on {top['devices']}; the largest of {len(others)} comparisons"
+    return [f"{top['stack']} runs {top['workload']} at × {top['ratio']:.3f} of {top['baseline']} ({limits}, {where})."]
+
+
+def _span(low: float, high: float) -> str:
+    least, most = round(low, 2) + 0.0, round(high, 2) + 0.0  # adding 0 makes -0 a 0
+    return f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"

@@ -1,0 +1,71 @@
+"""One run as its report shows it: the facts of its last tries, and the tables made of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from torchmatrix.analysis import ratios, scaling, tables
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.store import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """`every`: all tries; `launches`: of each the one that counts, in planned order; `cells`: of DDP or one device."""
+
+    id: str
+    events: tuple[Event, ...]
+    header: Event
+    every: tuple[Launch, ...]
+    launches: tuple[Launch, ...]
+    table: pd.DataFrame
+    every_cell: pd.DataFrame
+    cells: pd.DataFrame
+    scaling: pd.DataFrame
+    decomposition: pd.DataFrame
+    devices: pd.DataFrame
+    speedups: pd.DataFrame
+
+    def planned(self) -> int:
+        """How many cells were to be measured."""
+        return sum(event["event"] == "planned" for event in self.events)
+
+    def is_complete(self) -> bool:
+        """Did the run come to its end?"""
+        return any(event["event"] == "run-exit" and event.get("complete") for event in self.events)
+
+
+def view_of(run: RunFolder, baseline: str | None = None) -> View:
+    """The view of a run's facts; `baseline` as in make_view."""
+    return make_view(run.id, run.events(), list(run.launches()), baseline)
+
+
+def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], baseline: str | None = None) -> View:
+    """The view of facts at hand. `baseline`: the stack that others are taken over; default: the first in the matrix.
+
+    Raises BadInput if no cell is of that stack.
+    """
+    launches = _in_planned_order(last_tries(every), events)
+    table = tables.launches_table(launches)
+    every_cell = tables.cells_table(table)
+    return View(
+        id=run_id,
+        events=tuple(events),
+        header=next((event for event in events if event["event"] == "run"), {}),
+        every=tuple(every),
+        launches=tuple(launches),
+        table=table,
+        every_cell=every_cell,
+        cells=every_cell[every_cell["parallel"] == "ddp"],  # the others explain a loss and stand in a table of their own
+        scaling=scaling.scaling_table(table),
+        decomposition=scaling.decomposition_table(table),
+        devices=scaling.devices_table(table),
+        speedups=ratios.speedup_table(table, baseline),
+    )
+
+
+def _in_planned_order(launches: list[Launch], events: Sequence[Event]) -> list[Launch]:
+    place = {event["cell"]: i for i, event in enumerate(e for e in events if e["event"] == "planned")}
+    return sorted(launches, key=lambda launch: (place.get(launch.header["cell"], len(place)), launch.path.name))

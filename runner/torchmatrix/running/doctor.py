@@ -1,0 +1,142 @@
+"""What `doctor` finds: the engine, the GPUs, disk and indexes, and what would be skipped, each with its fix."""
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.engines import recipes
+from torchmatrix.ground.errors import ExitCode, ToolError
+from torchmatrix.planning.fit import least_disk_bytes
+from torchmatrix.running import readiness, session
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One finding. `mark`: "ok", "note" (works with less) or "bad" (can't run)."""
+
+    mark: str
+    subject: str
+    finding: str
+    fix: str = ""
+    exit_code: ExitCode = ExitCode.OK
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
+    """All checks, in the order in which a user would mend them; a check that can't be made is itself a finding."""
+    try:
+        s = session.prepare(matrix, results, engine, [], [])
+    except ToolError as error:
+        return [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)]
+    return [
+        _engine(s),
+        *_gpus(s),
+        *_watching(s),
+        _disk(s),
+        _writable(results),
+        *_compiler(s),
+        *_indexes(s),
+        *_skips(s),
+        _summary(s),
+    ]
+
+
+def _engine(s: session.Session) -> Check:
+    if "docker" in s.engines:
+        facts = s.engines["docker"].facts()
+        return Check(mark="ok", subject="engine", finding=f"{s.engine_choice}, version {facts.get('ServerVersion')}")
+    fix = "install Docker and start it, or set DOCKER_HOST, to run vendors' images"
+    return Check(mark="note", subject="engine", finding=s.engine_choice, fix=fix)
+
+
+def _gpus(s: session.Session) -> list[Check]:
+    notes = [Check(mark="note", subject="GPU", finding=note, fix="reinstall or reload the driver") for note in s.host.notes]
+    if not s.host.gpus:
+        return [
+            *notes,
+            Check(
+                mark="note",
+                subject="GPU",
+                finding="none found",
+                fix="on a GPU server, check the driver: nvidia-smi or /dev/kfd",
+            ),
+        ]
+    names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in s.host.gpus)
+    driver = f"driver {s.host.driver}" + (f", CUDA up to {s.host.cuda_driver}" if s.host.cuda_driver else "")
+    return [*notes, Check(mark="ok", subject="GPU", finding=f"{names}; {driver}")]
+
+
+def _watching(s: session.Session) -> list[Check]:
+    """What can be read of the devices while a launch runs, and who uses them now."""
+    with session.watching(s) as (sensors, notes):
+        readings = [reading for sensor in sensors for reading in sensor.read()]
+        busy = readiness.busy_with(readings)
+    wanted = {"temperature_celsius": "temperature", "power_watts": "power", "energy_joules": "energy"}
+    gpus = [reading for reading in readings if reading["device"] != "cpu"] or readings
+    seen = [word for key, word in wanted.items() if gpus and all(key in reading for reading in gpus)]
+    lacking = [word for word in wanted.values() if word not in seen]
+    finding = f"{', '.join(seen) or 'nothing of temperature, power, energy'} can be read"
+    finding += f"; n/a: {', '.join(lacking)}" if seen and lacking else ""
+    checks = [Check(mark="note" if lacking else "ok", subject="watching", finding=finding, fix="; ".join(notes))]
+    fix = "wait for it or choose other GPUs; a busy GPU is refused, nobody's process is ended"
+    return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]
+
+
+def _disk(s: session.Session) -> Check:
+    if s.means.disk is None:
+        return Check(mark="note", subject="disk", finding="the free space of the engine's disk can't be seen from here")
+    to_build = [stack for stack in recipes.stacks_of(s.plan.cells) if stack.name not in s.means.stored]
+    sizes = [size for stack in to_build if (size := least_disk_bytes(stack))]
+    needed, free = sum(sizes), s.means.disk.free_bytes
+    finding = f"{free / 2**30:.0f} GiB free under {s.means.disk.place}; "
+    finding += f"what is to be built takes {needed / 2**30:.0f} GiB or more (stacks: {len(sizes)})"
+    if free >= needed:
+        return Check(mark="ok", subject="disk", finding=finding)
+    fix = "free space (torchmatrix clean), or move TORCHMATRIX_CACHE or Docker's data root to a larger disk"
+    return Check(mark="note", subject="disk", finding=finding, fix=fix)
+
+
+def _writable(results: Path) -> Check:
+    folder = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
+    if os.access(folder, os.W_OK):
+        return Check(mark="ok", subject="results", finding=f"{results} can be written")
+    finding, fix = f"{folder} can't be written", "write elsewhere: --results DIR"
+    return Check(mark="bad", subject="results", finding=finding, fix=fix, exit_code=ExitCode.ENGINE_UNUSABLE)
+
+
+def _compiler(s: session.Session) -> list[Check]:
+    local = any(s.engine_for(cell.stack).name == "local" and cell.workload.compile for cell in s.plan.cells)
+    if not local or shutil.which("g++") or shutil.which("c++"):
+        return []
+    return [Check(mark="note", subject="compiler", finding="torch.compile needs a C++ compiler", fix="install g++")]
+
+
+def _indexes(s: session.Session) -> list[Check]:
+    return [
+        Check(mark="note", subject="index", finding=f"{url} does not answer", fix="check the network and the proxy settings")
+        for url in sorted(s.means.unreachable)
+    ]
+
+
+def _skips(s: session.Session) -> list[Check]:
+    grouped: dict[tuple[str, str, str], int] = {}
+    for skip in s.plan.skips:
+        key = (skip.cell.stack.name, skip.why.reason, skip.why.fix)
+        grouped[key] = grouped.get(key, 0) + 1
+    return [
+        Check(mark="note", subject=f"skipped: {stack} ({count} cells)", finding=reason, fix=fix)
+        for (stack, reason, fix), count in grouped.items()
+    ]
+
+
+def _summary(s: session.Session) -> Check:
+    counts = f"{len(s.plan.cells)} cells would run, {len(s.plan.skips)} would be skipped"
+    if s.plan.cells:
+        return Check(mark="ok", subject="plan", finding=counts)
+    fix = "torchmatrix init --force writes a matrix for this machine"
+    return Check(mark="bad", subject="plan", finding=counts, fix=fix, exit_code=ExitCode.NOTHING_SELECTED)

@@ -1,0 +1,236 @@
+"""One launch: waits for its devices, starts the box, watches it, records all that it says. Yields news, prints nothing."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchmatrix import __version__
+from torchmatrix.analysis import watched
+from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, time_limit
+from torchmatrix.facts import events
+from torchmatrix.facts.launch import read_launch
+from torchmatrix.facts.store import LaunchFile, RunFolder
+from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
+from torchmatrix.machine.host import Host
+from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
+from torchmatrix.matrix.method import Method
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.matrix.workloads import AUTO
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import readiness
+from torchmatrix.running.news import LaunchFinished, LaunchPhase, News
+from torchmatrix.running.readiness import Ready
+
+DEADLINE_MARGIN_SECONDS = 60.0
+"""A box ends itself so long after the host should have ended it: for the case that the host is dead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What a run needs besides its plan. `watch_notes`: what can't be watched, in words.
+
+    `marks`: where the self-tests of images are remembered; None: images are not tested.
+    """
+
+    folder: RunFolder
+    host: Host
+    owner: str
+    timeout_seconds: float
+    seed: int
+    method: Method
+    engine_for: Callable[[Stack], Engine]
+    recipe_for: Callable[[Stack], Recipe]
+    sensors: Sequence[Sensor] = ()
+    watch_notes: Sequence[str] = ()
+    marks: Path | None = None
+    engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits."""
+
+    cell: Cell
+    number: int
+    batch: int
+    trial: bool = False
+
+
+def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
+    """The workload's flags; a person can paste them."""
+    workload, gpus = attempt.cell.workload, attempt.cell.gpus
+    options: Mapping[str, object] = {
+        "--model": workload.model,
+        "--mode": workload.mode,
+        "--precision": workload.precision,
+        "--batch": attempt.batch,
+        "--image-size": workload.image_size,
+        "--sequence-length": workload.sequence_length,
+        "--attention": workload.attention,
+        "--optimizer": workload.optimizer,
+        "--parallel": workload.parallel,
+        **_lengths(attempt),
+        "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
+        "--threads": gpus.threads,
+        "--cpus": ":".join(gpus.cpus) or None,
+        "--seed": job.seed,
+        "--deadline": round(job.timeout_seconds + DEADLINE_MARGIN_SECONDS),
+    }
+    words = [word for key, value in options.items() if value is not None for word in (key, str(value))]
+    probe = workload.explain and workload.parallel == "ddp" and len(gpus.indices) > 1
+    flags = {"--compile": workload.compile, "--channels-last": workload.channels_last, "--all-reduce-probe": probe}
+    return (*words, *(flag for flag, on in flags.items() if on))
+
+
+def _lengths(attempt: Attempt) -> dict[str, object]:
+    workload = attempt.cell.workload
+    if attempt.trial:
+        return {"--steps": 1, "--warmup-steps": 1, "--warmup-cap": 1, "--reference-steps": 0}
+    return {
+        "--steps": workload.steps,
+        "--seconds": workload.seconds,
+        "--windows": workload.windows,
+        "--warmup-steps": workload.warmup_steps,
+        "--warmup-seconds": workload.warmup_seconds,
+        "--warmup-cap": workload.warmup_cap,
+    }
+
+
+def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
+    """Run one attempt and record it; the last news is LaunchFinished."""
+    cell = attempt.cell
+    begin = time.monotonic()
+    waiting = readiness.wait(job.sensors, devices_of(cell), job.method)
+    while True:
+        try:
+            yield LaunchPhase(cell=cell, phase=next(waiting))
+        except StopIteration as over:
+            ready = over.value
+            break
+    spec = LaunchSpec(
+        arguments=bench_arguments(attempt, job),
+        processes=len(cell.gpus.indices),
+        gpus=cell.gpus,
+        cache=_cache_name(attempt),
+        owner=job.owner,
+    )
+    execution = job.engine_for(cell.stack).start(image, spec)
+    file = job.folder.new_launch(cell.id, attempt.number, trial=attempt.batch if attempt.trial else None)
+    try:
+        head = _header(job, attempt, ready)
+        file.event("launch", **head, image=_image_record(image), command=execution.command)
+        yield from _run(job, cell, execution, file)
+    except LaunchFailed as failure:
+        file.close(reason="crashed", message=str(failure))
+    except EngineLost as lost:
+        file.close(reason="interrupted", message=str(lost))
+        raise
+    except (KeyboardInterrupt, GeneratorExit):
+        file.close(reason="interrupted", message="interrupted by the user")
+        raise
+    finally:
+        file.abandon()
+    done, seconds = read_launch(file.path), time.monotonic() - begin
+    note = "; ".join(watched.summarize(done).errors)
+    yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
+
+
+def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
+    """Start, watch and read the box to its end."""
+    telling = _Telling(execution, file, devices_of(cell))
+    with execution, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
+        for stream, line in execution.lines():
+            event = events.parse_line(line) if stream == "out" else None
+            if event is None:
+                file.log(line)
+            else:
+                file.copy(event)
+                yield LaunchPhase(cell=cell, phase=str(event.get("phase") or event["event"]))
+        end = execution.wait()
+    if timed_out.is_set():
+        message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
+        file.close(reason="timeout", message=message, returncode=end.returncode)
+    else:
+        file.close(returncode=end.returncode, oom_killed=end.oom_killed)
+
+
+def _cache_name(attempt: Attempt) -> str:
+    """One compile cache per workload, batch and number of devices: compiled code depends on them."""
+    workload = attempt.cell.workload
+    batch = f"{attempt.batch}-" if workload.batch == AUTO else ""
+    batch += "trial-" if attempt.trial else ""
+    return f"{workload.id}-{batch}n{len(attempt.cell.gpus.indices)}-{recipes.workload_hash()[:8]}"
+
+
+class _Telling:
+    """Writes the readings of a launch's own devices into its file, with the processes that aren't the launch's."""
+
+    def __init__(self, execution: Execution, file: LaunchFile, devices: Sequence[str]) -> None:
+        self._execution, self._file, self._devices = execution, file, devices
+        self._own: set[int] = set()
+
+    def __call__(self, readings: list[Reading]) -> None:
+        own = [reading for reading in readings if reading["device"] in self._devices]
+        if own:
+            self._file.telemetry([self._named(reading) for reading in own])
+
+    def _named(self, reading: Reading) -> Reading:
+        """Without the launch's own processes, the others by name.
+
+        One that was ours stays ours while it ends and shows no mark any more. One that can't be seen from here (the tool
+        runs in a container) may be ours: nothing is said of it.
+        """
+        pids = reading.get("processes", ())
+        self._own |= {pid for pid in pids if self._execution.owns(pid)}
+        others = [pid for pid in pids if pid not in self._own and Path(f"/proc/{pid}").exists()]
+        rest = {key: value for key, value in reading.items() if key != "processes"}
+        return rest | ({"foreign": [readiness.describe(pid) for pid in others]} if others else {})
+
+
+def devices_of(cell: Cell) -> tuple[str, ...]:
+    """What telemetry calls the devices of a cell; the CPU feeds them all."""
+    return ("cpu", *(gpu.uuid for gpu in cell.gpus.gpus))
+
+
+def record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed) -> LaunchFinished:
+    """A launch that could not be: its image was not built."""
+    return record_failure(job, cell, number, "build-failed", str(failure), f"torchmatrix build '{cell.stack.name}/*'")
+
+
+def record_failure(job: Job, cell: Cell, number: int, reason: str, message: str, command: str) -> LaunchFinished:
+    """A launch that could not be started at all, as a fact of its own."""
+    file = job.folder.new_launch(cell.id, number)
+    attempt = Attempt(cell=cell, number=number, batch=0)
+    file.event("launch", **_header(job, attempt, None), image=None, command=command)
+    file.close(reason=reason, message=message)
+    return LaunchFinished(cell=cell, number=number, launch=read_launch(file.path), seconds=0.0)
+
+
+def _header(job: Job, attempt: Attempt, ready: Ready | None) -> dict[str, Any]:
+    """Who, where, what and how: enough to repeat the launch and to compare it."""
+    cell = attempt.cell
+    return {
+        "protocol": events.VERSION,
+        "tool": __version__,
+        "run": job.folder.id,
+        "cell": cell.id,
+        "round": attempt.number,
+        "trial": attempt.trial,
+        "method": asdict(job.method),
+        "start": ready.as_record() if ready else None,
+        "stack": asdict(cell.stack),
+        "workload": asdict(cell.workload),
+        "batch_requested": cell.workload.batch,
+        "batch_used": attempt.batch or None,
+        "workload_hash": recipes.workload_hash(),
+        "gpus": {**asdict(cell.gpus), "label": cell.gpus.label},
+        "engine": job.engine_facts.get(job.engine_for(cell.stack).name, {}),
+        "host": job.host.as_record(),
+    }
+
+
+def _image_record(image: Image) -> dict[str, Any]:
+    return {"reference": image.reference, "environment": image.environment, **image.facts}

@@ -1,0 +1,80 @@
+"""What happens during a run, as values: yielded by the rooms that do it, told by the one that narrates."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmatrix.facts.launch import Launch
+from torchmatrix.planning.plan import Cell
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildLine:
+    """One line of a stack's build log."""
+
+    stack: str
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildFinished:
+    """A stack was built (or found built): `error` is None; or it could not be."""
+
+    stack: str
+    seconds: float
+    error: str | None
+    log: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImagesSized:
+    """What the images of one engine take. `sizes`: by stack, in bytes: all of it, and what it adds to those before it."""
+
+    sizes: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchStarted:
+    """A launch begins."""
+
+    cell: Cell
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPhase:
+    """How far the launch is, or what it waits for."""
+
+    cell: Cell
+    phase: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchFinished:
+    """A launch ended; its outcome is derived from its facts. `note`: what else is worth saying."""
+
+    cell: Cell
+    number: int
+    launch: Launch
+    seconds: float
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchTried:
+    """A batch was tried in a fresh process, to find the largest that fits."""
+
+    cell: Cell
+    batch: int
+    outcome: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchFound:
+    """The largest batch that fits, or None; `outcome` says why not."""
+
+    cell: Cell
+    batch: int | None
+    outcome: str
+
+
+News = BuildLine | BuildFinished | ImagesSized | LaunchStarted | LaunchPhase | LaunchFinished | BatchTried | BatchFound

@@ -1,0 +1,112 @@
+"""Before a launch: are its devices free, and cool enough? Waits, and refuses; other people's processes are never touched."""
+
+import pwd
+import time
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.machine.telemetry import Reading, Sensor, read_within
+from torchmatrix.matrix.method import Method
+
+BUSY_PATIENCE_SECONDS = 20.0
+"""A process that just ended may stand in the driver's list for a moment."""
+POLL_SECONDS = 1.0
+FIRST_READING_SECONDS = 8.0
+"""amd-smi is asked every five seconds only; a device that hasn't been read by then is taken as unknown."""
+SENSOR_PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ready:
+    """How a launch began: how long it waited, and at which temperature (°C, the hottest device; None: unknown)."""
+
+    waited_seconds: float
+    temperature_celsius: float | None
+    too_warm: bool
+
+    def as_record(self) -> dict[str, Any]:
+        """For the launch's header."""
+        return {
+            "waited_seconds": self.waited_seconds,
+            "temperature_celsius": self.temperature_celsius,
+            "too_warm": self.too_warm,
+        }
+
+
+def wait(
+    sensors: Sequence[Sensor],
+    devices: Sequence[str],
+    method: Method,
+    patience_seconds: float = BUSY_PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> Generator[str, None, Ready]:
+    """Wait until nobody uses `devices` and they are as cool as `method` says; yields what is waited for, in words.
+
+    Of a cell with GPUs only the GPUs count. A time-out of the cooling is recorded and the launch goes on; a device that stays
+    busy, or a driver that doesn't answer, raises EngineUnusable.
+    """
+    begin = time.monotonic()
+    if not sensors:
+        return Ready(waited_seconds=0.0, temperature_celsius=None, too_warm=False)
+    wanted = {device for device in devices if device != "cpu"} or set(devices)
+    latest: dict[str, Reading] = {}
+    busy_since: float | None = None
+    while True:
+        latest |= {reading["device"]: reading for reading in _read(sensors) if reading["device"] in wanted}
+        now = time.monotonic()
+        hottest = max((r["temperature_celsius"] for r in latest.values() if "temperature_celsius" in r), default=None)
+        limit = method.start_below_celsius
+        too_warm = limit is not None and hottest is not None and hottest >= limit
+        busy = busy_with(list(latest.values()))
+        busy_since = (busy_since or now) if busy else None
+        if busy_since is not None and now - busy_since >= patience_seconds:
+            raise _refusal(busy)
+        is_seen = wanted <= latest.keys() or now - begin >= FIRST_READING_SECONDS
+        if is_seen and not busy and (not too_warm or now - begin >= method.cool_down_seconds):
+            return Ready(waited_seconds=now - begin, temperature_celsius=hottest, too_warm=too_warm)
+        yield _in_words(busy, too_warm, hottest, limit)
+        time.sleep(poll_seconds)
+
+
+def _in_words(busy: Sequence[str], too_warm: bool, hottest: float | None, limit: float | None) -> str:
+    if busy:
+        return f"waiting for {busy[0]}"
+    return f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C" if too_warm else "waiting for a first reading"
+
+
+def _read(sensors: Sequence[Sensor]) -> list[Reading]:
+    readings = read_within(sensors, SENSOR_PATIENCE_SECONDS)
+    if readings is None:
+        raise EngineUnusable(
+            f"the devices' driver has not answered for {SENSOR_PATIENCE_SECONDS:.0f} s",
+            hint="a GPU may have fallen off the bus: look for Xid in the kernel log (sudo dmesg), reset it or reboot; then the "
+            "same command continues",
+        )
+    return readings
+
+
+def busy_with(readings: Sequence[Reading]) -> list[str]:
+    """Who uses the devices, one phrase per process and device."""
+    return [f"{describe(pid)} on {r['device']}" for r in readings if r["device"] != "cpu" for pid in r.get("processes", ())]
+
+
+def _refusal(busy: Sequence[str]) -> EngineUnusable:
+    more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
+    return EngineUnusable(
+        f"the GPU is busy: {busy[0]}{more}",
+        hint="a measurement beside another program means nothing: wait for it, or choose other GPUs (CUDA_VISIBLE_DEVICES, "
+        "[gpus] lists); nobody's process is ended; the same command then continues",
+    )
+
+
+def describe(pid: int) -> str:
+    """A process by id, program and user; never its command line, which may hold secrets."""
+    program, user = "a program not visible from here", "unknown"
+    with suppress(OSError, KeyError):
+        program = Path(f"/proc/{pid}/comm").read_text().strip()
+        user = pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name
+    return f"process {pid} ({program}, user {user})"

@@ -1,0 +1,75 @@
+"""A schedule -> launches on disk: builds the images, finds batches, repeats what was throttled. Yields news."""
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
+
+from torchmatrix.analysis import watched
+from torchmatrix.engines.engine import Image
+from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.matrix.workloads import AUTO, ddp_id
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import batch_search
+from torchmatrix.running.build_stacks import build_all
+from torchmatrix.running.launch_cell import Attempt, Job, launch, record_failed_build, record_failure
+from torchmatrix.running.news import LaunchFinished, LaunchStarted, News
+
+
+def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[News]:
+    """Build `stacks`, then run `schedule` in its order. `cells`: all of the plan, among which a batch is searched for."""
+    built = yield from build_all(job, stacks)
+    recorded: set[str] = set()
+    for cell, number in schedule:
+        if cell.id in recorded:  # a failure recorded once is enough: the other rounds could only say the same
+            continue
+        image = built[cell.stack.name]
+        if isinstance(image, BuildFailed):
+            recorded.add(cell.id)
+            yield record_failed_build(job, cell, number, image)
+            continue
+        batch = yield from _batch(job, cell, cells, image)
+        if batch is None:
+            recorded.add(cell.id)
+            yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
+            continue
+        yield LaunchStarted(cell=cell, number=number)
+        yield from _launch(job, Attempt(cell=cell, number=number, batch=batch), image)
+
+
+def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Iterator[News]:
+    """The largest batch of each of `cells`, and nothing else."""
+    built = yield from build_all(job, stacks)
+    for cell in cells:
+        image = built[cell.stack.name]
+        if isinstance(image, BuildFailed):
+            yield record_failed_build(job, cell, 1, image)
+        else:
+            yield from batch_search.find(job, cell, image)
+
+
+def _launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
+    """One launch; once more if its devices were slowed down by heat or hardware, and the first try is kept beside it."""
+    again = True
+    while again:
+        again = False
+        for item in launch(job, attempt, image):
+            if isinstance(item, LaunchFinished) and item.launch.outcome == "ok" and watched.summarize(item.launch).throttled:
+                again = job.folder.tries(attempt.cell.id, attempt.number) == 1
+                yield replace(item, note="throttled, once more" if again else "throttled again: kept and marked")
+            else:
+                yield item
+
+
+def _batch(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator[News, None, int | None]:
+    """The batch of a cell; where it is to be found, once per run, stack and workload, on the largest of its device sets."""
+    if cell.workload.batch != AUTO:
+        return int(cell.workload.batch)
+    workload = ddp_id(cell.workload)
+    key = {"stack": cell.stack.name, "workload": workload}
+    known = [e["batch"] for e in job.folder.events() if e["event"] == "batch" and key.items() <= e.items()]
+    if known:
+        return known[0] if known[0] else None
+    alike = [c for c in cells if c.stack.name == cell.stack.name and c.workload.id == workload] or [cell]
+    batch = yield from batch_search.find(job, max(alike, key=lambda c: len(c.gpus.indices)), image)
+    job.folder.append("batch", **key, batch=batch)
+    return batch

@@ -1,0 +1,246 @@
+"""The audit: each kind of finding on an invented row, none on clean rows, and the command's exit codes."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from support import Command
+from torchmatrix.analysis import glossary
+from torchmatrix.analysis.published import audit, figures
+from torchmatrix.analysis.published.audit import Finding
+from torchmatrix.ground import assets
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.reporting import report
+
+CLEAN: dict[str, Any] = {
+    "vendor": "V", "framework": "pytorch", "gpu": "A100 80GB SXM4", "gpus": 1, "model": "resnet50", "mode": "train",
+    "precision": "amp", "memory_format": "nhwc", "compile": "false", "batch_per_gpu": 512, "image_size": 224,
+    "data": "synthetic", "throughput": 2400.5, "unit": "images/s", "torch": "2.5.1", "image": "i", "driver": "550.1",
+    "date": "2025-01-31", "machine": "m1", "source": "https://example.org",
+}  # fmt: skip
+
+
+def table(tmp_path: Path, *rows: dict[str, Any]) -> Path:
+    path = tmp_path / "figures.csv"
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def audited(tmp_path: Path, *changes: dict[str, Any]) -> list[Finding]:
+    """The findings on rows that are CLEAN but for `changes`."""
+    return audit.check(figures.read(table(tmp_path, *({**CLEAN, **change} for change in changes))))
+
+
+def page_of(folder: Path, *launches: dict[str, Any]) -> str:
+    return report.render(report.view_of(write_run(folder, list(launches))))
+
+
+def test_clean_rows_have_no_finding(tmp_path: Path) -> None:
+    bert = {"model": "bert-large-cased", "unit": "sequences/s", "memory_format": "", "image_size": "", "sequence_length": 384}
+    assert audited(
+        tmp_path,
+        {},
+        {"gpus": 2, "throughput": 4700},
+        {"gpus": 8, "throughput": 19500.1, "date": "2025-02-01"},  # past midnight; E = 1.015
+        {"precision": "tf32", "throughput": 1300},
+        {"precision": "amp", "memory_format": "nchw", "throughput": 1390, "compile": "true"},
+        {**bert, "batch_per_gpu": 32, "throughput": 110.5},
+        {**bert, "batch_per_gpu": 32, "throughput": 61.5, "precision": "tf32"},
+        {"gpu": "Some GPU", "throughput": 50, "image_size": ""},
+        {"gpus": 0, "gpu": "CPU", "precision": "fp32", "batch_per_gpu": 1, "throughput": 8.33},
+    ) == []  # fmt: skip
+
+
+def only(found: list[Finding]) -> Finding:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_an_efficiency_that_cant_be(tmp_path: Path) -> None:
+    finding = only(audited(tmp_path, {}, {"gpus": 8, "throughput": 26080}))
+    assert (finding.row, finding.field, finding.value, finding.limit) == (3, "throughput", "26080", "efficiency 1.02")
+    assert "8 GPUs at an efficiency of 1.358 over row 2 (2400.5 on one GPU)" in finding.reason
+
+
+def test_an_efficiency_that_only_rounding_makes_is_none(tmp_path: Path) -> None:
+    coarse = {"batch_per_gpu": 1, "precision": "fp32"}
+    found = audited(tmp_path, {**coarse, "throughput": 10}, {**coarse, "gpus": 2, "throughput": 21})
+    assert [finding.limit for finding in found] == ["1 %", "1 %"]
+
+
+def test_of_several_baselines_the_fastest_of_the_nearest_counts(tmp_path: Path) -> None:
+    slow, fast = {"throughput": 2000.5}, {"throughput": 2400.5}
+    elsewhere = {"throughput": 1000.5, "machine": "m2"}
+    assert audited(tmp_path, slow, fast, elsewhere, {"gpus": 2, "throughput": 4800}) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch_per_gpu": 256}, {"precision": "tf32"}, {"torch": "2.7.0"}, {"vendor": "W"}, {"compile": "true"}]
+)
+def test_another_job_is_no_baseline(tmp_path: Path, change: dict[str, Any]) -> None:
+    assert audited(tmp_path, {**change, "throughput": 1700}, {"gpus": 2, "throughput": 4800}) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [("machine", "m2", "the same machine"), ("driver", "560.9", "the same driver"), ("date", "2025-01-29", "1 day apart")],
+)
+def test_a_baseline_from_elsewhere(tmp_path: Path, field: str, value: str, limit: str) -> None:
+    finding = only(audited(tmp_path, {field: value}, {"gpus": 2, "throughput": 4700}))
+    assert (finding.row, finding.field, finding.value, finding.limit) == (3, field, CLEAN[field], limit)
+    assert value in finding.reason and "row 2" in finding.reason
+
+
+def test_what_is_unknown_of_a_baseline_is_not_elsewhere(tmp_path: Path) -> None:
+    assert audited(tmp_path, {"machine": "", "driver": "", "date": ""}, {"gpus": 2, "throughput": 4700}) == []
+    assert audited(tmp_path, {"date": "2025"}, {"gpus": 2, "throughput": 4700}) == []
+    assert only(audited(tmp_path, {"date": "2024"}, {"gpus": 2, "throughput": 4700})).field == "date"
+
+
+def test_lambdas_machine_is_read_from_its_logs_place() -> None:
+    found = {f.row: f for f in figures.read(assets.PUBLISHED / "lambda.csv")}
+    assert found[7].machine == "3090_v1" and found[44].machine == "2x3090_v1"
+
+
+def test_amp_that_gains_too_little_on_tensor_cores(tmp_path: Path) -> None:
+    finding = only(audited(tmp_path, {"precision": "tf32"}, {"throughput": 2500}))
+    assert (finding.row, finding.field, finding.limit) == (3, "throughput", "1.10 times")
+    assert "amp is 1.04 times tf32 (row 2)" in finding.reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpu": "Some GPU"},
+        {"batch_per_gpu": 64},  # 64 x 3 x 8.18 GFLOP are 5 ms at the peak: the host may be slower
+        {"data": "real"},
+        {"gpus": 8, "throughput": 19000},
+        {"model": "resnet18"},
+    ],
+)
+def test_a_small_gain_is_not_judged_where_something_else_may_bound_it(tmp_path: Path, change: dict[str, Any]) -> None:
+    assert audited(tmp_path, {"precision": "tf32", **change}, change) == []
+
+
+def test_a_gain_over_a_larger_batch_is_not_judged(tmp_path: Path) -> None:
+    assert audited(tmp_path, {"precision": "tf32", "batch_per_gpu": 1024}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"precision": "fp32", "throughput": 882}, "22 TFLOP/s of each GPU, whose peak in fp32 is 20"),
+        ({"gpus": 8, "throughput": 110_000}, "337 TFLOP/s of each GPU, whose peak in amp is 312"),
+        (
+            {"model": "bert-large-cased", "unit": "sequences/s", "sequence_length": 384, "image_size": "", "throughput": 420},
+            "322",
+        ),
+        ({"mode": "infer", "throughput": 39_000}, "319 TFLOP/s"),
+    ],
+)
+def test_more_than_the_peak(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    finding = only(audited(tmp_path, change))
+    assert words in finding.reason and finding.limit.endswith("TFLOP/s")
+
+
+def test_rounding_to_integers_at_small_values(tmp_path: Path) -> None:
+    small = {"precision": "fp32", "batch_per_gpu": 1}
+    finding = only(audited(tmp_path, {**small, "throughput": 42}))
+    assert finding.reason == "It is rounded to ± 0.5, which is 1.2 % of it." and finding.limit == "1 %"
+    assert audited(tmp_path, {**small, "throughput": 50}) == [] and audited(tmp_path, {**small, "throughput": "42.0"}) == []
+
+
+def test_an_unknown_memory_format_or_batch(tmp_path: Path) -> None:
+    assert only(audited(tmp_path, {"memory_format": ""})).field == "memory_format"
+    assert only(audited(tmp_path, {"batch_per_gpu": ""})).field == "batch_per_gpu"
+
+
+def test_the_definition_names_the_limits_that_are_used() -> None:
+    text = glossary.DEFINITIONS["audit"]
+    assert (
+        f"{audit.IMPOSSIBLE_EFFICIENCY}" in text
+        and f"{audit.LEAST_GAIN} times" in text
+        and f"{100 * audit.ROUNDING:g} %" in text
+    )
+
+
+def test_a_vendors_raw_columns_and_words_are_read(tmp_path: Path) -> None:
+    row = {"vendor": "timm", "gpu": "rtx3090", "n_gpus": 1, "model": "resnet50", "mode": "inference", "precision": "amp nhwc",
+           "compile": "no", "batch_size_per_gpu": 1024, "throughput": 3544.26, "unit": "images/s", "torch_version": "1.10",
+           "container_image": "cu113", "source_file": "f"}  # fmt: skip
+    (figure,) = figures.read(table(tmp_path, row))
+    assert (figure.gpus, figure.mode, figure.precision, figure.memory_format) == (1, "infer", "amp", "nhwc")
+    assert (figure.compile, figure.batch_per_gpu, figure.torch, figure.image, figure.source) == (
+        False,
+        1024,
+        "1.10",
+        "cu113",
+        "f",
+    )
+    assert (figure.gpu, figure.published_gpu, figure.rounding) == ("", "rtx3090", pytest.approx(0.005))
+    (other,) = figures.read(table(tmp_path, {**row, "gpu": "NVIDIA A100-SXM4-80GB", "precision": "fp32 (TF32 where it is)"}))
+    assert other.gpu == "A100 80GB SXM4" and other.precision == "" and other.published_precision.startswith("fp32 (TF32")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no rows"),
+        ("gpu,gpus,model,throughput\n", "no rows"),
+        ("gpu,gpus,model\na,1,b\n", "no column throughput"),
+        ("gpu,gpus,model,throughput\na,1,b\n", "row 2: not as many fields"),
+        ("gpu,gpus,model,throughput\n\na,1,b,many\n", 'row 3, throughput: "many"'),
+        ("gpu,gpus,model,throughput\na,1,b,nan\n", "not a number above 0"),
+        ("gpu,gpus,model,throughput\na,1,b,\n", "row 2: no throughput"),
+        ("gpu,gpus,model,throughput\na,2+,b,3.5\n", "not a whole number"),
+        ('gpu,gpus,model,throughput\na,1,"b,3.5\n', "can't read"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=r"bad\.csv") as error:
+        figures.read(path)
+    assert words in str(error.value) and error.value.hint
+
+
+def test_our_own_cells_are_audited_by_the_same_rules(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "a", {"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)})
+    assert (
+        "Audit of these figures" in page and "2 GPUs at an efficiency of 1.050 over stack-a/resnet50-train-fp32-b4/gpu0" in page
+    )
+    assert "Audit of these" not in page_of(tmp_path / "b", {}, {"rate": 190.0, "devices": (0, 1)})
+
+
+def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)})
+    assert "Audit of these" not in page
+
+
+def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, tmp_path: Path) -> None:
+    path = table(tmp_path, CLEAN, {**CLEAN, "gpus": 8, "throughput": 26080})
+    done = torchmatrix("audit", str(path))
+    assert done.returncode == 1 and "2 figures, 1 findings" in done.stderr
+    header, line = done.stdout.splitlines()
+    assert header.split() == ["row", "field", "value", "limit", "reason"] and line.startswith("3    throughput  26080")
+    (finding,) = json.loads(torchmatrix("audit", str(path), "--json").stdout)["findings"]
+    assert finding["row"] == 3 and finding["limit"] == "efficiency 1.02"
+    clean = torchmatrix("audit", str(table(tmp_path, CLEAN)))
+    assert clean.returncode == 0 and not clean.stdout
+    bad = torchmatrix("audit", str(tmp_path / "none.csv"))
+    assert bad.returncode == 2 and "can't read" in bad.stderr and "hint:" in bad.stderr
+
+
+def test_the_command_reads_a_run(torchmatrix: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
+    done = torchmatrix("audit", "last")
+    assert done.returncode == 1 and "stack-a/resnet50-train-fp32-b4/gpu0+1" in done.stdout
+    assert torchmatrix("audit", "nowhere").returncode == 2

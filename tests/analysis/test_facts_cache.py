@@ -1,0 +1,228 @@
+"""The index: it says what the facts say, whatever happens to it."""
+
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from records import launch_lines, nights, write_run
+from torchmatrix.analysis import facts_cache, tables
+from torchmatrix.facts.environments import environment_of
+from torchmatrix.facts.launch import last_tries
+from torchmatrix.facts.store import Results, RunFolder
+
+READING = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "foreign": ["python (pid 7)"]}
+LAUNCHES: list[dict[str, Any]] = [
+    {"readings": [(float(t), {**READING, "energy_joules": 512.0 * t}) for t in range(90, 130)], "flops": 67e9},
+    {"rate": 101.0},
+    {"rate": 180.0, "devices": (0, 1)},
+    {"stack": "b", "outcome": "oom", "error": "out of memory \u2028"},
+    {"stack": "c", "outcome": "build-failed"},
+    {"stack": "d", "vendor": "cpu", "method": None, "job": {"compile": True, "attention": "sdpa"}},
+]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    for run, complete in zip(nights(3), (True, True, False), strict=True):
+        write_run(
+            tmp_path, LAUNCHES, skips=[("rocm/w/gpu0", "needs an AMD GPU")], complete=complete, run=run, workload_hash="w"
+        )
+    return Results(tmp_path)
+
+
+def read(results: Results) -> list[facts_cache.Indexed]:
+    return facts_cache.read(results, results.runs())
+
+
+def file_of(results: Results) -> Path:
+    return results.root / facts_cache.NAME
+
+
+def kept(results: Results) -> list[str]:
+    connection = sqlite3.connect(file_of(results))
+    try:
+        return [place for (place,) in connection.execute("SELECT place FROM runs ORDER BY place")]
+    finally:
+        connection.close()
+
+
+def plain(rows: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> str:
+    """Values with their types; NaN is equal to NaN here."""
+    return repr([list(row.items()) for row in rows])
+
+
+def hidden_edit(path: Path, old: bytes, new: bytes) -> None:
+    """A change that can't be seen in name, size and time: who reads it has read the file."""
+    assert len(old) == len(new) and old in path.read_bytes()
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(old, new))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
+    cold, warm = read(results), read(results)
+    run = results.runs()[0]
+    launches = last_tries(run.launches())
+    truth = tables.launch_rows(launches)
+    for found in (cold[0], warm[0]):
+        assert plain(found.launches) == plain(truth)
+        pd.testing.assert_frame_equal(
+            tables.cells_table(tables.table_of(found.launches)), tables.cells_table(tables.launches_table(launches))
+        )
+        assert (found.id, found.host, found.path, found.started) == (run.id, "testhost", run.path, 1767225600.0)
+        assert found.header["workload_hash"] == "w" and found.complete
+        assert found.skipped == {"rocm/w/gpu0": "needs an AMD GPU"} and found.planned == tuple(
+            dict.fromkeys(launch_lines(**launch)[0]["cell"] for launch in LAUNCHES)
+        )
+        two = next(launch for launch in launches if launch.header["gpus"]["label"] == "gpu0+1")
+        assert found.environments["stack-a"] == environment_of(two)
+        assert set(found.environments) == {"stack-a", "b", "c", "d"}
+    assert [found.complete for found in warm] == [True, True, False]
+    assert [found.id for found in warm] == nights(3)
+
+
+def test_a_warm_reading_opens_no_launch(results: Results) -> None:
+    before = read(results)
+    for path in results.root.rglob("round*.jsonl"):
+        hidden_edit(path, b'"event": "launch"', b'"event": "LAUNCH"')
+    assert [plain(run.launches) for run in read(results)] == [plain(run.launches) for run in before]
+
+
+def test_a_run_that_went_on_is_read_anew_and_only_that(results: Results) -> None:
+    read(results)
+    untouched, running = results.runs()[0], results.runs()[2]
+    hidden_edit(next(untouched.path.rglob("round1*.jsonl")), b'"event": "launch"', b'"event": "LAUNCH"')
+    cell = running.path / "stack-a/resnet50-train-fp32-b4/gpu0"
+    (cell / "round3-try1.jsonl").write_text((cell / "round1-try1.jsonl").read_text())
+    running.append("run-exit", complete=True)
+    again = read(results)
+    assert [len(run.launches) for run in again] == [6, 6, 7] and again[2].complete
+    (cell / "round3-try1.jsonl").unlink()
+    assert len(read(results)[2].launches) == 6
+
+
+def test_deleted_runs_vanish_from_it_and_some_runs_can_be_read_alone(results: Results) -> None:
+    read(results)
+    assert len(kept(results)) == 3
+    gone = results.runs()[0]
+    gone.record.unlink()
+    (newest,) = facts_cache.read(results, results.runs()[-1:])
+    assert newest.id == nights(3)[2]
+    assert kept(results) == [f"testhost/{run}" for run in nights(3)[1:]]
+
+
+def test_a_moved_results_folder_keeps_its_index(results: Results, tmp_path: Path) -> None:
+    read(results)
+    moved = Results(results.root.rename(tmp_path.with_name(f"{tmp_path.name}-moved")))
+    hidden_edit(next(moved.root.rglob("round1*.jsonl")), b'"event": "launch"', b'"event": "LAUNCH"')
+    (first, *_) = read(moved)
+    assert len(first.launches) == 6 and all(Path(row["path"]).is_file() for row in first.launches)
+
+
+def make_garbage(path: Path) -> None:
+    path.write_bytes(b"this is no database" * 300)
+
+
+def make_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def make_noise(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+
+
+def make_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def make_foreign(path: Path) -> None:
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE runs (something TEXT)")
+    connection.close()
+
+
+def make_wrong_facts(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE runs SET facts = 'x'")
+    connection.close()
+
+
+def make_older(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE runs SET schema = 'of an older version', facts = NULL")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [make_garbage, make_short, make_noise, make_empty, make_foreign, make_wrong_facts, make_older, Path.unlink]
+)
+def test_a_damaged_index_is_made_anew_and_nobody_notices(results: Results, damage: Callable[[Path], None]) -> None:
+    before = [plain(run.launches) for run in read(results)]
+    damage(file_of(results))
+    assert [plain(run.launches) for run in read(results)] == before
+    assert [plain(run.launches) for run in read(results)] == before
+    assert len(kept(results)) == 3
+
+
+def test_a_locked_index_or_none_at_all_is_no_error(results: Results) -> None:
+    before = [plain(run.launches) for run in read(results)]
+    other = sqlite3.connect(file_of(results), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    assert [plain(run.launches) for run in read(results)] == before
+    other.close()
+    file_of(results).unlink()
+    file_of(results).mkdir()
+    assert [plain(run.launches) for run in read(results)] == before
+
+
+def test_a_folder_that_cannot_be_written_is_read_all_the_same(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        write_run(disk, LAUNCHES)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert [len(run.launches) for run in read(Results(disk))] == [6]
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        read(Results(disk))
+        write_run(disk, LAUNCHES, run="20260102T000000Z")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert [len(run.launches) for run in read(Results(disk))] == [6, 6]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_several_processes_at_once_read_the_same(results: Results) -> None:
+    code = (
+        "import sys; from pathlib import Path; from torchmatrix import index; from torchmatrix.store import Results\n"
+        "results = Results(Path(sys.argv[1]))\n"
+        "print(sum(len(run.launches) for _ in range(5) for run in index.read(results, results.runs())))"
+    )
+    command = [sys.executable, "-c", code, str(results.root)]
+    three = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=60) for process in three] == [("90\n", "")] * 3
+    assert len(kept(results)) == 3
+
+
+def test_a_run_without_a_record_of_its_time_or_any_launch_is_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "testhost" / "mine")
+    folder.path.mkdir(parents=True)
+    folder.record.write_text("not json\n")
+    for _ in range(2):
+        (found,) = read(Results(tmp_path))
+        assert math.isnan(found.started) and not found.launches and not found.complete and found.header == {}
+
+
+def test_nothing_is_written_where_there_are_no_runs(tmp_path: Path) -> None:
+    assert read(Results(tmp_path / "none")) == [] and not (tmp_path / "none").exists()

@@ -1,0 +1,122 @@
+"""Which GPU a driver's name means, its peaks per device, and the utilisation taken against them."""
+
+import csv
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from torchmatrix.analysis import gpu_specs
+from torchmatrix.ground import assets
+from torchmatrix.matrix.workloads import PRECISIONS
+
+GIB = 2**30
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_bytes", "expected"),
+    [
+        ("NVIDIA H200", 143771 * MIB, "H200 SXM"),
+        ("NVIDIA H200 NVL", 143771 * MIB, "H200 NVL"),
+        ("NVIDIA H100 80GB HBM3", 81559 * MIB, "H100 SXM5 80GB"),
+        ("NVIDIA H100 PCIe", 81559 * MIB, "H100 PCIe 80GB"),
+        ("NVIDIA A100-SXM4-80GB", 81920 * MIB, "A100 80GB SXM4"),
+        ("A100-SXM-80GB", 81251 * MIB, "A100 80GB SXM4"),
+        ("NVIDIA A100-SXM4-40GB", 40960 * MIB, "A100 40GB SXM4"),
+        ("NVIDIA A100 80GB PCIe", 81920 * MIB, "A100 80GB PCIe"),
+        ("Tesla V100-SXM2-16GB", 16160 * MIB, "V100 SXM2 16GB"),
+        ("Tesla V100-SXM2-32GB", 32510 * MIB, "V100 SXM2 32GB"),
+        ("Tesla T4", 14.56 * GIB, "T4"),
+        ("NVIDIA GeForce RTX 3090", 24576 * MIB, "GeForce RTX 3090"),
+        ("NVIDIA B300 SXM6 AC", 275040 * MIB, "B300 SXM"),
+        ("AMD Instinct MI250X", 64 * GIB, "Instinct MI250X"),
+        ("AMD Instinct MI300X", 206141652992, "Instinct MI300X"),
+    ],
+)
+def test_a_drivers_name_finds_its_row(name: str, memory_bytes: float, expected: str) -> None:
+    for memory in (int(memory_bytes), None):
+        facts = gpu_specs.find(name, memory)
+        assert facts is not None and facts.name == expected
+
+
+def test_case_and_the_makers_prefix_do_not_matter() -> None:
+    names = ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090", "nvidia geforce rtx 3090")
+    assert len({gpu_specs.find(name, 24 * GIB) for name in names}) == 1
+    assert gpu_specs.find("T4", None) is gpu_specs.find("Tesla T4", None) is gpu_specs.find("NVIDIA Tesla T4", None) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_bytes"),
+    [
+        ("NVIDIA H100", 96 * GIB),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB),
+        ("NVIDIA GeForce RTX 3090 Laptop GPU", 24 * GIB),
+        ("NVIDIA GeForce RTX 4060 Ti", 8 * GIB),
+        ("AMD Instinct MI250X / MI250", 64 * GIB),
+        ("AMD Instinct MI300X", 24 * GIB),
+        ("AMD GPU", None),
+        ("cpu", None),
+        ("", None),
+    ],
+)
+def test_neither_a_likely_name_nor_another_size_is_taken_for_a_known_gpu(name: str, memory_bytes: int | None) -> None:
+    assert gpu_specs.find(name, memory_bytes) is None
+
+
+def test_memory_tells_gpus_of_one_name_apart() -> None:
+    v100 = gpu_specs.find("Tesla V100-SXM2-16GB", None)
+    assert v100 is not None
+    twin = replace(v100, name="twin", memory_gb=17)
+    found = [gpu_specs.nearest((v100, twin), memory) for memory in (16 * GIB, 17 * GIB, 20 * GIB, None)]
+    assert found == [v100, twin, None, None]
+    assert gpu_specs.nearest((v100, replace(v100, name="same")), 16 * GIB) is None
+
+
+def test_peaks_are_per_device_and_per_precision() -> None:
+    assert _peaks("NVIDIA H200") == [67e12, 494.5e12, 989e12, 989e12]
+    assert _peaks("NVIDIA GeForce RTX 3090") == [35.6e12, 35.6e12, 71e12, 71e12]
+    assert _peaks("Tesla V100-SXM2-16GB") == [15.7e12, None, 125e12, None]
+    assert _peaks("AMD Instinct MI250X") == [47.85e12, None, 191.5e12, 191.5e12]
+    (h200,) = (facts for facts in gpu_specs.load() if facts.name == "H200 SXM")
+    assert gpu_specs.peak_flops(h200, "fp8") is None
+
+
+def test_utilisation_by_hand() -> None:
+    """1000 images/s of 3 × 2 × 4.1 GFLOP (ResNet-50: forward and twice that backward) are 24.6 TFLOP/s; of 246 a tenth."""
+    assert gpu_specs.mfu(1000, 3 * 2 * 4.1e9, 246e12) == pytest.approx(0.1)
+
+
+def test_the_utilisation_of_an_unknown_gpu_is_not_a_number() -> None:
+    assert gpu_specs.find("NVIDIA Future 1", 1 * GIB) is None
+    for known in ((1000, 1e9, None), (1000, None, 1e12), (None, 1e9, 1e12), (math.nan, 1e9, 1e12)):
+        assert math.isnan(gpu_specs.mfu(*known))
+
+
+@pytest.mark.parametrize("facts", gpu_specs.load(), ids=lambda facts: facts.name)
+def test_each_row_is_well_formed(facts: gpu_specs.GpuFacts) -> None:
+    numbers = [getattr(facts, field) for field in facts.__slots__ if isinstance(getattr(facts, field), int | float)]
+    assert len(numbers) >= 6 and all(number > 0 and math.isfinite(number) for number in numbers)
+    assert facts.fp32_tflops and facts.fp16_tflops and facts.fp16_tflops >= facts.fp32_tflops
+    assert facts.fp16_tflops >= (facts.tf32_tflops or 0) and (facts.fp32_matrix_tflops or math.inf) >= facts.fp32_tflops
+    assert facts.vendor in ("NVIDIA", "AMD") and facts.status in ("verified", "partly") and facts.source
+    assert len(facts.launch_date) in (7, 10) and facts.architecture and facts.compute_capability and facts.memory_type
+    assert all(name and name == name.strip() for name in facts.driver_names)
+
+
+def test_rows_agree_with_each_other_and_with_their_description() -> None:
+    names = Counter((name.casefold(), facts.memory_gb) for facts in gpu_specs.load() for name in facts.driver_names)
+    assert set(names.values()) == set(Counter(facts.name for facts in gpu_specs.load()).values()) == {1}
+    with (assets.PUBLISHED / "gpus.csv").open(newline="") as lines:
+        reader = csv.DictReader(lines)
+        assert reader.fieldnames == list(gpu_specs.GpuFacts.__slots__)
+        assert all(None not in row and None not in row.values() for row in reader)
+    description = (assets.PUBLISHED / "README.md").read_text()
+    assert [column for column in gpu_specs.GpuFacts.__slots__ if f"`{column}`" not in description] == []
+
+
+def _peaks(name: str) -> list[float | None]:
+    facts = gpu_specs.find(name, None)
+    assert facts is not None
+    return [gpu_specs.peak_flops(facts, precision) for precision in PRECISIONS]

@@ -1,0 +1,98 @@
+"""Ratios between stacks and settings, against values worked out by hand; nothing is paired that differs in more."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import ratios, tables
+from torchmatrix.ground.errors import BadInput
+
+RATES = (0.99, 1.0, 1.01)
+
+
+def table(tmp_path: Path, *cells: dict[str, Any]) -> pd.DataFrame:
+    """Three launches of each cell, whose median is the cell's `rate`; one of a cell that fails."""
+    launches = [
+        {**cell, "rate": cell.get("rate", 1.0) * factor} for cell in cells for factor in (RATES if "rate" in cell else (1.0,))
+    ]
+    return tables.launches_table(write_run(tmp_path, launches).launches())
+
+
+def cell(stack: str = "a", precision: str = "fp32", compile: bool = False, **more: Any) -> dict[str, Any]:
+    channels_last = more.pop("channels_last", False)
+    job = {"precision": precision, "compile": compile, "channels_last": channels_last, "batch": more.pop("batch", 4)}
+    size = more.pop("image_size", 224)
+    name = f"resnet50-{precision}-{compile}-{channels_last}-{size}-{job['batch']}"
+    return {"stack": stack, "workload": name, "job": job | {"image_size": size}, **more}
+
+
+def test_a_named_baseline_is_used_everywhere(tmp_path: Path) -> None:
+    found = ratios.speedup_table(table(tmp_path, *({"stack": s, "rate": r} for s, r in (("a", 50.0), ("b", 100.0)))), "b")
+    assert dict(zip(found["stack"], found["ratio"], strict=True)) == pytest.approx({"a": 0.5, "b": 1.0})
+    assert set(found["baseline"]) == {"b"}
+
+
+def test_an_unknown_baseline_is_refused_with_the_known_stacks(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        ratios.speedup_table(table(tmp_path, {"stack": "a", "rate": 1.0}, {"stack": "b", "rate": 1.0}), "c")
+    assert "no stack c" in str(caught.value) and "a, b" in caught.value.hint
+
+
+def test_a_ratio_that_is_missing_says_why(tmp_path: Path) -> None:
+    cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "outcome": "oom"}, {"stack": "c", "rate": 60.0, "batch_used": 8}]
+    found = ratios.speedup_table(table(tmp_path, *cells)).set_index("stack")
+    assert found["why"].to_dict() == {"a": "", "b": "oom", "c": "batch 8, baseline 4"}
+    assert found["ratio"].isna().tolist() == [False, True, True]
+    found = ratios.speedup_table(table(tmp_path / "2", *cells), "b").set_index("stack")
+    assert found["why"].to_dict() == {"a": "baseline: oom", "b": "oom", "c": "baseline: oom"}
+
+
+def test_each_setting_is_compared_with_all_else_equal(tmp_path: Path) -> None:
+    cells = [
+        cell(rate=100.0), cell(compile=True, rate=130.0), cell(precision="amp", rate=200.0),
+        cell(precision="amp", compile=True, rate=300.0), cell(channels_last=True, rate=110.0),
+    ]  # fmt: skip
+    found = ratios.settings_table(table(tmp_path, *cells))
+    pairs = {(row["setting"], row["over"]): row["ratio"] for row in found.to_dict("records")}
+    assert pairs == pytest.approx({
+        ("compile", cells[0]["workload"]): 1.3, ("compile", cells[2]["workload"]): 1.5, ("amp", cells[0]["workload"]): 2.0,
+        ("amp", cells[1]["workload"]): 300 / 130, ("channels_last", cells[0]["workload"]): 1.1,
+    })  # fmt: skip
+    assert (found["low"] < found["ratio"]).all() and (found["high"] > found["ratio"]).all()
+
+
+@pytest.mark.parametrize("other", [{"stack": "b"}, {"batch": 8}, {"image_size": 64}, {"devices": (1,)}])
+def test_cells_that_differ_in_more_are_no_pair(tmp_path: Path, other: dict[str, Any]) -> None:
+    assert ratios.settings_table(table(tmp_path, cell(rate=1.0), cell(**{"compile": True, "rate": 2.0, **other}))).empty
+
+
+def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
+    cells = [
+        cell(rate=100.0), cell(compile=True, outcome="crashed"), cell(precision="amp", outcome="oom"),
+        cell(precision="amp", compile=True, rate=5.0), cell("b", rate=10.0), cell("b", compile=True, rate=20.0),
+    ]  # fmt: skip
+    found = ratios.settings_table(table(tmp_path, *cells))
+    compiled = found[found["setting"] == "compile"]
+    assert sorted(word for word in compiled["why"] if word) == ["baseline: oom", "crashed"]
+    (mean,) = ratios.geometric_means(compiled, ["setting"]).to_dict("records")
+    assert (mean["n"], mean["failed"], mean["ratio"]) == (1, 2, pytest.approx(2.0)) and math.isnan(mean["low"])
+
+
+def test_a_geometric_mean_is_unclipped_with_t_over_the_logarithms_of_its_ratios() -> None:
+    rows = pd.DataFrame({"stack": ["x", "x", "x", "y", "z", "z"], "ratio": [0.5, 2.0, 8.0, math.nan, 2.0, 8.0]})
+    x, y, z = ratios.geometric_means(rows, ["stack"]).to_dict("records")
+    assert (x["ratio"], x["n"], x["failed"]) == (pytest.approx(2.0), 3, 0)
+    half = 4.30265 * math.log(4) / math.sqrt(3)  # t(2) times the standard deviation of the three logarithms over root 3
+    assert math.log(x["high"] / 2) == pytest.approx(half, rel=1e-4) and math.log(2 / x["low"]) == pytest.approx(half, rel=1e-4)
+    assert (y["n"], y["failed"]) == (0, 1) and math.isnan(y["ratio"])
+    assert z["ratio"] == pytest.approx(4.0) and math.isnan(z["low"]) and math.isnan(z["high"])
+
+
+def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
+    empty = table(tmp_path)
+    assert ratios.speedup_table(empty).empty and ratios.settings_table(empty).empty
+    assert ratios.geometric_means(ratios.settings_table(empty), ["setting", "stack"]).empty

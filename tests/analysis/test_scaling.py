@@ -1,0 +1,81 @@
+"""E*, weak devices and the decomposition of the scaling loss, against values worked out by hand."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import scaling, tables
+
+RATES = (0.99, 1.0, 1.01)
+
+
+def table(tmp_path: Path, *cells: dict[str, Any]) -> pd.DataFrame:
+    """Three launches of each cell, whose median is the cell's `rate`."""
+    launches = [{**cell, "rate": cell["rate"] * factor} for cell in cells for factor in RATES]
+    return tables.launches_table(write_run(tmp_path, launches).launches())
+
+
+def test_e_star_is_over_the_sum_of_the_very_devices_each_alone(tmp_path: Path) -> None:
+    found = table(tmp_path, {"rate": 100.0}, {"rate": 80.0, "devices": (1,)}, {"rate": 150.0, "devices": (0, 1)})
+    (row,) = scaling.scaling_table(found).to_dict("records")
+    assert (row["E"], row["E_star"]) == pytest.approx((0.75, 150 / 180))
+    assert row["E_star_low"] < 150 / 180 < row["E_star_high"]
+
+
+def test_e_star_is_unknown_unless_every_device_was_measured_alone(tmp_path: Path) -> None:
+    (row,) = scaling.scaling_table(table(tmp_path, {"rate": 100.0}, {"rate": 150.0, "devices": (0, 1)})).to_dict("records")
+    assert row["E"] == pytest.approx(0.75) and math.isnan(row["E_star"])
+
+
+def test_a_weak_device_stands_out_and_a_slightly_slower_one_does_not(tmp_path: Path) -> None:
+    cells = [{"rate": rate, "devices": (i,)} for i, rate in enumerate((100.0, 90.0, 101.0, 98.5))]
+    found = scaling.devices_table(table(tmp_path, *cells))
+    assert dict(zip(found["device"], found["weak"], strict=True)) == {"gpu0": False, "gpu1": True, "gpu2": False, "gpu3": False}
+    assert found["ratio"].tolist() == pytest.approx([1.0, 0.9, 1.01, 0.985])
+
+
+def test_one_device_alone_is_compared_with_nothing(tmp_path: Path) -> None:
+    assert scaling.devices_table(table(tmp_path, {"rate": 100.0})).empty
+
+
+def explained(tmp_path: Path) -> dict[str, Any]:
+    workload, both = "resnet50-train-fp32-b4", {"devices": (0, 1)}
+    cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 90.0, "devices": (1,)}, {"rate": 144.0, **both}]
+    cells += [{"rate": 171.0, **both, "workload": f"{workload}-independent", "parallel": "independent"}]
+    cells += [{"rate": 160.0, **both, "workload": f"{workload}-no-sync", "parallel": "no-sync"}]
+    (row,) = scaling.decomposition_table(table(tmp_path, *cells)).to_dict("records")
+    return {str(key): value for key, value in row.items()}
+
+
+def test_the_loss_is_decomposed_into_factors_whose_product_it_is(tmp_path: Path) -> None:
+    row = explained(tmp_path)
+    assert row["E_hetero"] == pytest.approx(0.9)
+    assert row["E_corun"] == pytest.approx(171 / 180)
+    assert row["E_ddp"] == pytest.approx(160 / 171)
+    assert row["E_comm"] == pytest.approx(144 / 160)
+    assert math.prod(row[name] for name in scaling.FACTORS) == pytest.approx(row["E"]) == pytest.approx(0.72)
+    assert all(row[f"{name}_low"] < row[name] < row[f"{name}_high"] for name in ("E", *scaling.FACTORS))
+
+
+def test_exposed_communication_is_the_step_with_all_reduce_less_the_step_without(tmp_path: Path) -> None:
+    row = explained(tmp_path)
+    assert row["exposed_seconds"] == pytest.approx(8 / 144 - 8 / 160) and row["step_seconds"] == pytest.approx(8 / 144)
+
+
+def test_a_factor_whose_launches_failed_is_unknown(tmp_path: Path) -> None:
+    workload, both = "resnet50-train-fp32-b4", {"devices": (0, 1)}
+    cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 90.0, "devices": (1,)}, {"rate": 144.0, **both}]
+    cells += [{"rate": 1.0, **both, "workload": f"{workload}-independent", "parallel": "independent", "outcome": "crashed"}]
+    cells += [{"rate": 160.0, **both, "workload": f"{workload}-no-sync", "parallel": "no-sync"}]
+    (row,) = scaling.decomposition_table(table(tmp_path, *cells)).to_dict("records")
+    assert math.isnan(row["E_corun"]) and math.isnan(row["E_ddp"]) and row["E_comm"] == pytest.approx(0.9)
+
+
+def test_the_helper_cells_of_an_explanation_give_no_scale_factor_of_their_own(tmp_path: Path) -> None:
+    cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 200.0, "devices": (0, 1), "parallel": "independent",
+                                                    "workload": "resnet50-train-fp32-b4-independent"}]  # fmt: skip
+    assert scaling.scaling_table(table(tmp_path, *cells)).empty

@@ -1,0 +1,189 @@
+"""The analysis on launches whose truth is known: what its intervals cover, how often it cries wolf, what it can see."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import tables
+from torchmatrix.analysis.intervals import (
+    PAIRED_FROM,
+    Interval,
+    difference_verdict,
+    launches_to_settle,
+    mean_interval,
+    paired_ratio,
+    ratio,
+    relative_half_width,
+)
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, Method
+from torchmatrix.planning.plan import Cell, Means, make_plan
+from torchmatrix.running import launch_order
+
+TRUTH = 100.0
+WITHIN = 0.005
+"""Relative standard deviation of a step within a launch."""
+STEPS = 50
+PERCENT = 0.01
+
+
+class Device:
+    """Gives launches: each has its own mean (`between`: their relative standard deviation) and steps that scatter about it."""
+
+    def __init__(self, seed: int, between: float = PERCENT) -> None:
+        self._random = np.random.default_rng(seed)
+        self._between = between
+
+    def launches(self, count: int, truth: float = TRUTH) -> list[float]:
+        own = self._random.normal(1.0, self._between, count)
+        return list(truth * own * self._random.normal(1.0, WITHIN, (STEPS, count)).mean(axis=0))
+
+
+def pairs(device: Device, count: int, truth: float, draws: int) -> Iterator[tuple[list[float], list[float]]]:
+    """`draws` times the launches of two cells, of which the first is `truth` times as fast."""
+    for _ in range(draws):
+        yield device.launches(count, truth * TRUTH), device.launches(count)
+
+
+def share(hits: Iterator[bool]) -> float:
+    return float(np.mean(list(hits)))
+
+
+def covers(found: Interval, truth: float) -> bool:
+    return found.low <= truth <= found.high
+
+
+@pytest.fixture
+def cell(cpu_host: Host) -> Cell:
+    """Any cell; a test makes more of it by giving them other ids."""
+    text = '[cpus]\ncounts = [1]\n[[stack]]\nname = "a"\npython = "/usr/bin/python3"\naccelerator = "cpu"\n'
+    text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
+    (only,) = make_plan(matrix_file.parse(text), cpu_host, Means(containers=False)).cells
+    return only
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_the_interval_of_a_mean_covers_the_truth_19_times_out_of_20(count: int) -> None:
+    device = Device(seed=count)
+    assert share(covers(mean_interval(device.launches(count)), TRUTH) for _ in range(5000)) == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.3])
+@pytest.mark.parametrize("count", [3, 5])
+def test_the_interval_of_a_ratio_covers_the_truth_at_least_19_times_out_of_20(count: int, truth: float) -> None:
+    """Welch's degrees of freedom are cautious for few launches."""
+    covered = share(covers(ratio(a, b), truth) for a, b in pairs(Device(seed=count), count, truth, 4000))
+    assert 0.94 <= covered <= 0.98
+
+
+@pytest.mark.parametrize("between", [0.005, 0.01, 0.03])
+@pytest.mark.parametrize("count", [3, 5])
+def test_two_identical_cells_are_called_different_once_in_twenty_at_most(count: int, between: float) -> None:
+    found = [difference_verdict(ratio(a, b)) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
+    assert share(verdict in ("FASTER", "SLOWER") for verdict in found) <= 0.05
+
+
+def drifting(device: Device, count: int, truth: float) -> tuple[list[float], list[float]]:
+    """Two interleaved cells on a machine that loses a fifth of its speed over `count` rounds."""
+    pace = np.linspace(1.0, 0.8, count)
+    return list(pace * device.launches(count, truth * TRUTH)), list(pace * device.launches(count))
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.3])
+def test_round_by_round_the_interval_covers_the_truth_although_the_machine_drifts(truth: float) -> None:
+    device = Device(seed=7)
+    found = [paired_ratio(*drifting(device, PAIRED_FROM, truth)) for _ in range(4000)]
+    assert share(covers(one, truth) for one in found) == pytest.approx(0.95, abs=0.01)
+    alarms = share(difference_verdict(one) in ("FASTER", "SLOWER") for one in found)
+    assert alarms <= 0.05 if truth == 1.0 else alarms == 1.0
+
+
+def test_round_by_round_a_drift_does_not_hide_that_two_cells_are_the_same() -> None:
+    device = Device(seed=8)
+    draws = [drifting(device, 12, 1.0) for _ in range(500)]
+    assert share(difference_verdict(paired_ratio(*sides)) == "SAME" for sides in draws) > 0.9
+    assert share(difference_verdict(ratio(*sides)) == "AMBIGUOUS" for sides in draws) > 0.9
+
+
+def test_a_difference_of_5_percent_is_seen_with_5_launches_that_scatter_by_1_percent() -> None:
+    found = [difference_verdict(ratio(a, b)) for a, b in pairs(Device(seed=1), 5, 1.05, 1000)]
+    assert share(verdict == "FASTER" for verdict in found) > 0.99
+
+
+def settled(device: Device, count: int, truth: float) -> float:
+    """The share of AMBIGUOUS pairs that are no longer so once continued to the number of launches that was named."""
+    found = []
+    for a, b in pairs(device, count, truth, 600):
+        if difference_verdict(ratio(a, b)) == "AMBIGUOUS":
+            more = max(0, (launches_to_settle(a, b) or 0) - count)
+            a, b = a + device.launches(more, truth * TRUTH), b + device.launches(more)
+            found.append(difference_verdict(ratio(a, b)) != "AMBIGUOUS")
+    assert len(found) > 100
+    return share(iter(found))
+
+
+@pytest.mark.parametrize(
+    ("between", "count", "truth", "share_settled"),
+    [(0.01, 5, 1.0, 0.8), (0.01, 5, 1.02, 0.8), (0.03, 3, 1.0, 0.5), (0.03, 5, 1.0, 0.6)],
+)
+def test_the_launches_said_to_settle_a_comparison_settle_most(
+    between: float, count: int, truth: float, share_settled: float
+) -> None:
+    """Four in five where the scatter is known from ten launches; fewer where it is known from six and may be far too small."""
+    assert settled(Device(seed=1, between=between), count, truth) > share_settled
+
+
+LAUNCH_MINUTES = 1.0
+DRIFT, DRIFT_MINUTES = 0.02, 5.0
+
+
+def warming_ratio(order: list[str]) -> float:
+    """A over B, identical and without scatter, launched in this order on a device that loses DRIFT while it warms up."""
+    rates: dict[str, list[float]] = {"a": [], "b": []}
+    for position, name in enumerate(order):
+        warmth = min(1.0, (position + 0.5) * LAUNCH_MINUTES / DRIFT_MINUTES)
+        rates[name].append(TRUTH * (1 - DRIFT * warmth))
+    return ratio(rates["a"], rates["b"]).value
+
+
+def test_interleaved_rounds_cancel_the_warming_of_the_device_and_blocks_do_not(cell: Cell) -> None:
+    cells = [replace(cell, id="a"), replace(cell, id="b")]
+    orders = [[c.id for c, _ in launch_order.interleave(cells, 3, seed)] for seed in range(200)]
+    off = [warming_ratio(order) - 1 for order in orders]
+    assert abs(np.mean(off)) < 0.001 and max(map(abs, off)) < 0.005
+    assert warming_ratio(sorted(orders[0])) - 1 > 0.01
+
+
+def adaptive_samples(cell: Cell, device: Device, method: Method, draws: int) -> list[list[float]]:
+    """What `draws` independent cells measured when the rule of --until said that they were done."""
+    samples: dict[str, list[float]] = {str(i): [] for i in range(draws)}
+    cells = [replace(cell, id=name) for name in samples]
+    for chosen, _ in launch_order.adaptive(cells, method, 0, lambda c: samples[c.id], lambda: False):
+        samples[chosen.id] += device.launches(1)
+    return list(samples.values())
+
+
+@pytest.mark.parametrize(("between", "least"), [(0.003, 0.93), (0.01, 0.89), (0.02, 0.89)])
+def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(cell: Cell, between: float, least: float) -> None:
+    """To stop when the scatter looks small favours samples that scatter too little: 95 % becomes some 90 % at worst."""
+    method = Method(launches=ADAPTIVE_MINIMUM, until=PERCENT)
+    found = adaptive_samples(cell, Device(seed=1, between=between), method, 2500)
+    assert share(covers(mean_interval(values), TRUTH) for values in found) >= least
+    assert all(ADAPTIVE_MINIMUM <= len(values) <= ADAPTIVE_MAXIMUM for values in found)
+    assert all(relative_half_width(values) <= PERCENT or len(values) == ADAPTIVE_MAXIMUM for values in found)
+
+
+def test_the_report_says_of_launch_files_what_the_intervals_say_of_the_same_samples(tmp_path: Path) -> None:
+    device = Device(seed=1)
+    for number in range(60):
+        samples = device.launches(3)
+        run = write_run(tmp_path / str(number), [{"rate": rate} for rate in samples])
+        (row,) = tables.cells_table(tables.launches_table(run.launches())).to_dict("records")
+        expected = mean_interval(samples)
+        assert (row["throughput"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+        assert row["n"] == 3

@@ -1,0 +1,104 @@
+"""The figures: throughput, intervals, scale factors, speed-ups, against values worked out by hand."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+
+from records import write_run
+from torchmatrix.analysis import intervals, ratios, scaling
+from torchmatrix.analysis import tables as run_tables
+
+
+def tables(tmp_path: Path, launches: list[dict]) -> tuple:
+    table = run_tables.launches_table(write_run(tmp_path, launches).launches())
+    return table, run_tables.cells_table(table), scaling.scaling_table(table), ratios.speedup_table(table)
+
+
+def test_throughput_is_all_items_over_the_slowest_rank_without_warm_up(tmp_path: Path) -> None:
+    table, *_ = tables(tmp_path, [{"rate": 320.0, "devices": (0, 1)}])
+    assert table["throughput"].tolist() == pytest.approx([320.0])
+    assert table["per_device"].tolist() == pytest.approx([160.0])
+
+
+def test_a_cell_has_the_median_the_t_interval_and_a_verdict(tmp_path: Path) -> None:
+    _, cells, *_ = tables(tmp_path, [{"rate": rate} for rate in (98.0, 100.0, 105.0)])
+    row = cells.iloc[0]
+    assert row["throughput"] == pytest.approx(100.0) and row["n"] == 3
+    half = 4.302653 * 3.605551 / math.sqrt(3)  # t(2, 0.975) and the standard deviation of the three
+    assert (row["low"], row["high"]) == pytest.approx((101 - half, 101 + half), rel=1e-6)
+    assert row["cv"] == pytest.approx(3.605551 / 101, rel=1e-6) and row["verdict"] == "noisy"
+
+
+def test_one_launch_has_no_interval_and_no_verdict(tmp_path: Path) -> None:
+    _, cells, *_ = tables(tmp_path, [{}])
+    assert math.isnan(cells.iloc[0]["low"]) and cells.iloc[0]["verdict"] == "n/a"
+
+
+@pytest.mark.parametrize("outcome", ["oom", "crashed", "numerics", "unsupported", "build-failed"])
+def test_a_number_never_comes_from_a_failed_launch(tmp_path: Path, outcome: str) -> None:
+    table, cells, scales, _ = tables(tmp_path, [{}, {"devices": (0, 1), "outcome": outcome}])
+    failed = table[table["devices"] == "gpu0+1"]
+    assert failed["throughput"].isna().all() and failed["outcome"].tolist() == [outcome]
+    assert cells["failed"].tolist() == [0, 1] and cells["n"].tolist() == [1, 0]
+    assert scales["S"].isna().all()
+
+
+def test_scale_factors_are_defined_as_in_the_report(tmp_path: Path) -> None:
+    launches = [{"rate": r} for r in (99.0, 100.0, 101.0)]
+    launches += [{"rate": 3.25 * r, "devices": (0, 1, 2, 3)} for r in (99.0, 100.0, 101.0)]
+    *_, scales, _ = tables(tmp_path, launches)
+    row = scales.iloc[0]
+    assert (row["S"], row["E"], row["s"]) == pytest.approx((3.25, 0.8125, 0.75))
+    assert row["baseline"].endswith("/gpu0") and not row["impossible"]
+    assert row["S_low"] < 3.25 < row["S_high"]
+    assert row["E_low"] == pytest.approx(row["S_low"] / 4) and row["s_high"] == pytest.approx((row["S_high"] - 1) / 3)
+
+
+def test_a_ratios_interval_is_welchs_on_the_logarithms() -> None:
+    above, below = [110.0, 112.0, 111.0], [100.0, 101.0, 99.0]
+    found = intervals.ratio(above, below)
+    limits = ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)
+    assert (found.value, found.low, found.high) == pytest.approx((1.11, math.exp(limits.low), math.exp(limits.high)))
+
+
+def test_the_baseline_is_the_first_of_the_very_gpus_used(tmp_path: Path) -> None:
+    launches = [{"rate": 100.0}, {"rate": 80.0, "devices": (2,)}, {"rate": 160.0, "devices": (2, 3)}]
+    *_, scales, _ = tables(tmp_path, launches)
+    assert scales.iloc[0]["S"] == pytest.approx(2.0) and scales.iloc[0]["baseline"].endswith("/gpu2")
+
+
+def test_efficiency_above_the_possible_is_flagged_not_celebrated(tmp_path: Path) -> None:
+    *_, scales, _ = tables(tmp_path, [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
+    assert scales["impossible"].tolist() == [True]
+
+
+def test_a_missing_baseline_gives_no_factor(tmp_path: Path) -> None:
+    *_, scales, _ = tables(tmp_path, [{"rate": 200.0, "devices": (0, 1)}])
+    assert scales["S"].isna().all()
+
+
+def test_speed_ups_are_over_the_first_stack_that_has_a_number(tmp_path: Path) -> None:
+    launches = [{"stack": "old", "outcome": "crashed"}, {"stack": "mid", "rate": 50.0}, {"stack": "new", "rate": 100.0}]
+    *_, speedups = tables(tmp_path, launches)
+    known = speedups.dropna(subset=["ratio"])
+    assert dict(zip(known["stack"], known["ratio"], strict=True)) == pytest.approx({"mid": 1.0, "new": 2.0})
+    assert set(speedups["baseline"]) == {"mid"}
+
+
+def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
+    assert all(len(table) == 0 for table in tables(tmp_path, []))
+
+
+def test_what_a_failed_cell_does_not_tell_is_none_beside_one_that_does(tmp_path: Path) -> None:
+    table, cells, *_ = tables(tmp_path, [{}, {"stack": "b", "outcome": "build-failed"}])
+    for found in (table, cells):
+        told = found.set_index("stack")
+        assert told["effective"].to_dict() == {"stack-a": "fp32", "b": None} and told["torch_build"]["b"] is None
+
+
+def test_half_of_a_character_in_the_facts_breaks_no_table(tmp_path: Path) -> None:
+    table, *_ = tables(tmp_path, [{"outcome": "crashed", "error": "\ud83d and \ud800"}])
+    assert table["error"].tolist() == ["? and ?"]

@@ -1,0 +1,94 @@
+"""Where a launch's time goes, how its steps are distributed, what was read meanwhile: exact values for made-up launches."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import launch_lines
+from torchmatrix.analysis import time_split, traces
+from torchmatrix.facts.launch import Launch
+
+
+def launch(extra: tuple[dict[str, Any], ...] = (), steps: list[list[float]] | None = None, **fields: Any) -> Launch:
+    """A launch of 40 s, whose measured window has these step times of each rank."""
+    header, *events = launch_lines(**fields)
+    for event in events:
+        if steps and event.get("phase") == "measure":
+            event["step_seconds"] = steps
+    return Launch(path=Path("h/r/c/round1-try1.jsonl"), header=header, events=(*extra, *events), exit=events[-1])
+
+
+def told(**seconds: float) -> tuple[dict[str, Any], ...]:
+    return tuple({"event": "phase", "phase": name.replace("_", "-"), "seconds": value} for name, value in seconds.items())
+
+
+def test_the_phases_are_medians_over_launches_and_the_rest_is_what_is_left() -> None:
+    some = [launch(told(**{"import": 2.0, "init": 1.0, "model": 3.0, "first_step": first})) for first in (4.0, 5.0, 9.0)]
+    (row,) = time_split.phases_table(some).to_dict("records")
+    assert (row["import"], row["init"], row["model to device"], row["first step"]) == (2.0, 1.0, 3.0, 5.0)
+    assert (row["warm-up"], row["measure"], row["total"], row["n"]) == (0.4, 0.4, 40.0, 3)
+    assert row["the rest"] == pytest.approx(40 - 2 - 1 - 3 - 5 - 0.8) and row["cache"] == ""
+
+
+def test_a_phase_that_was_not_told_is_unknown_and_in_the_rest() -> None:
+    (row,) = time_split.phases_table([launch(told(init=1.0))]).to_dict("records")
+    assert math.isnan(row["import"]) and row["the rest"] == pytest.approx(40 - 1 - 0.8)
+
+
+def test_cold_and_warm_compilations_are_kept_apart_and_failed_launches_out() -> None:
+    job = {"compile": True}
+    cold, warm, failed = launch(job=job), launch(job=job), launch(job=job, outcome="oom")
+    next(event for event in warm.events if event["event"] == "hello")["compile_cache"] = "warm"
+    found = time_split.phases_table([cold, warm, failed])
+    assert found[["cache", "n"]].to_dict("records") == [{"cache": "cold", "n": 1}, {"cache": "warm", "n": 1}]
+
+
+def test_step_times_of_all_ranks_and_launches_are_pooled() -> None:
+    one, two = [[0.01 * (i + 1) for i in range(50)]] * 2, [[0.01 * (i + 1) for i in range(50, 101)]] * 2
+    some = [launch(steps=one, devices=(0, 1)), launch(steps=two, devices=(0, 1)), launch(outcome="crashed", devices=(0, 1))]
+    (row,) = time_split.steps_table(some).to_dict("records")
+    assert (row["launches"], row["steps"], row["devices"]) == (2, 202, "gpu0+1")
+    assert (row["p50"], row["max"]) == pytest.approx((0.51, 1.01)) and row["p95"] == pytest.approx(0.96, abs=0.006)
+
+
+def test_no_launch_gives_empty_tables() -> None:
+    assert time_split.phases_table([]).empty and time_split.steps_table([]).empty and traces.traces([], 3) == ((), 0)
+
+
+def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]]:
+    return [(float(t), {"device": "GPU-0", **{k: v(t) if callable(v) else v for k, v in values.items()}}) for t in seconds]
+
+
+def test_a_trace_counts_time_from_the_launchs_begin() -> None:
+    seen = readings(range(90, 131), temperature_celsius=lambda t: t - 50, sm_clock_mhz=1980, power_watts=512.0)
+    (trace,), more = traces.traces([launch(readings=seen)], 3)
+    assert (trace.windows, trace.every, more) == (((10.0, 30.0),), 1, 0)
+    first, last = trace.readings.iloc[0], trace.readings.iloc[-1]
+    assert (first["seconds"], first["device"], first["temperature_celsius"], first["clock_mhz"]) == (0.0, "gpu0", 40, 1980)
+    assert (last["seconds"], last["power_watts"]) == (40.0, 512.0) and "busy_cpus" not in trace.readings
+
+
+def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
+    slow = readings(
+        range(90, 1170), sm_clock_mhz=lambda t: t, reasons=lambda t: ["hw_thermal_slowdown"] if 101 <= t <= 102 else []
+    )
+    (trace,), _ = traces.traces([launch(readings=slow)], 1)
+    assert (trace.every, len(trace.readings)) == (3, 360)
+    assert trace.readings["clock_mhz"].tolist()[:3] == [90, 93, 96]
+    assert trace.slowdowns == ((11.0, 12.0, "hw_thermal_slowdown"),) and trace.seen.throttled
+
+
+def test_power_from_a_counter_is_the_mean_since_the_reading_before() -> None:
+    seen = [(t, {**r, "device": "cpu"}) for t, r in readings(range(100, 104), energy_joules=lambda t: 50.0 * t, busy_cpus=1.5)]
+    (trace,), _ = traces.traces([launch(vendor="cpu", readings=seen)], 1)
+    assert trace.readings["power_watts"].tolist()[1:] == [50.0, 50.0, 50.0] and math.isnan(trace.readings["power_watts"][0])
+
+
+def test_launches_that_were_slowed_down_come_first_and_the_others_are_counted() -> None:
+    plain = readings(range(100, 110), temperature_celsius=50)
+    slow = readings(range(100, 110), temperature_celsius=90, reasons=["hw_slowdown"])
+    some = [launch(stack="a", readings=plain), launch(stack="b", readings=slow), launch(stack="c", readings=plain)]
+    found, more = traces.traces([*some, launch(stack="unwatched")], 2)
+    assert ([trace.cell.split("/")[0] for trace in found], more) == (["b", "a"], 1)

@@ -1,0 +1,124 @@
+"""What telemetry says of a launch, against values worked out by hand."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import tables, watched
+from torchmatrix.facts.launch import Launch
+
+
+def one(tmp_path: Path, **launch: Any) -> Launch:
+    (found,) = write_run(tmp_path, [launch]).launches()
+    return found
+
+
+def reading(device: str = "GPU-0", **values: Any) -> dict[str, Any]:
+    return {"device": device, **values}
+
+
+def test_energy_is_the_counter_between_the_windows_edges_and_per_item_exact(tmp_path: Path) -> None:
+    """300 W from 1000 J at time 90: the window from 100.25 to 120.75 took 20.5 s x 300 W; 40 items."""
+    times = [90.0 + 0.9 * i for i in range(45)]
+    readings = [(t, reading(energy_joules=1000 + 300 * (t - 90), power_watts=300.0)) for t in times]
+    launch = one(tmp_path, edges=(100.25, 120.75), readings=readings)
+    found = watched.summarize(launch)
+    assert found.energy_joules == pytest.approx(20.5 * 300) and found.energy_problem is None
+    assert found.power_watts == pytest.approx(300)
+    row = tables.launches_table([launch]).iloc[0]
+    assert row["energy_per_item"] == pytest.approx(20.5 * 300 / 40)
+
+
+def test_energy_of_several_gpus_is_their_sum(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading(f"GPU-{i}", energy_joules=100.0 * (i + 1) * t)) for t in range(40) for i in (0, 1)]
+    assert watched.summarize(one(tmp_path, devices=(0, 1), readings=readings)).energy_joules == pytest.approx(20 * 300)
+
+
+def test_the_energy_of_one_gpu_is_never_shown_as_that_of_both(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading("GPU-0", energy_joules=300.0 * t, power_watts=300.0)) for t in range(40)]
+    found = watched.summarize(one(tmp_path, devices=(0, 1), readings=readings))
+    assert math.isnan(found.energy_joules) and math.isnan(found.power_watts)
+
+
+def test_a_counter_that_disagrees_with_the_power_readings_is_said(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading(energy_joules=300.0 * t, power_watts=250.0)) for t in range(40)]
+    found = watched.summarize(one(tmp_path, readings=readings))
+    assert found.energy_joules == pytest.approx(6000) and "power readings say 5000 J" in str(found.energy_problem)
+
+
+@pytest.mark.parametrize(
+    ("edges", "readings", "problem"),
+    [
+        ((100.0, 120.0), [(90.0 + t, reading(power_watts=300.0)) for t in range(40)], "no energy counter"),
+        ((100.0, 105.0), [(90.0 + t, reading(energy_joules=9.0 * t)) for t in range(40)], "shorter than 10 s"),
+        ((100.0, 120.0), [(105.0 + t, reading(energy_joules=9.0 * t)) for t in range(40)], "not readable around"),
+        ((100.0, 120.0), [(90.0 + t, reading(energy_joules=7.0)) for t in range(40)], "stood still"),
+        ((100.0, 120.0), [(90.0 + t, reading(energy_joules=9.0 * (t % 20))) for t in range(40)], "not readable around"),
+    ],
+)
+def test_an_energy_that_cannot_be_had_is_unknown_never_zero(
+    tmp_path: Path, edges: tuple[float, float], readings: list[Any], problem: str
+) -> None:
+    found = watched.summarize(one(tmp_path, edges=edges, readings=readings))
+    assert math.isnan(found.energy_joules) and problem in str(found.energy_problem)
+
+
+def test_without_telemetry_everything_is_unknown(tmp_path: Path) -> None:
+    found = watched.summarize(one(tmp_path))
+    assert math.isnan(found.temperature_last) and math.isnan(found.power_watts) and math.isnan(found.energy_joules)
+    assert found.steady is None and not found.throttled and found.foreign == ()
+
+
+@pytest.mark.parametrize("word", ["hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"])
+def test_one_slow_down_inside_the_window_marks_the_launch_whatever_else_stands_beside_it(tmp_path: Path, word: str) -> None:
+    readings = [(90.0 + t, reading(reasons=["sw_power_cap", word] if t == 15 else ["sw_power_cap"])) for t in range(40)]
+    found = watched.summarize(one(tmp_path, readings=readings))
+    assert found.throttled and found.reasons["sw_power_cap"] == 1.0 and found.reasons[word] == pytest.approx(1 / 21)
+
+
+def test_a_power_cap_or_a_slow_down_outside_the_windows_is_no_throttling(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading(reasons=["hw_slowdown"] if t < 9 else ["sw_power_cap"])) for t in range(40)]
+    assert not watched.summarize(one(tmp_path, readings=readings)).throttled
+
+
+def test_a_cpu_that_counts_thermal_events_in_the_window_is_throttled(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading("cpu", throttle_count=5 if t < 20 else 6)) for t in range(40)]
+    assert watched.summarize(one(tmp_path, vendor="cpu", readings=readings)).throttled
+
+
+@pytest.mark.parametrize(("rise", "steady"), [(0.05, True), (1.0, False)])
+def test_a_launch_is_steady_if_temperature_and_clock_stay(tmp_path: Path, rise: float, steady: bool) -> None:
+    readings = [(90.0 + t, reading(temperature_celsius=60 + rise * t, sm_clock_mhz=1980)) for t in range(40)]
+    found = watched.summarize(one(tmp_path, readings=readings))
+    assert found.steady is steady
+    assert (found.temperature_first, found.temperature_last) == pytest.approx((60 + rise * 10, 60 + rise * 30))
+
+
+def test_a_falling_clock_is_not_steady(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading(temperature_celsius=60, sm_clock_mhz=1980 - 5 * t)) for t in range(40)]
+    assert watched.summarize(one(tmp_path, readings=readings)).steady is False
+
+
+def test_other_peoples_processes_and_a_lost_gpu_are_kept_by_name(tmp_path: Path) -> None:
+    readings = [(101.0, reading(foreign=["process 7 (python, user bob)"])), (102.0, reading(error="GPU is lost; reset it"))]
+    readings += [(95.0, reading(foreign=["process 8, which was over before the window"]))]
+    found = watched.summarize(one(tmp_path, readings=readings))
+    assert found.foreign == ("process 7 (python, user bob)",) and found.errors == ("GPU is lost; reset it",)
+
+
+@pytest.mark.parametrize(("busy", "said"), [(1.02, ()), (1.6, ("other programs, 0.6 CPUs' worth",))])
+def test_a_cpu_that_others_use_meanwhile_is_said(tmp_path: Path, busy: float, said: tuple[str, ...]) -> None:
+    readings = [(90.0 + t, reading("cpu", busy_cpus=busy)) for t in range(40)]
+    assert watched.summarize(one(tmp_path, vendor="cpu", readings=readings)).foreign == said
+
+
+def test_a_jump_of_the_wall_clock_moves_no_figure_and_is_told(tmp_path: Path) -> None:
+    launch = one(tmp_path, readings=[(90.0 + t, reading(energy_joules=300.0 * t)) for t in range(40)])
+    assert launch.exit is not None
+    launch.exit["unix_seconds"] -= 3600
+    row = tables.launches_table([launch]).iloc[0]
+    assert row["seconds"] == pytest.approx(40.0) and row["throughput"] == pytest.approx(100.0)
+    assert row["energy_joules"] == pytest.approx(6000) and row["clock_jump_seconds"] == pytest.approx(-3600)

@@ -1,0 +1,225 @@
+"""The program in the box with real torch on the CPU, as a person would paste it: one process and two."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchmatrix.engines.engine import box_environment
+from torchmatrix.facts.events import parse_line
+from torchmatrix.ground import assets
+from torchmatrix.matrix import catalog
+
+SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
+
+
+def bench(python: str, *words: str, processes: int = 1, **variables: str) -> tuple[int, list[dict[str, Any]], str]:
+    """(exit code, events, stderr) of one launch."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
+    torchrun += ["--master_port", port, "--nproc_per_node", str(processes)]
+    command = [python, *(torchrun if processes > 1 else []), str(assets.WORKLOAD / "bench.py"), *SMALL, *words]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, **box_environment("cpu"), **variables}
+    )
+    events = [event for line in done.stdout.splitlines() if (event := parse_line(line))]
+    assert len(events) == len([line for line in done.stdout.splitlines() if line.strip()]), "stray output on stdout"
+    return done.returncode, events, done.stderr
+
+
+def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (event,) = (e for e in events if e["event"] == kind)
+    return event
+
+
+@pytest.mark.parametrize("model", [["resnet50", "--image-size", "64"], ["bert-tiny", "--optimizer", "adamw"]])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_training_records_every_step_of_every_rank_in_phases(real_python: str, model: list[str], processes: int) -> None:
+    words = ["--model", *model, "--batch", "2", "--sequence-length", "16"]
+    code, events, stderr = bench(real_python, *words, processes=processes)
+    assert code == 0, stderr
+    assert [e["phase"] for e in events if e["event"] == "phase"] == ["import", "init", "model", "first-step"]
+    warm_up = [e for e in events if e["event"] == "sample" and e["phase"] == "warm-up"]
+    (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
+    assert len(warm_up) >= 2 and sum(e["steps"] for e in warm_up) == only(events, "warm-up")["steps"] <= 4
+    assert window["items"] == 2 * 3 * processes and len(window["seconds"]) == processes
+    assert all(len(steps) == 3 for steps in window["step_seconds"])
+    for total, steps in zip(window["seconds"], window["step_seconds"], strict=True):
+        assert sum(steps) == pytest.approx(total, rel=0.05)
+    assert only(events, "setup")["world_size"] == processes
+    assert only(events, "setup")["backend"] == ("gloo" if processes > 1 else None)
+    assert events[-1]["event"] == "done"
+
+
+def test_the_catalog_counts_the_parameters_of_the_models_right(real_python: str) -> None:
+    """On the meta device nothing is computed or allocated."""
+    code = """
+import json, sys, types, torch, models
+def count(name):
+    args = types.SimpleNamespace(model=name, channels_last=False, sequence_length=16, attention="eager")
+    return models.parameter_count(models.build(args, "meta")[0])
+with torch.device("meta"):
+    print(json.dumps({name: count(name) for name in sys.argv[1:]}))
+"""
+    known = catalog.load().parameters
+    done = subprocess.run(
+        [real_python, "-B", "-c", code, *known], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == known
+
+
+HOSTILE = {
+    "products in bfloat16": "real = torch.matmul; "
+    "torch.matmul = lambda a, b: real(a.bfloat16(), b.bfloat16()).float() if a.dtype is torch.float32 else real(a, b)",
+    "a compiler that is wrong": "torch.compile = lambda net: net.register_forward_hook(lambda m, i, out: 1.05 * out) and net",
+    "a loss that explodes": "torch.nn.functional.cross_entropy = lambda x, y: x.sum() * float('inf')",
+}
+"""What an image's sitecustomize.py may do to torch."""
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "said"),
+    [
+        ("products in bfloat16", [], "precision fp32 was asked for, but matmul computes in bf16"),
+        ("a compiler that is wrong", ["--compile"], "the first losses differ from those of eager fp32"),
+        ("a loss that explodes", [], "the loss of rank 0 is not finite in step 0 of warm-up window 0"),
+    ],
+)
+def test_an_image_that_computes_something_else_gives_no_number(
+    real_python: str, tmp_path: Path, what: str, words: list[str], said: str
+) -> None:
+    when = "any('bench.py' in word for word in sys.orig_argv)"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nif {when}:\n    import torch\n    {HOSTILE[what]}\n")
+    small = ["--model", "resnet18", "--batch", "2", "--image-size", "32", *words]
+    code, events, _ = bench(real_python, *small, PYTHONPATH=str(tmp_path))
+    failure = only(events, "failure")
+    assert code != 0 and failure["kind"] == "numerics" and said in failure["message"]
+    assert not any(e["event"] == "done" for e in events)
+
+
+def test_the_effective_precision_the_reference_and_the_flops_are_recorded(real_python: str) -> None:
+    words = ["--model", "resnet50", "--batch", "2", "--precision", "amp-bf16"]
+    code, events, stderr = bench(real_python, *words, "--image-size", "224", "--steps", "1", "--warmup-steps", "1")
+    assert code == 0, stderr
+    (effective,) = only(events, "precision")["effective"]
+    assert (effective["matmul"], effective["convolution"]) == ("bf16", "bf16")
+    reference = only(events, "reference")
+    assert reference["agrees"] and len(reference["differences"]) == 3 == len(reference["losses"][0])
+    # 4.09 billion multiply-adds in the forward pass of one 224 px image (torchvision's documentation), twice that backward
+    assert reference["flops_per_item"] == pytest.approx(3 * 2 * 4.09e9, rel=0.03)
+
+
+def test_a_window_lasts_as_long_as_asked_and_its_edges_are_on_the_hosts_clock(real_python: str) -> None:
+    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--seconds", "2", "--warmup-seconds", "1"]
+    before = time.monotonic()
+    code, events, stderr = bench(real_python, *words)
+    assert code == 0, stderr
+    (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
+    assert 1.5 < window["seconds"][0] < 20 and window["steps"] > 3 and len(window["losses"][0]) == window["steps"]
+    length = window["stop_monotonic_seconds"] - window["start_monotonic_seconds"]
+    assert length == pytest.approx(window["seconds"][0], rel=1e-3)
+    assert before < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] < time.monotonic()
+    assert only(events, "warm-up")["seconds"] >= 1
+
+
+@pytest.mark.parametrize("parallel", ["no-sync", "independent"])
+def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_python: str, parallel: str) -> None:
+    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--all-reduce-probe"]
+    alone = [e["losses"][0] for e in bench(real_python, *words)[1] if e["event"] == "sample"]
+    code, events, stderr = bench(real_python, *words, "--parallel", parallel, processes=2)
+    assert code == 0, stderr
+    assert [e["losses"][0] for e in events if e["event"] == "sample"][:2] == alone[:2]
+    probe = only(events, "all-reduce")
+    assert probe["sizes"][0]["bytes"] == 2**20 and probe["sizes"][-1]["bytes"] == probe["gradient_bytes"] == 4 * 11_689_512
+    assert all(size["bus_bytes_per_second"] > 0 for size in probe["sizes"])
+
+
+def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: str) -> None:
+    """With the ranks' own data but averaged gradients, rank 0's losses differ from those of rank 0 alone."""
+    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32"]
+    alone = [e["loss"][0] for e in bench(real_python, *words)[1] if e["event"] == "sample"]
+    together = [e["loss"] for e in bench(real_python, *words, processes=2)[1] if e["event"] == "sample"]
+    assert alone[-1] != pytest.approx(together[-1][0], rel=1e-6)
+    assert together[-1][0] != together[-1][1]
+
+
+def test_the_same_seed_gives_the_same_losses(real_python: str) -> None:
+    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--warmup-cap", "2"]
+    first, second = (bench(real_python, *words)[1] for _ in range(2))
+    assert [e["loss"] for e in first if e["event"] == "sample"] == [e["loss"] for e in second if e["event"] == "sample"]
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_attention_asked_for_is_the_attention_used(real_python: str, attention: str) -> None:
+    words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--attention", attention]
+    code, events, stderr = bench(real_python, *words, "--precision", "amp-bf16", "--mode", "infer")
+    assert code == 0, stderr
+    assert only(events, "setup")["attention"] == attention
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (["--model", "resnet18", "--batch", "1", "--precision", "amp"], "unsupported", "precision amp needs a GPU"),
+        (["--model", "nosuch", "--batch", "1"], "unsupported", "not in models.json"),
+        (["--model", "bert-tiny", "--batch", "1", "--sequence-length", "4096"], "unsupported", "512 positions"),
+        (["--model", "resnet18", "--batch", "3000000"], "oom", "can't allocate memory"),
+    ],
+)
+def test_what_cannot_be_done_is_said_by_its_kind(real_python: str, words: list[str], kind: str, message: str) -> None:
+    code, events, _ = bench(real_python, *words)
+    assert code != 0 and only(events, "failure")["kind"] == kind and message in only(events, "failure")["message"]
+    assert not any(e["event"] in ("sample", "done") for e in events)
+
+
+def test_a_cuda_launch_without_a_gpu_is_unsupported(real_python: str) -> None:
+    code, events, _ = bench(real_python, "--model", "resnet18", "--batch", "1", "--device", "cuda", CUDA_VISIBLE_DEVICES="")
+    assert code != 0 and only(events, "failure")["kind"] == "unsupported"
+
+
+def test_an_image_cannot_switch_tf32_on(real_python: str) -> None:
+    words = ["--model", "resnet18", "--batch", "1", "--image-size", "32"]
+    overrides = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
+    _, events, _ = bench(real_python, *words, **overrides)
+    assert only(events, "hello")["removed"] == overrides
+    assert only(events, "setup")["precision"]["matmul_allow_tf32"] is False
+    assert only(events, "setup")["precision"]["cudnn_allow_tf32"] is False
+
+
+def test_secrets_of_the_environment_are_not_recorded(real_python: str) -> None:
+    words = ["--model", "resnet18", "--batch", "1", "--image-size", "32"]
+    _, events, stderr = bench(real_python, *words, HF_TOKEN="hunter2", AWS_SECRET_ACCESS_KEY="hunter2", NCCL_DEBUG="WARN")
+    assert "hunter2" not in json.dumps(events) + stderr
+    assert only(events, "environment")["variables"]["NCCL_DEBUG"] == "WARN"
+
+
+def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real_python: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (cache / "inductor").mkdir(parents=True)
+    (cache / "inductor" / "half-written").write_text("x")
+    words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--compile", "--cache", str(cache)]
+    code, cold, stderr = bench(real_python, *words)
+    assert code == 0, stderr
+    assert only(cold, "hello")["compile_cache"] == "cold" and not (cache / "inductor" / "half-written").exists()
+    assert only(cold, "compile")["graph_breaks"] == 0
+    _, warm, _ = bench(real_python, *words)
+    assert only(warm, "hello")["compile_cache"] == "warm"
+
+    def first_step(events: list[dict[str, Any]]) -> float:
+        return float(next(e["seconds"] for e in events if e.get("phase") == "first-step"))
+
+    assert first_step(warm) < first_step(cold)
+
+
+def test_a_deadline_ends_a_box_whose_host_is_dead(real_python: str) -> None:
+    words = ["--model", "resnet50", "--batch", "8", "--steps", "100000", "--deadline", "8"]
+    code, events, stderr = bench(real_python, *words)
+    assert code != 0 and "Timeout" in stderr and not any(e["event"] == "done" for e in events)

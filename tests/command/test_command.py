@@ -1,0 +1,319 @@
+"""The command from end to end with a stand-in interpreter of known times: every verb, outcome and exit code."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import FAKE_PYTHON, Command, until
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+
+
+def launches(folder: Path) -> list[Launch]:
+    return [launch for run in Results(folder / "results").runs() for launch in run.launches()]
+
+
+def test_a_run_measures_exactly_what_happened_and_its_last_line_names_the_report(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    done = torchmatrix("run")
+    assert done.returncode == 0, done.stderr
+    report = Path(done.stdout.splitlines()[-1])
+    page = (tmp_path / report).read_text()
+    assert "100.0</b> images/s" in page  # 4 images in 40 ms on one device
+    assert "150.0</b> images/s" in page  # 8 images in 53.3 ms on two
+    assert (
+        '<td class="n strong">1.500' in page and '<td class="n strong">0.750' in page and '<td class="n strong">0.500' in page
+    )
+    assert len(launches(tmp_path)) == 4
+    assert "4 ok" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_after_completion_a_new_run_starts(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run").returncode == 0
+    assert torchmatrix("run").returncode == 0
+    assert len(Results(tmp_path / "results").runs()) == 2
+
+
+def test_an_interrupted_run_continues_and_repeats_only_the_launch_in_flight(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    assert torchmatrix("run").returncode == 0
+    (run,) = Results(tmp_path / "results").runs()
+    run.record.write_text(
+        "".join(line for line in run.record.read_text().splitlines(keepends=True) if '"run-exit"' not in line)
+    )
+    victim = sorted(run.path.rglob("*.jsonl"))[0]
+    lines = victim.read_text().splitlines(keepends=True)
+    victim.write_text("".join(lines[:-2]) + lines[-2][:20])  # as kill -9 leaves it: no exit line, the last line cut
+    again = torchmatrix("run")
+    assert again.returncode == 0 and "1 launches to do (3 were done before)" in again.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    outcomes = {launch.path.name: launch.outcome for launch in run.launches() if launch.path.parent == victim.parent}
+    assert outcomes[victim.name] == "lost" and "ok" in outcomes.values() and len(launches(tmp_path)) == 5
+
+
+def test_another_matrix_or_selection_does_not_continue_the_run(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "*cpu0").returncode == 0
+    (run,) = Results(tmp_path / "results").runs()
+    run.record.write_text(
+        "".join(line for line in run.record.read_text().splitlines(keepends=True) if '"run-exit"' not in line)
+    )
+    assert torchmatrix("run").returncode == 0
+    assert len(Results(tmp_path / "results").runs()) == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome", "error"),
+    [
+        ("oom", "oom", "RuntimeError: oom on purpose"),
+        ("crash", "crashed", "RuntimeError: crash on purpose"),
+        ("unsupported", "unsupported", "RuntimeError: unsupported on purpose"),
+        ("numerics", "numerics", "Numerics: loss is not finite"),
+        ("old-protocol", "crashed", "the image speaks protocol 2, this tool speaks 1: rebuild it (torchmatrix build)"),
+        ("killed", "crashed", "ended by SIGKILL"),
+        ("precision", "numerics", "precision fp32 was asked for, but matmul computes in bf16"),
+        ("frozen-clock", "crashed", "a timed window took no time: the box's clock is broken"),
+    ],
+)
+def test_a_failed_launch_has_its_outcome_its_first_error_line_and_never_a_number(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path, behaviour: str, outcome: str, error: str
+) -> None:
+    done = torchmatrix("run", "*cpu0", FAKE_BEHAVIOUR=behaviour)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    found = launches(tmp_path)
+    assert [launch.outcome for launch in found] == [outcome, outcome]
+    assert all(error in str(launch.error) for launch in found)
+    page = (tmp_path / "reports/index.html").read_text()
+    assert "images/s" not in page and f'<span class="tag">{outcome}</span>' in page
+    assert "bench.py --model resnet50" in page
+
+
+def test_a_hanging_launch_is_ended_at_the_time_out(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace("launches = 2", "launches = 1\ntimeout_minutes = 0.02"))
+    done = torchmatrix("run", "*cpu0", FAKE_BEHAVIOUR="hang")
+    assert done.returncode == 1
+    (launch,) = launches(tmp_path)
+    assert launch.outcome == "timeout" and "time-out of 1.2 s" in str(launch.error)
+
+
+def test_a_megabyte_of_prints_goes_to_the_log_and_harms_nothing(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    assert torchmatrix("run", "*cpu0", FAKE_BEHAVIOUR="chatty").returncode == 0
+    launch = launches(tmp_path)[0]
+    assert launch.path.with_suffix(".log").stat().st_size > 1_900_000
+    assert launch.path.stat().st_size < 20_000
+
+
+def test_a_stack_that_does_not_build_costs_only_its_own_cells(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken-python"
+    broken.write_text("#!/bin/sh\necho 'ModuleNotFoundError: no torch here' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    extra = f'[[stack]]\nname = "broken"\npython = "{broken}"\naccelerator = "cpu"\n'
+    fake_matrix.write_text(fake_matrix.read_text() + extra)
+    done = torchmatrix("run", "*cpu0")
+    assert done.returncode == 1
+    outcomes = {launch.header["stack"]["name"]: launch.outcome for launch in launches(tmp_path)}
+    assert outcomes == {"fake": "ok", "broken": "build-failed"}
+    page = (tmp_path / "reports/index.html").read_text()
+    assert "no usable torch: ModuleNotFoundError: no torch here" in page and "100.0</b> images/s" in page
+
+
+def start(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
+    """The command in the background, once its launch is under way."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"],
+        cwd=tmp_path, env={**os.environ, "FAKE_BEHAVIOUR": behaviour}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    until(lambda: any("hello" in p.read_text() for p in tmp_path.rglob("round*.jsonl")))
+    return process
+
+
+def fakes_alive(tmp_path: Path) -> list[int]:
+    """Stand-in interpreters that work for this test's results folder."""
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if owner in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
+    fake_matrix: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(tmp_path, "hang")
+    assert fakes_alive(tmp_path)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130, stderr
+    assert "interrupted" in stderr and "the same command continues" in stderr and "Traceback" not in stderr
+    until(lambda: not fakes_alive(tmp_path))
+    assert [launch.outcome for launch in launches(tmp_path)] == ["interrupted"]
+    assert "interrupted" in (tmp_path / "reports/index.html").read_text()
+
+
+def test_nohup_is_honoured(fake_matrix: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"]
+    with subprocess.Popen(["nohup", *command], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: any(tmp_path.rglob("round*.jsonl")))
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_build_that_fails_on_continuing_is_no_success(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    interpreter = tmp_path / "mine"
+    interpreter.symlink_to(FAKE_PYTHON)
+    fake_matrix.write_text(fake_matrix.read_text().replace(str(FAKE_PYTHON), str(interpreter)))
+    assert torchmatrix("run", "*cpu0").returncode == 0
+    (run,) = Results(tmp_path / "results").runs()
+    run.record.write_text(
+        "".join(line for line in run.record.read_text().splitlines(keepends=True) if '"run-exit"' not in line)
+    )
+    next(run.path.rglob("round2-*.jsonl")).unlink()
+    interpreter.unlink()
+    again = torchmatrix("run", "*cpu0")
+    assert again.returncode == 1 and "build-failed" in again.stderr
+
+
+def test_kill_9_loses_the_launch_in_flight_only_and_the_next_start_removes_the_orphan(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    process = start(tmp_path, "hang")
+    process.kill()
+    process.communicate(timeout=20)
+    assert fakes_alive(tmp_path)
+    assert [launch.outcome for launch in launches(tmp_path)] == ["lost"]
+    assert torchmatrix("run", "*cpu0").returncode == 0
+    assert not fakes_alive(tmp_path)
+    assert sorted(launch.outcome for launch in launches(tmp_path)) == ["lost", "ok", "ok"]
+
+
+def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, "hang")
+    second = torchmatrix("run")
+    process.kill()
+    process.communicate(timeout=20)
+    assert second.returncode == 4
+    assert re.search(rf"another run holds .*: process {process.pid} on ", second.stderr)
+    assert "--results DIR" in second.stderr
+    torchmatrix("run", "*cpu0")  # removes the orphan
+
+
+def test_plan_marks_and_json_say_the_same(torchmatrix: Command, fake_matrix: Path) -> None:
+    fake_matrix.write_text(
+        fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
+    )
+    text = torchmatrix("plan")
+    assert "* fake/resnet50-train-fp32-b4-224px/cpu0" in text.stdout.splitlines()
+    assert any(line.startswith("- torch2.5.1-rocm6.2/") and "needs an AMD GPU" in line for line in text.stdout.splitlines())
+    data = json.loads(torchmatrix("plan", "--json").stdout)
+    assert [cell["id"] for cell in data["cells"]] == [line[2:] for line in text.stdout.splitlines() if line[0] == "*"]
+    assert all(skip["reason"] and skip["fix"] for skip in data["skips"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run", "--matrix", "none.toml"], 2, "no matrix file at none.toml"),
+        (["run", "--where", "colour=red"], 2, "is not a condition"),
+        (["run", "--launches", "0"], 2, "Invalid value for '--launches'"),
+        (["runn"], 2, "No such command"),
+        (["run", "nothing*"], 3, "the selection matches no cell"),
+        (["plan", "nothing*"], 3, "the selection matches no cell"),
+        (["run", "--results", "matrix.toml"], 4, "can't write"),
+        (["report"], 2, "no runs in"),
+        (["report", "--run", "x"], 2, "no run x in"),
+        (["run", "--results", "/proc/results"], 4, "can't write /proc/results"),
+        (["init"], 2, "exists already"),
+    ],
+)
+def test_a_users_mistake_gets_a_message_a_hint_and_its_exit_code(
+    torchmatrix: Command, fake_matrix: Path, words: list[str], code: int, said: str
+) -> None:
+    done = torchmatrix(*words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("where", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:9", "nonsense://x"])
+def test_an_unreachable_engine_that_was_asked_for_is_an_error(torchmatrix: Command, fake_matrix: Path, where: str) -> None:
+    done = torchmatrix("run", engine="auto", DOCKER_HOST=where)
+    assert done.returncode == 4 and f"Docker does not answer at {where}" in done.stderr and "--engine local" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_all_skipped_is_nothing_to_run_and_says_why(torchmatrix: Command, fake_matrix: Path) -> None:
+    fake_matrix.write_text('[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n')
+    done = torchmatrix("run")
+    assert done.returncode == 3 and "needs an AMD GPU" in done.stderr
+
+
+def test_a_full_disk_stops_the_run_and_what_was_measured_stays(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        (disk / "ballast").write_bytes(b"x" * 36_000)
+        done = torchmatrix("run", "--results", str(disk), "--launches", "9")
+        assert done.returncode == 4 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
+        (disk / "ballast").unlink()
+        kept = [launch.outcome for run in Results(disk).runs() for launch in run.launches()]
+        assert "ok" in kept and kept.count("ok") >= len(kept) - 1
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_init_writes_a_matrix_for_this_machine_that_plan_accepts(torchmatrix: Command, tmp_path: Path) -> None:
+    done = torchmatrix("init", "--output", "own.toml", "--python", str(FAKE_PYTHON))
+    assert done.returncode == 0, done.stderr
+    plan = torchmatrix("plan", "--matrix", "own.toml")
+    assert plan.returncode == 0 and "* mine/resnet50" in plan.stdout
+    assert torchmatrix("init", "--output", "usual.toml").returncode == 0
+    assert torchmatrix("plan", "--matrix", "usual.toml").returncode == 0
+
+
+def test_doctor_names_each_skip_with_its_fix(torchmatrix: Command, fake_matrix: Path) -> None:
+    fake_matrix.write_text(
+        fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
+    )
+    done = torchmatrix("doctor")
+    assert done.returncode == 0
+    assert "skipped: torch2.5.1-rocm6.2" in done.stdout and "fix: run it on a machine with an AMD GPU" in done.stdout
+    marks = {check["mark"] for check in json.loads(torchmatrix("doctor", "--json").stdout)}
+    assert marks <= {"ok", "note", "bad"}
+
+
+def test_clean_lists_what_the_matrix_no_longer_needs_and_removes_only_that(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    text = fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+    fake_matrix.write_text(text)
+    from torchmatrix.engines import recipes
+    from torchmatrix.matrix import matrix_file
+
+    needed = recipes.recipes(matrix_file.parse(text).stacks[1])[0].environment
+    stacks = tmp_path / "cache" / "stacks"
+    for name in (f"torch2.5.1-cpu-{needed}", "torch2.5.1-cpu-000000000000"):
+        (stacks / name).mkdir(parents=True)
+        (stacks / name / "file").write_text("x" * 5000)
+    cache = {"TORCHMATRIX_CACHE": str(tmp_path / "cache")}
+    listed = torchmatrix("clean", **cache)
+    assert listed.returncode == 0 and "000000000000" in listed.stdout and needed not in listed.stdout
+    assert "nothing was removed" in listed.stderr and len(list(stacks.glob("[!.]*"))) == 2
+    assert torchmatrix("clean", "--yes", **cache).returncode == 0
+    assert [path.name for path in stacks.glob("[!.]*")] == [f"torch2.5.1-cpu-{needed}"]

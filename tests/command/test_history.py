@@ -1,0 +1,137 @@
+"""`torchmatrix history`: its lines, its JSON and its page."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pytest
+
+from records import nights, write_run
+from support import Command
+from torchmatrix.analysis import facts_cache
+from torchmatrix.analysis.history import Trend, series, trends
+from torchmatrix.facts.store import Results
+from torchmatrix.reporting import history_page
+from torchmatrix.reporting.charts import to_svg
+from torchmatrix.reporting.charts import trends as drawing
+
+EVIL = "<script>alert(1)</script>\x1b[31m\n"
+
+
+def trends_of(root: Path) -> list[Trend]:
+    results = Results(root)
+    return trends(series(facts_cache.each(results, results.runs())))
+
+
+def write_nights(root: Path, rates: list[float], **more: Any) -> None:
+    for run, rate in zip(nights(len(rates)), rates, strict=True):
+        driver = {"name": "testhost", "driver": "575.2" if rate < 100 else "570.1"}
+        write_run(root, [{"rate": rate * scatter, "host": driver, **more} for scatter in (0.999, 1.0, 1.001)], run=run)
+
+
+def test_the_command_prints_each_cell_and_its_changes_and_writes_the_page(torchmatrix: Command, tmp_path: Path) -> None:
+    write_nights(tmp_path / "results", [100.0] * 8 + [95.0] * 5)
+    done = torchmatrix("history")
+    assert done.returncode == 0, done.stderr
+    header, cell, change = done.stdout.splitlines()
+    assert header.split() == ["cell", "measured", "first", "last", "change"]
+    assert cell.split() == [
+        "stack-a/resnet50-train-fp32-b4/gpu0", "13", "of", "13", "100.0", "95.00", "-5.0", "%", "images/s",
+    ]  # fmt: skip
+    assert change.strip().startswith(f"since {nights(13)[8]}: -5.0 % (95 %: -5")
+    assert change.endswith("; host driver 570.1 -> 575.2")
+    page = (tmp_path / "reports/history.html").read_text()
+    assert "13 runs: reports/history.html" in done.stderr and "−5.0 %" in page and "host driver 570.1 -&gt; 575.2" in page
+
+
+def test_json_is_the_whole_table_and_writes_no_page(torchmatrix: Command, tmp_path: Path) -> None:
+    write_nights(tmp_path / "results", [100.0] * 6 + [90.0] * 3)
+    (cell,) = json.loads(torchmatrix("history", "--json", "--since", "2026-01-03").stdout)["cells"]
+    assert [row["run"] for row in cell["runs"]] == nights(9)[2:]
+    assert cell["changes"][0]["run"] == nights(9)[6] and cell["changes"][0]["ratio"]["value"] == pytest.approx(0.9)
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize("words", [["nosuch"], ["last-1h"], ["--since", "soon"], ["--host", "mars"]])
+def test_runs_that_there_are_not_are_a_users_mistake(torchmatrix: Command, tmp_path: Path, words: list[str]) -> None:
+    write_run(tmp_path / "results", [{}])
+    done = torchmatrix("history", *words)
+    assert done.returncode == 2 and "\nhint: " in done.stderr and "Traceback" not in done.stderr and not done.stdout
+
+
+def test_hostile_strings_are_inert(torchmatrix: Command, tmp_path: Path) -> None:
+    names = {"stack": "a<script>", "workload": "w<script>"}
+    for run, driver in zip(nights(2), ("570", EVIL), strict=True):
+        failed = {"stack": "b", "outcome": "crashed", "error": EVIL.strip()}
+        host = {"name": EVIL, "driver": driver}
+        write_run(tmp_path / "results", [{**names, "host": host}, failed], skips=[(EVIL, EVIL)], run=run)
+    done = torchmatrix("history")
+    page = (tmp_path / "reports/history.html").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and page.count("<script>") == 2
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched (1 cell): <script>" in done.stdout
+
+
+def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path) -> None:
+    write_nights(tmp_path, [100.0, 101.0])
+    page = history_page.render(trends_of(tmp_path))
+    without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", without) and "@import" not in without and without.count("<svg") == 1
+
+
+def test_nights_without_a_figure_are_marked_and_never_bridged(tmp_path: Path) -> None:
+    for number, run in enumerate(nights(9)):
+        launch = {"rate": 100.0 + number, "outcome": "oom" if number == 4 else "ok"}
+        skips = [("stack-a/resnet50-train-fp32-b4/gpu0", "too hot")] if number == 6 else []
+        write_run(tmp_path, [] if skips else [launch], skips=skips, run=run)
+    (chart,) = drawing.charts(trends_of(tmp_path)).charts
+    alt.LayerChart.from_dict(chart.spec)  # validates
+    line = re.search(r'class="mark-line.*?</g>', to_svg(chart), re.S)
+    assert line is not None and line[0].count("M") == 3
+    (crosses,) = [layer["data"]["name"] for layer in chart.spec["layer"] if layer["mark"].get("shape") == "cross"]
+    assert [point["outcome"] for point in chart.spec["datasets"][crosses]] == ["oom", "skipped"]
+    said = chart.table.iloc[:, -1]
+    assert said[4] == "oom: RuntimeError: boom" and said[6] == "skipped: too hot" and math.isnan(chart.table["images/s"][4])
+
+
+def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [], complete=False)
+    assert "Nothing has been launched." in history_page.render(trends_of(tmp_path / "a"))
+    write_run(tmp_path / "b", [{}])
+    assert "measured in more than one" in history_page.render(trends_of(tmp_path / "b"))
+    for run in nights(3):
+        write_run(tmp_path / "c", [{"outcome": "crashed"}], run=run)
+    page = history_page.render(trends_of(tmp_path / "c"))
+    assert "boom" in page and "<svg" not in page and '<dt>cells not ok, all runs</dt><dd class="bad">3</dd>' in page
+
+
+def test_cells_beyond_the_most_charts_are_in_the_table_and_the_page_says_so(tmp_path: Path) -> None:
+    count = drawing.MOST_CHARTS + 2
+    for run in nights(2):
+        write_run(tmp_path, [{"stack": f"s{number}"} for number in range(count)], run=run)
+    trends = trends_of(tmp_path)
+    assert len(drawing.charts(trends).charts) == drawing.MOST_CHARTS
+    page = history_page.render(trends)
+    assert "4 further rows of the tables are left out of these charts" in page and page.count('<td class="id">') == count
+
+
+def test_the_largest_newest_change_comes_first(tmp_path: Path) -> None:
+    for number, run in enumerate(nights(10)):
+        rates = {"steady": 100.0, "slightly": 100.0 if number < 5 else 97.0, "much": 100.0 if number < 5 else 80.0}
+        launches = [{"stack": name, "rate": rate * x} for name, rate in rates.items() for x in (0.999, 1.001)]
+        write_run(tmp_path, launches, run=run)
+    titles = [chart.title for chart in drawing.charts(trends_of(tmp_path)).charts]
+    assert titles[0].startswith("much/resnet50-train-fp32-b4/gpu0 runs at −20.0 % since 2026-01-06: 80.00 images/s")
+    assert titles[1].startswith("slightly/") and "holds its level in 10 runs" in titles[2]
+
+
+def test_headlines_say_since_when_how_many_cells_and_what_else_changed(tmp_path: Path) -> None:
+    for number, run in enumerate(nights(10)):
+        rate, driver = (100.0, "1") if number < 5 else (95.0, "2")
+        host = {"name": "testhost", "driver": driver}
+        launches = [{"stack": s, "rate": rate * x, "host": host} for s in ("a", "b") for x in (0.999, 1.001)]
+        write_run(tmp_path, [*launches, {"stack": "c"}], run=run)
+    page = history_page.render(trends_of(tmp_path))
+    assert f"<li>Since 2026-01-06: 2 of 3 cells -5.0 %; host driver 1 -&gt; 2 (testhost, {nights(6)[5]}).</li>" in page

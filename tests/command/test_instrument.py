@@ -1,0 +1,150 @@
+"""The instrument on a workload of exactly known times, through protocol, engine, store and analysis: nothing may be off."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import Command
+from torchmatrix.analysis import scaling, tables
+from torchmatrix.engines import recipes
+from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.store import Results
+from torchmatrix.machine.host import Host
+from torchmatrix.machine.telemetry import Reading
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Method
+from torchmatrix.planning.fit import Means
+from torchmatrix.planning.plan import Cell, make_plan
+from torchmatrix.running import launch_cell, rounds, session
+from torchmatrix.running.news import LaunchFinished
+
+
+def launches(folder: Path) -> list[Launch]:
+    return [launch for run in Results(folder / "results").runs() for launch in run.launches()]
+
+
+class SteadyDraw:
+    """A CPU that draws exactly `watts` all the time and says so."""
+
+    def __init__(self, watts: float, **more: Any) -> None:
+        self._watts, self._more = watts, more
+
+    def read(self) -> list[Reading]:
+        return [{"device": "cpu", "energy_joules": self._watts * time.monotonic(), "power_watts": self._watts, **self._more}]
+
+    def close(self) -> None:
+        pass
+
+
+def watched_job(fake_matrix: Path, host: Host, sensor: SteadyDraw) -> tuple[Cell, launch_cell.Job]:
+    """The first cell of the stand-in's matrix, and a run whose machine is watched by `sensor`."""
+    cell = make_plan(matrix_file.load(fake_matrix), host, Means(containers=False)).cells[0]
+    results = Results(fake_matrix.parent / "results")
+    engines, _ = session.choose_engines("local", results)
+    return cell, launch_cell.Job(
+        folder=results.new_run(host.name), host=host, owner=results.owner, timeout_seconds=60, seed=0, method=Method(),
+        engine_for=lambda stack: engines["local"], recipe_for=lambda stack: recipes.recipes(stack)[0], sensors=[sensor],
+    )  # fmt: skip
+
+
+def test_energy_per_item_is_exact(fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two windows of 10 s at 70 W and 2 x 5 steps of 4 images."""
+    monkeypatch.setenv("FAKE_SECONDS", "10")
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    list(rounds.execute(job, [cell.stack], [cell], [(cell, 1)]))
+    (launch,) = job.folder.launches()
+    row = tables.launches_table([launch]).iloc[0]
+    assert launch.outcome == "ok" and row["energy_problem"] is None
+    assert row["energy_per_item"] == pytest.approx(70.0 * 20.0 / 40, rel=1e-6)
+    assert row["power_watts"] == pytest.approx(70.0)
+
+
+def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SECONDS", "1.2")
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0, reasons=["hw_thermal_slowdown", "sw_power_cap"]))
+    news = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
+    notes = [item.note for item in news if isinstance(item, LaunchFinished)]
+    assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
+    assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
+    table = tables.launches_table(last_tries(job.folder.launches()))
+    assert tables.cells_table(table).iloc[0][["n", "throttled"]].tolist() == [2, 2]
+
+
+def test_the_loss_of_scaling_is_explained_exactly(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    """The stand-in takes 1.1 times as long beside another, 1.2 in DDP, 4 / 3 with all-reduce."""
+    done = torchmatrix("explain", "*cpu0+1", "--launches", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["E"] == pytest.approx(0.75)
+    expected = {"E_hetero": 1.0, "E_corun": 1 / 1.1, "E_ddp": 1.1 / 1.2, "E_comm": 1.2 / (4 / 3)}
+    assert {name: row[name] for name in scaling.FACTORS} == pytest.approx(expected)
+    assert math.prod(row[name] for name in scaling.FACTORS) == pytest.approx(0.75)
+    assert row["exposed_seconds"] == pytest.approx(0.04 * (4 / 3 - 1.2))
+    labels = {launch.header["cell"].split("/", 1)[1] for launch in launches(tmp_path)}
+    name = "resnet50-train-fp32-b4-224px"
+    assert labels == {f"{name}/cpu0", f"{name}/cpu1", f"{name}/cpu0+1", f"{name}-no-sync/cpu0+1", f"{name}-independent/cpu0+1"}
+    page = (tmp_path / "reports/index.html").read_text()
+    assert "Where the loss comes from" in page and "0.909" in page and "Each device alone" in page
+
+
+def test_explaining_one_device_is_refused(torchmatrix: Command, fake_matrix: Path) -> None:
+    done = torchmatrix("explain", "*cpu0")
+    assert done.returncode == 3 and "no selected cell trains on more than one device" in done.stderr
+
+
+def test_the_largest_batch_is_found_in_fresh_processes_and_used_for_every_round(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = "auto"'))
+    done = torchmatrix("run", FAKE_LARGEST_BATCH="13")
+    assert done.returncode == 0, done.stderr
+    found = launches(tmp_path)
+    assert {(x.header["batch_requested"], x.header["batch_used"]) for x in found} == {("auto", 12)} and len(found) == 4
+    tried = {path.name.split("-")[0] for path in tmp_path.rglob("batch*.jsonl")}
+    assert tried == {"batch8", "batch16", "batch12"}
+    assert '12 <abbr title="requested: auto">(auto)</abbr>' in (tmp_path / "reports/index.html").read_text()
+
+
+def test_not_even_a_batch_of_one_is_an_oom_of_its_own(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = "auto"'))
+    done = torchmatrix("run", "*cpu0", FAKE_LARGEST_BATCH="0")
+    assert done.returncode == 1
+    (launch,) = launches(tmp_path)
+    assert launch.outcome == "oom" and launch.error == "not even a batch of 1 fits"
+
+
+def test_the_batch_verb_finds_and_measures_nothing(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    done = torchmatrix("batch", FAKE_LARGEST_BATCH="13")
+    assert done.returncode == 0 and "12 is the largest that fits" in done.stderr
+    assert not list(tmp_path.rglob("round*.jsonl"))
+
+
+def test_comparing_two_runs_gives_ratio_and_verdict(torchmatrix: Command, fake_matrix: Path) -> None:
+    assert torchmatrix("run").returncode == 0
+    assert torchmatrix("run").returncode == 0
+    done = torchmatrix("compare", "last", "last~1")
+    assert done.returncode == 0 and done.stdout.count("SAME") == 2, done.stdout + done.stderr
+    rows = json.loads(torchmatrix("compare", "last", "last~1", "--json").stdout)["rows"]
+    assert [row["ratio"] for row in rows] == [1.0, 1.0]
+
+
+def test_comparing_what_is_not_alike_is_refused_with_the_field(torchmatrix: Command, fake_matrix: Path) -> None:
+    assert torchmatrix("run", "--fast").returncode == 0
+    assert torchmatrix("run", "--fast", "--protocol", "aime").returncode == 0
+    done = torchmatrix("compare", "last", "last~1")
+    assert done.returncode == 2 and "not comparable" in done.stdout and "method.name (aime and steady)" in done.stdout
+
+
+def test_adaptive_launches_stop_when_the_interval_is_narrow(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    done = torchmatrix("run", "*cpu0", "--until", "1%")
+    assert done.returncode == 0, done.stderr
+    from torchmatrix.matrix.method import ADAPTIVE_MINIMUM
+
+    assert len(launches(tmp_path)) == ADAPTIVE_MINIMUM  # its times are exact, so the interval has no width
+    assert {launch.header["method"]["until"] for launch in launches(tmp_path)} == {0.01}

@@ -1,0 +1,409 @@
+"""Whole nights as a timer begins them: the unit's own command, a real cron, kill -9, a reboot, a full disk."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support import Command, processes_of, until
+from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.store import Results, holder
+from torchmatrix.nightly.journal import Journal, Night
+from torchmatrix.nightly.timetable import name_for
+
+SYSTEMCTL = """#!/bin/sh
+# Stands in for systemctl, since no systemd runs here: remembers what it was asked for.
+echo "$*" >>"$SYSTEMCTL_LOG"
+case "$*" in
+    *NextElapseUSecRealtime*) echo "Sat 2026-01-31 02:30:00 UTC" ;;
+esac
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, with a stand-in for systemctl."""
+    found = tmp_path / "home"
+    (found / "bin").mkdir(parents=True)
+    (found / "bin/systemctl").write_text(SYSTEMCTL)
+    (found / "bin/systemctl").chmod(0o755)
+    monkeypatch.setenv("HOME", str(found))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(found / ".config"))
+    monkeypatch.setenv("TORCHMATRIX_CACHE", str(found / "cache"))
+    monkeypatch.setenv("SYSTEMCTL_LOG", str(found / "systemctl.log"))
+    monkeypatch.setenv("PATH", f"{found / 'bin'}:{os.environ['PATH']}")
+    return found
+
+
+@pytest.fixture
+def quick(fake_matrix: Path) -> Path:
+    """That matrix with one launch of one cell."""
+    text = fake_matrix.read_text().replace("launches = 2", "launches = 1").replace("counts = [1, 2]", "counts = [1]")
+    fake_matrix.write_text(text)
+    return fake_matrix
+
+
+def nights(folder: Path) -> list[Night]:
+    return Journal(folder / "results").nights()
+
+
+def install(torchmatrix: Command, *words: str) -> Path:
+    """The service that was written for this user."""
+    done = torchmatrix("nightly", "install", "--user", "--backend", "systemd", "--engine", "local", *words)
+    assert done.returncode == 0, done.stderr
+    (found,) = [Path(line) for line in done.stdout.splitlines() if line.endswith(".service") and "catch-up" not in line]
+    return found
+
+
+def value(unit: Path, key: str) -> str:
+    (found,) = [line.partition("=")[2] for line in unit.read_text().splitlines() if line.startswith(f"{key}=")]
+    return found.replace("%%", "%")
+
+
+def start(unit: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    """Run a service's command as systemd would: in its folder, with its variables and no others."""
+    words = [word.replace("$$", "$") for word in shlex.split(value(unit, "ExecStart"))]
+    script = 'set -a; . "$0"; set +a; cd "$1"; shift; exec "$@"'
+    command = ["/bin/sh", "-c", script, value(unit, "EnvironmentFile"), value(unit, "WorkingDirectory"), *words, *more]
+    return subprocess.run(command, env={}, capture_output=True, text=True, timeout=300)
+
+
+def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
+) -> None:
+    first = torchmatrix("nightly", "run", "--engine", "local")
+    assert first.returncode == 0, first.stderr
+    (night,) = nights(tmp_path)
+    assert night.gate == "no baseline yet" and "1 ok" in first.stdout and first.stdout.count("\n") == 1
+    assert {page.name for page in (tmp_path / "reports").iterdir()} == {"index.html", "history.html", "gate.md", "gate.xml"}
+    bad = torchmatrix("nightly", "run", "--engine", "local", FAKE_BEHAVIOUR="crash")
+    assert bad.returncode == 5 and "gate: regression" in bad.stdout and "1 crashed" in bad.stdout  # a failed cell counts
+    log = Journal(tmp_path / "results").log(nights(tmp_path)[1].id).read_text()
+    assert "RuntimeError: crash on purpose" in log and "torchmatrix gate" in log.replace("-m ", "")
+    said = torchmatrix("nightly", "status")
+    assert said.returncode == 0 and "exit 5" in said.stdout and "installed   no" in said.stdout
+    assert f"{nights(tmp_path)[1].id}.log" in said.stdout and "under way   no night" in said.stdout
+
+
+def test_the_units_own_command_spends_the_night_from_a_folder_with_any_name(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / 'a b%h $HOME "q" it\'s'
+    place.mkdir()
+    quick.rename(place / "matrix.toml")
+    pages = ("--matrix", f"{place}/matrix.toml", "--results", f"{place}/results", "--reports", f"{place}/pages")
+    unit = install(
+        torchmatrix, *pages, "--keep", "2", "--run-with", "--launches 2", "--gate-with", "--strict --hook 'cat > /dev/null'"
+    )
+    done = start(unit)
+    assert done.returncode == 0, done.stderr
+    (night,) = nights(place)
+    (run,) = Results(place / "results").runs()
+    assert night.run == f"{run.path.parent.name}/{run.id}" and len(list(run.launches())) == 2
+    assert (place / "pages/history.html").exists()
+    catch_up = unit.with_name(f"{unit.stem}-catch-up.service")
+    late = start(catch_up)
+    assert late.returncode == 0 and "nothing is missed" in late.stdout and len(nights(place)) == 1
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze (Debian's package systemd)")
+@pytest.mark.parametrize("kind", ["user", "system"])
+def test_systemds_own_checker_finds_nothing_to_say(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / 'a b%h $HOME "q" it\'s'
+    place.mkdir()
+    quick.rename(place / "matrix.toml")
+    words = ("--matrix", f"{place}/matrix.toml", "--results", f"{place}/results", f"--{kind}", "--at", "23:59")
+    done = torchmatrix("nightly", "install", "--backend", "systemd", "--print", *words)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "units"
+    folder.mkdir()
+    for text in done.stdout.split("# /")[1:]:
+        path, _, rest = text.partition("\n")
+        (folder / Path(path).name).write_text(rest)
+    assert len(list(folder.iterdir())) == 4
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    check = ["systemd-analyze", "verify", "--man=no", *(["--user"] if kind == "user" else []), *map(str, folder.iterdir())]
+    checked = subprocess.run(check, capture_output=True, text=True, timeout=120)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    when = subprocess.run(["systemd-analyze", "calendar", "*-*-* 23:59:00"], capture_output=True, text=True, timeout=60)
+    assert when.returncode == 0 and "23:59:00" in when.stdout
+
+
+def test_install_replaces_status_tells_and_remove_takes_away_just_what_install_made(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
+) -> None:
+    units = home / ".config/systemd/user"
+    units.mkdir(parents=True)
+    (units / "mine.service").write_text("[Service]\nExecStart=/bin/true\n")
+    before = files_below(home)
+    secret = "http://user:secret@proxy.example:3128"
+    done = torchmatrix("nightly", "install", "--user", "--engine", "local", https_proxy=secret, TOKEN="t")
+    assert done.returncode == 0, done.stderr
+    made = [Path(line) for line in done.stdout.splitlines()]
+    assert len(made) == 6 and all(path.exists() for path in made) and "https_proxy" in done.stderr
+    assert all(secret not in path.read_text() for path in made if path.suffix != ".env") and secret not in done.stderr
+    (variables,) = [path for path in made if path.suffix == ".env"]
+    assert (
+        variables.stat().st_mode & 0o777 == 0o600 and secret in variables.read_text() and "TOKEN" not in variables.read_text()
+    )
+    other = torchmatrix("nightly", "install", "--user", "--engine", "local", "--at", "4:05")
+    assert other.returncode == 0 and other.stdout == done.stdout
+    asked = (home / "systemctl.log").read_text()
+    assert "--user daemon-reload" in asked and "--user enable " in asked
+    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
+    assert found["installed"] and found["at"] == "04:05" and found["backend"] == "systemd" and found["last"] is None
+    (clock,) = [path for path in made if path.suffix == ".timer" and "catch-up" not in path.name]
+    assert "OnCalendar=*-*-* 04:05:00" in clock.read_text()
+    gone = torchmatrix("nightly", "remove")
+    assert gone.returncode == 0 and set(gone.stdout.splitlines()) == set(other.stdout.splitlines())
+    assert files_below(home) - {home / "systemctl.log"} == before
+    again = torchmatrix("nightly", "remove")
+    assert again.returncode == 0 and "nothing is installed" in again.stderr and again.stdout == ""
+    assert "installed   no" in torchmatrix("nightly", "status").stdout and Journal(tmp_path / "results").file.exists()
+
+
+def files_below(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--at", "25:00"], 2, "is no time of day"),
+        (["--matrix", "none.toml"], 2, "no matrix file"),
+        (["--gate-with", "--no-such-option"], 2, "--gate-with: No such option"),
+        (["--gate-with", "last"], 2, "--gate-with: Got unexpected extra argument"),
+        (["--run-with", "--launches x"], 2, "--run-with: Invalid value"),
+        (["--run-with", "'"], 2, "--run-with: No closing quotation"),
+        (["--backend", "launchd"], 2, "unknown backend"),
+        (["--backend", "cron", "--system"], 2, "--system needs systemd"),
+        (["--keep", "1"], 2, "Invalid value for '--keep'"),
+    ],
+)
+def test_what_would_fail_at_night_is_refused_by_day(
+    torchmatrix: Command, quick: Path, home: Path, words: list[str], code: int, said: str
+) -> None:
+    done = torchmatrix("nightly", "install", *words)
+    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
+    assert not list(home.rglob("*.service"))
+
+
+def test_without_systemd_and_cron_install_says_what_else_to_do(torchmatrix: Command, quick: Path, home: Path) -> None:
+    (home / "bin/systemctl").write_text("#!/bin/sh\necho 'not booted with systemd' >&2\nexit 1\n")
+    (home / "bin/crontab").write_text("#!/bin/sh\necho 'you are not allowed to use this program' >&2\nexit 1\n")
+    (home / "bin/crontab").chmod(0o755)
+    done = torchmatrix("nightly", "install")
+    assert done.returncode == 4 and "not booted with systemd" in done.stderr and "not allowed" in done.stderr
+    assert "torchmatrix nightly run" in done.stderr and not list((home / ".config").rglob("*"))
+
+
+# What comes between.
+
+
+def begin(folder: Path, **variables: str) -> "subprocess.Popen[str]":
+    """A night in the background, once it measures."""
+    known = set(folder.rglob("round*.jsonl"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "nightly", "run", "--engine", "local"],
+        cwd=folder, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until(lambda: any("hello" in path.read_text() for path in set(folder.rglob("round*.jsonl")) - known))
+    return process
+
+
+def test_a_second_night_leaves_the_first_alone(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
+    process = begin(tmp_path, FAKE_SECONDS="3")
+    second = torchmatrix("nightly", "run", "--engine", "local")
+    assert second.returncode == 4 and f"another night holds {tmp_path}/results/nightly: process {process.pid}" in second.stderr
+    assert f"under way   process {process.pid}" in torchmatrix("nightly", "status").stdout
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert "1 ok" in stdout and len(nights(tmp_path)) == 1
+
+
+def test_a_night_beside_a_run_by_hand_measures_nothing(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
+    with Results(tmp_path / "results").lock():
+        done = torchmatrix("nightly", "run", "--engine", "local")
+    assert done.returncode == 4 and f"another run holds {tmp_path}/results: process {os.getpid()}" in done.stderr
+    assert not Results(tmp_path / "results").runs() and nights(tmp_path)[0].exit_code == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_process(
+    torchmatrix: Command, fake_matrix: Path, home: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    assert install(torchmatrix, "--at", time.strftime("%H:%M")).exists()
+    process = begin(tmp_path, FAKE_SECONDS="2")
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGTERM else -9), stderr
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    until(lambda: not processes_of(owner) and not holder(Results(tmp_path / "results").lock_file))
+    status = torchmatrix("nightly", "status").stdout
+    assert "cut" in status or "interrupted" in status
+    begun = len(list(tmp_path.rglob("round*.jsonl")))
+    assert begun < 4
+    again = torchmatrix("nightly", "run", "--engine", "local", "--if-missed", time.strftime("%H:%M"))
+    assert again.returncode == 0, again.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    (night,) = nights(tmp_path)
+    assert night.run == f"{run.path.parent.name}/{run.id}" and night.exit_code == 0
+    outcomes = sorted(launch.outcome for launch in run.launches())
+    assert outcomes.count("ok") == 4 and set(outcomes) <= {"ok", "interrupted"}
+    assert "goes on" in Journal(tmp_path / "results").log(night.id).read_text()
+
+
+def test_a_night_that_the_machine_slept_through_is_made_up_for_once(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
+) -> None:
+    before = time.strftime("%H:%M", time.localtime(time.time() - 7200))
+    install(torchmatrix, "--at", before)
+    late = ("nightly", "run", "--engine", "local", "--if-missed", before)
+    fresh = torchmatrix(*late)
+    assert fresh.returncode == 0 and "was before the installation" in fresh.stdout and not nights(tmp_path)
+    long_ago(Journal(tmp_path / "results"))
+    done = torchmatrix(*late)
+    assert done.returncode == 0 and "was missed" in done.stderr and len(nights(tmp_path)) == 1
+    again = torchmatrix(*late)
+    assert again.returncode == 0 and "nothing is missed" in again.stdout and len(nights(tmp_path)) == 1
+
+
+def long_ago(book: Journal) -> None:
+    """As if all that the journal tells of had been two days earlier."""
+    events = [{**event, "unix_seconds": event["unix_seconds"] - 48 * 3600} for event in read_lines(book.file)]
+    book.file.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_old_runs_and_their_logs_go_and_pinned_ones_stay(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
+    assert torchmatrix("nightly", "run", "--engine", "local").returncode == 0
+    (newest,) = Results(tmp_path / "results").runs()
+    book, old = Journal(tmp_path / "results"), ["20260101T023000Z", "20260102T023000Z", "20260103T023000Z"]
+    for name in old:
+        shutil.copytree(newest.path, newest.path.with_name(name))
+        book.log(name).write_text("an old night")
+    newest.path.with_name(old[1]).joinpath("pinned").touch()
+    listed = torchmatrix("nightly", "keep", "--disk-gb", "0")
+    assert [line.split("/")[1].split()[0] for line in listed.stdout.splitlines()] == [old[0], old[2]]
+    assert "beyond the limit" in listed.stderr and f"{old[1]}: pinned" in listed.stderr
+    by_name = torchmatrix("nightly", "keep", "--disk-gb", "0", "--yes", "--pin", old[0], "--pin", old[2])
+    assert by_name.returncode == 0 and len(Results(tmp_path / "results").runs()) == 4
+    assert torchmatrix("nightly", "run", "--engine", "local", "--keep", "2").returncode == 0
+    first, second = nights(tmp_path)
+    kept = [f"{run.path.parent.name}/{run.id}" for run in Results(tmp_path / "results").runs()]
+    assert kept == [f"{newest.path.parent.name}/{old[1]}", first.run, second.run] and "2 old runs removed" in str(
+        second.summary
+    )
+    assert [log.stem for log in book.logs()] == [first.id, second.id]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    place = tmp_path / "results"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"needs root and the right to mount: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_nearly_full_ends_the_night_before_it_measures(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, small_disk: Path
+) -> None:
+    done = torchmatrix("nightly", "run", "--engine", "local")
+    assert done.returncode == 4 and f"only 0.008 GB are free for {small_disk}, less than 1" in done.stderr
+    assert "hint: free space" in done.stderr and not Results(small_disk).runs() and nights(tmp_path)[0].exit_code == 4
+    allowed = torchmatrix("nightly", "run", "--engine", "local", "--free-gb", "0.004")
+    assert allowed.returncode == 0, allowed.stderr
+    free = shutil.disk_usage(small_disk).free
+    (small_disk / "filler").write_bytes(b"x" * (free - 16384))
+    full = torchmatrix("nightly", "run", "--engine", "local", "--free-gb", "0")
+    assert full.returncode == 4 and "Traceback" not in full.stderr
+
+
+# A real cron.
+
+SANDBOX = """
+mount --bind "$PLACE/spool" /var/spool/cron && mount --bind "$PLACE/empty" /etc/cron.d &&
+mount --bind "$PLACE/none" /etc/crontab && mount -t tmpfs tmpfs /run || exit 99
+exec "$@"
+"""
+"""Cron sees only the crontabs of the test, and nobody else sees those."""
+
+
+@pytest.fixture
+def in_sandbox(tmp_path: Path) -> Callable[..., list[str]]:
+    """Makes a command one that sees its own crontabs; they stay from one to the next."""
+    place = tmp_path / "cron"
+    for folder in ("spool/crontabs", "empty"):
+        (place / folder).mkdir(parents=True)
+    (place / "none").touch()
+    if not (shutil.which("cron") and shutil.which("crontab")):
+        pytest.skip("no cron (Debian's package cron; tests/install-packages installs it)")
+    start = ["unshare", "--mount", "--propagation", "private", "env", f"PLACE={place}", "sh", "-c", SANDBOX, "sh"]
+    tried = subprocess.run([*start, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"a cron of our own needs root and the right to mount: {tried.stderr.strip()}")
+    shutil.chown(place / "spool/crontabs", group="crontab")
+    (place / "spool/crontabs").chmod(0o1730)
+    return lambda *words: [*start, *words]
+
+
+def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
+    quick: Path, home: Path, tmp_path: Path, in_sandbox: Callable[..., list[str]]
+) -> None:
+    (home / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
+    (home / "bin/sleep").write_text(f"#!/bin/sh\necho $1 >{home}/slept\n")
+    (home / "bin/sleep").chmod(0o755)
+    name = name_for(quick)
+    mine = f"# my own\nPATH={home}/bin:/usr/bin:/bin\n\n0 0 31 2 * echo '100\\%' # never\n".encode()
+
+    def crontab() -> bytes:
+        return subprocess.run(in_sandbox("crontab", "-l"), capture_output=True).stdout
+
+    def torchmatrix(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = in_sandbox(sys.executable, "-m", "torchmatrix", *words)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    def install_for(moment: float) -> str:
+        at = time.strftime("%H:%M", time.localtime(moment))
+        done = torchmatrix("nightly", "install", "--engine", "local", "--at", at)
+        assert done.returncode == 0, done.stderr
+        ours = crontab().removeprefix(mine).decode().splitlines()
+        assert [line.split()[0] for line in ours] == [str(int(at[3:])), "@reboot"]
+        assert all(line.endswith(f"# {name}") for line in ours)
+        return at
+
+    def wait_for_night(number: int) -> Night:
+        cron = subprocess.Popen(in_sandbox("cron", "-f"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: len(nights(tmp_path)) == number and nights(tmp_path)[-1].exit_code is not None, 300)
+        finally:
+            cron.terminate()
+            cron.wait(timeout=20)
+        return nights(tmp_path)[-1]
+
+    subprocess.run(in_sandbox("crontab", "-"), input=mine, check=True)
+    install_for(time.time() - 7200)
+    long_ago(Journal(tmp_path / "results"))
+    missed = wait_for_night(1)
+    assert missed.exit_code == 0 and "was missed" in Journal(tmp_path / "results").log(missed.id).read_text()
+    assert (home / "slept").read_text() == "300\n"
+    at = install_for(time.time() + 70)
+    tonight = wait_for_night(2)
+    assert tonight.exit_code == 0 and time.strftime("%H:%M", time.localtime(tonight.began)) == at
+    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
+    assert found["backend"] == "cron" and f" {at}:00 " in found["next"]
+    assert torchmatrix("nightly", "remove").returncode == 0 and crontab() == mine
+    assert not list((home / ".config/torchmatrix/nightly").iterdir())

@@ -1,0 +1,106 @@
+"""Repeating a recorded launch with the stand-in interpreter: how it is named, what is kept, what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support import Command
+from torchmatrix.engines import recipes
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+
+
+def launches(tmp_path: Path) -> list[Launch]:
+    """Of all runs, oldest run first."""
+    return [launch for run in Results(tmp_path / "results").runs() for launch in run.launches()]
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    """Change fields of a launch's header."""
+    head, _, rest = path.read_text().partition("\n")
+    path.write_text(json.dumps({**json.loads(head), **changes}) + "\n" + rest)
+
+
+def test_a_launch_is_repeated_by_its_file_its_cell_and_a_glob(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "--launches", "1").returncode == 0
+    first = next(launch for launch in launches(tmp_path) if launch.header["cell"].endswith("/cpu0"))
+    for target in (str(first.path), first.header["cell"], "fake/*/cpu0"):
+        done = torchmatrix("reproduce", target)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == first.header["command"], "the command, to be pasted"
+        assert "then: 100 images/s, now: 100 images/s, ratio 1.0000 (one launch each: no interval)" in done.stderr
+    found = launches(tmp_path)
+    assert len(found) == 5 and {launch.outcome for launch in found} == {"ok"}
+    same = ("cell", "batch_used", "workload_hash", "stack", "workload")
+    assert all(again.header[key] == first.header[key] for again in found[2:] for key in same)
+
+
+def test_print_starts_nothing(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
+    (first,) = launches(tmp_path)
+    done = torchmatrix("reproduce", str(first.path), "--print")
+    assert done.returncode == 0 and done.stdout.strip() == first.header["command"] and len(launches(tmp_path)) == 1
+
+
+def test_a_batch_that_was_found_is_used_again_though_another_would_fit_now(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = "auto"'))
+    assert torchmatrix("run", "*cpu0", "--launches", "1", FAKE_LARGEST_BATCH="20").returncode == 0
+    done = torchmatrix("reproduce", "fake/*/cpu0", FAKE_LARGEST_BATCH="32")
+    assert done.returncode == 0, done.stderr
+    then, now = launches(tmp_path)
+    assert then.header["batch_used"] == now.header["batch_used"] == 16
+    assert not list(now.path.parent.glob("batch*")), "no batch was tried"
+
+
+def test_the_newest_launch_of_a_cell_is_meant(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "2").returncode == 0
+    one, two = launches(tmp_path)
+    one.path.rename(one.path.with_name("round10-try1.jsonl"))
+    rewrite(two.path, command="the newest")
+    done = torchmatrix("reproduce", "fake/*/cpu0", "--print")
+    assert done.stdout.strip() == "the newest"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("fake/*", "2 cells of run"),
+        ("no-such*", "no preset, launch file or measured cell is called no-such*"),
+        ("aime-1999", "no preset, launch file or measured cell is called aime-1999"),
+        ("matrix.toml", "matrix.toml is no launch file: it has no header"),
+    ],
+)
+def test_what_names_no_single_launch_is_refused(torchmatrix: Command, fake_matrix: Path, target: str, said: str) -> None:
+    assert torchmatrix("run", "--launches", "1").returncode == 0
+    done = torchmatrix("reproduce", target)
+    assert done.returncode == 2 and said in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
+    if target == "fake/*":
+        assert "/cpu0" in done.stderr and "/cpu0+1" in done.stderr
+
+
+def test_another_workload_is_another_measurement(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
+    (launch,) = launches(tmp_path)
+    rewrite(launch.path, workload_hash="f" * 64)
+    done = torchmatrix("reproduce", str(launch.path))
+    assert done.returncode == 2 and f"{'f' * 12} then, {recipes.workload_hash()[:12]} now" in done.stderr
+    assert len(launches(tmp_path)) == 1
+
+
+def test_a_launch_that_never_started_or_lies_in_no_run_is_refused(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace("fake_python", "no_python"))
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 1
+    (failed,) = launches(tmp_path)
+    done = torchmatrix("reproduce", str(failed.path))
+    assert done.returncode == 2 and "never started: build-failed: " in done.stderr and "Traceback" not in done.stderr
+    assert torchmatrix("reproduce", "fake/*/cpu0").returncode == 2
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text(failed.path.read_text())
+    rewrite(alone, image={"reference": "x"})
+    done = torchmatrix("reproduce", "alone.jsonl")
+    assert done.returncode == 2 and "lies in no run" in done.stderr and "Traceback" not in done.stderr

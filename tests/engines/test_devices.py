@@ -1,0 +1,72 @@
+"""(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
+
+from torchmatrix.engines.containers import communication_options, container_options, device_options, run_command
+from torchmatrix.engines.engine import Image, LaunchSpec, bench_command
+from torchmatrix.engines.local import visible_devices
+from torchmatrix.machine.host import Host
+from torchmatrix.planning.plan import GpuSet
+
+
+def nvidia(host: Host, *indices: int) -> GpuSet:
+    return GpuSet(indices=indices, vendor="nvidia", gpus=tuple(host.gpus[i] for i in indices), threads=4)
+
+
+def spec_for(gpus: GpuSet) -> LaunchSpec:
+    return LaunchSpec(arguments=("--model", "resnet50"), processes=len(gpus.indices), gpus=gpus, cache="w", owner="me")
+
+
+def test_nvidia_gpus_are_requested_by_uuid_in_the_order_asked_for(nvidia_host: Host) -> None:
+    (request,) = device_options(nvidia(nvidia_host, 2, 0))["device_requests"]
+    assert dict(request) == {
+        "Driver": "nvidia",
+        "Count": 0,
+        "DeviceIDs": ["GPU-222", "GPU-000"],
+        "Capabilities": [["gpu"]],
+        "Options": {},
+    }
+    assert visible_devices(nvidia(nvidia_host, 2, 0)) == {"CUDA_VISIBLE_DEVICES": "GPU-222,GPU-000"}
+
+
+def test_amd_gpus_get_kfd_and_only_their_render_nodes_with_numeric_groups(amd_host: Host) -> None:
+    gpus = GpuSet(indices=(1,), vendor="amd", gpus=(amd_host.gpus[1],))
+    assert device_options(gpus) == {
+        "devices": ["/dev/kfd:/dev/kfd:rw", "/dev/dri/renderD129:/dev/dri/renderD129:rw"],
+        "group_add": ["44", "109"],
+    }
+    assert visible_devices(gpus) == {"ROCR_VISIBLE_DEVICES": "1"}
+
+
+def test_a_cpu_set_gets_its_cores() -> None:
+    gpus = GpuSet(indices=(0, 1), vendor="cpu", cpus=("0,1", "2,3"))
+    assert device_options(gpus) == {"cpuset_cpus": "0,1,2,3"}
+    assert visible_devices(gpus) == {}
+
+
+def test_limits_are_raised_only_where_several_gpus_talk(nvidia_host: Host) -> None:
+    assert communication_options(nvidia(nvidia_host, 0)) == {"shm_size": "8g"}
+    several = communication_options(nvidia(nvidia_host, 0, 1))
+    assert [(u["Name"], u["Soft"], u["Hard"]) for u in several["ulimits"]] == [
+        ("memlock", -1, -1),
+        ("stack", 67108864, 67108864),
+    ]
+
+
+def test_a_container_has_no_privileges_no_network_and_a_read_only_root(nvidia_host: Host) -> None:
+    image = Image(reference="torchmatrix/x:1", environment="abc")
+    options = container_options(image, spec_for(nvidia(nvidia_host, 0, 1)))
+    assert options["user"] == "65532:65532"
+    assert options["cap_drop"] == ["ALL"] and options["security_opt"] == ["no-new-privileges"]
+    assert options["network_mode"] == "none" and options["read_only"] is True and options["init"] is True
+    assert "privileged" not in options and "cap_add" not in options and "ipc_mode" not in options
+    assert [(m["Type"], m["Source"], m["Target"]) for m in options["mounts"]] == [("volume", "torchmatrix-cache-abc", "/cache")]
+    assert options["labels"]["torchmatrix.owner"] == "me"
+    pasted = run_command(options)
+    assert pasted.startswith("docker run --rm --init --user 65532:65532 --network none --read-only --cap-drop ALL")
+    assert "--gpus '\"device=GPU-000,GPU-111\"'" in pasted and "--ulimit memlock=-1" in pasted
+
+
+def test_one_process_runs_under_python_and_more_under_torchrun(nvidia_host: Host) -> None:
+    assert bench_command("python3", "/b.py", spec_for(nvidia(nvidia_host, 0)), 1)[:3] == ["python3", "/b.py", "--model"]
+    words = bench_command("python3", "/b.py", spec_for(nvidia(nvidia_host, 0, 1)), 29500)
+    assert words[:3] == ["python3", "-m", "torch.distributed.run"]
+    assert words[words.index("--nproc_per_node") + 1] == "2" and words[words.index("--master_port") + 1] == "29500"

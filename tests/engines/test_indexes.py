@@ -1,0 +1,277 @@
+"""Locks, mirrors and wheelhouses with real uv: a package index on loopback with invented wheels, virtualenvs of them."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sites import CLOSED, NO_NETWORK, OFFICIAL, Authority, Index, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
+from support import FAKE_PYTHON, Command
+from torchmatrix.engines import lockfile, packages, recipes
+from torchmatrix.engines.local import LocalEngine
+from torchmatrix.facts.store import Results
+from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.ground.settings import Settings
+from vendors import plain_wheel
+
+Site = Callable[..., Settings]
+FAKE_STACK = f'[[stack]]\nname = "fake"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n'
+PACKAGES = ["helper==1.0", "setuptools==80.0", "torch==2.5.1", "torchvision==0.20.1", "transformers==4.57.6"]
+LISTING = "import importlib.metadata as m; print(*sorted(d.name + '==' + d.version for d in m.distributions()))"
+
+
+@pytest.fixture
+def index(tmp_path: Path, site: Site) -> Iterator[Index]:
+    """The invented index, by way of this site's mirror of it; nothing else can be reached."""
+    with serving(tiny_wheels(tmp_path / "wheels")) as found:
+        site(TORCHMATRIX_MIRRORS=mirrors(found.url))
+        (tmp_path / "matrix.toml").write_text(tiny_matrix())
+        yield found
+
+
+def installed(tmp_path: Path) -> list[str]:
+    """What the one virtualenv of the cache holds."""
+    (venv,) = (tmp_path / "cache" / "stacks").glob("[!.]*")
+    return subprocess.check_output([str(venv / "bin" / "python"), "-c", LISTING], text=True).split()
+
+
+def test_a_stack_is_locked_through_a_mirror_and_built_of_exactly_that_and_nothing_newer(
+    torchmatrix: Command, index: Index, tmp_path: Path
+) -> None:
+    assert torchmatrix("lock").returncode == 0
+    first = (tmp_path / "matrix.lock").read_text()
+    held = lockfile.parse(first)["tiny"]
+    assert held.index == OFFICIAL and "127.0.0.1" not in first, "the same lock means the same at another site"
+    assert [line.partition(" ")[0] for line in held.packages] == PACKAGES
+    assert all(re.fullmatch(r"\S+ --hash=sha256:[0-9a-f]{64}", line) for line in held.packages)
+    plain_wheel(index.wheels, "helper", "1.1")
+    built = torchmatrix("build", "--locked")
+    assert "build failed tiny: self-test: " in built.stderr, "a stack of invented wheels is built, and then found out"
+    assert installed(tmp_path) == PACKAGES
+    assert any(path.startswith("/files/torch-") for path in index.asked)
+    again = torchmatrix("lock")
+    assert "locked      tiny: 5 packages; helper 1.0 -> 1.1" in again.stderr
+    second = (tmp_path / "matrix.lock").read_text()
+    differing = [pair for pair in zip(first.splitlines(), second.splitlines(), strict=True) if pair[0] != pair[1]]
+    assert len(differing) == 1 and "helper==1.1" in differing[0][1], "one package, one line of the diff"
+
+
+def test_a_file_that_changed_after_the_lock_is_a_failed_build_that_names_the_package(
+    torchmatrix: Command, index: Index, tmp_path: Path
+) -> None:
+    assert torchmatrix("lock").returncode == 0
+    plain_wheel(index.wheels, "transformers", "4.57.6", requires=("helper", "torch"))
+    done = torchmatrix("run", "--locked", UV_CACHE_DIR=str(tmp_path / "another"))
+    assert done.returncode == 1, done.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    (launch,) = run.launches()
+    assert launch.outcome == "build-failed" and "transformers" in str(launch.error) and "hash" in str(launch.error).lower()
+
+
+def test_an_index_without_hashes_still_gives_a_lock_with_one_for_every_file(
+    torchmatrix: Command, index: Index, tmp_path: Path
+) -> None:
+    index.hashes = False
+    done = torchmatrix("lock")
+    assert done.returncode == 0, done.stderr
+    assert all("--hash=sha256:" in line for line in lockfile.read(tmp_path / "matrix.lock")["tiny"].packages)
+
+
+DRIFTS = [
+    ("cpu = true\n", 'cpu = true\npackages = ["tiny-extra==2"]\n', "packages: none in the lock, tiny-extra==2 now"),
+    (OFFICIAL, "https://other.example/simple", "index: https://wheels.example/simple in the lock, https://other"),
+    ("cpu = true\n", 'cpu = true\npython = "3.9"\n', "Python: 3.11 in the lock, 3.9 now"),
+    ('name = "tiny"', 'name = "renamed"', "not in the lock: renamed"),
+]
+
+
+def test_drift_from_the_lock_is_refused_by_name_before_anything_is_built(
+    torchmatrix: Command, index: Index, tmp_path: Path
+) -> None:
+    assert torchmatrix("lock").returncode == 0
+    text = (tmp_path / "matrix.toml").read_text()
+    for verb, (old, new, said) in zip(("build", "run", "build", "run"), DRIFTS, strict=True):
+        (tmp_path / "matrix.toml").write_text(text.replace(old, new))
+        done = torchmatrix(verb, "--locked")
+        assert done.returncode == 2 and said in done.stderr and "\nhint: torchmatrix lock" in done.stderr
+    assert not (tmp_path / "cache" / "stacks").exists() and not (tmp_path / "results").exists()
+    assert said in torchmatrix("plan").stderr, "without --locked it is a note"
+
+
+def test_the_lock_of_another_architecture_is_refused(torchmatrix: Command, index: Index, tmp_path: Path) -> None:
+    assert torchmatrix("lock").returncode == 0
+    path = tmp_path / "matrix.lock"
+    here = LocalEngine(tmp_path, "").platform()
+    path.write_text(path.read_text().replace(here, "linux/riscv64"))
+    done = torchmatrix("build", "--locked")
+    assert done.returncode == 2 and f"platform: linux/riscv64 in the lock, {here} now" in done.stderr
+
+
+def test_a_damaged_lock_is_refused_and_locking_everything_mends_it(torchmatrix: Command, index: Index, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.lock"
+    path.write_text("<<<<<<< HEAD\nversion = 1\n")
+    for words in (["run", "--locked"], ["lock", "tiny"], ["plan"]):
+        done = torchmatrix(*words)
+        assert done.returncode == 2 and "is not a whole lock file" in done.stderr and "torchmatrix lock" in done.stderr
+    done = torchmatrix("lock")
+    assert done.returncode == 0 and "made anew: " in done.stderr and set(lockfile.read(path)) == {"tiny"}
+
+
+def test_what_the_matrix_no_longer_has_leaves_the_lock_and_a_stack_that_fails_keeps_its_entry(
+    torchmatrix: Command, index: Index, tmp_path: Path
+) -> None:
+    text = tiny_matrix()
+    other = tiny_matrix("other").partition("[cpus]\ncounts = [1]\n")[2].partition("[[workload]]")[0]
+    (tmp_path / "matrix.toml").write_text(text + other)
+    assert torchmatrix("lock").returncode == 0
+    before = lockfile.read(tmp_path / "matrix.lock")
+    assert set(before) == {"tiny", "other"}
+    (tmp_path / "matrix.toml").write_text(text + other.replace("cpu = true\n", 'cpu = true\npackages = ["no-such==1"]\n'))
+    done = torchmatrix("lock")
+    assert done.returncode == 1 and "not locked  other: " in done.stderr and "no-such" in done.stderr
+    assert lockfile.read(tmp_path / "matrix.lock") == before
+    (tmp_path / "matrix.toml").write_text(text)
+    assert "removed     other" in torchmatrix("lock").stderr
+    assert set(lockfile.read(tmp_path / "matrix.lock")) == {"tiny"}
+
+
+def background(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "torchmatrix", *words, "--engine", "local"]
+    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0, process: "subprocess.Popen[str] | None" = None) -> None:
+    """Wait for it; if `process` is to bring it about, no longer than that lives."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        assert process is None or process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+
+
+def alive(owner: str) -> list[Path]:
+    """Processes that carry the mark of a results folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            found += [entry] if f"TORCHMATRIX_OWNER={owner}".encode() in (entry / "environ").read_bytes() else []
+        except OSError:
+            continue
+    return found
+
+
+def test_kill_9_during_lock_leaves_the_old_lock(torchmatrix: Command, index: Index, tmp_path: Path) -> None:
+    assert torchmatrix("lock").returncode == 0
+    path = tmp_path / "matrix.lock"
+    before = path.read_bytes()
+    plain_wheel(index.wheels, "helper", "1.1")
+    index.asked.clear()
+    index.delay_seconds = 1.0
+    process = background(tmp_path, "lock")
+    until(lambda: "/simple/torch/" in index.asked, process=process)
+    process.kill()
+    process.communicate(timeout=20)
+    assert path.read_bytes() == before
+    index.delay_seconds = 0.0
+    assert torchmatrix("lock").returncode == 0 and path.read_bytes() != before
+
+
+def test_ctrl_c_during_a_build_leaves_no_process_and_no_half_virtualenv(
+    torchmatrix: Command, index: Index, tmp_path: Path
+) -> None:
+    assert torchmatrix("lock").returncode == 0
+    index.asked.clear()
+    index.delay_seconds = 2.0  # less than what the tool waits for an index to answer at all
+    process = background(tmp_path, "build", "--locked")
+    until(lambda: any(path.startswith("/simple/torch") for path in index.asked), process=process)
+    owner = Results(tmp_path / "results").owner
+    assert alive(owner)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
+    until(lambda: not alive(owner), 5)
+    assert not list((tmp_path / "cache").rglob("torchmatrix-lock.toml"))
+    index.delay_seconds = 0.0
+    assert "build failed tiny: self-test: " in torchmatrix("build", "--locked").stderr
+    assert "torch==2.5.1" in installed(tmp_path)
+
+
+def test_a_stack_that_fails_its_self_test_costs_only_its_own_cells(torchmatrix: Command, index: Index, tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text(tiny_matrix(rest=FAKE_STACK))
+    done = torchmatrix("run")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    found = {launch.header["stack"]["name"]: launch for launch in run.launches()}
+    assert {name: launch.outcome for name, launch in found.items()} == {"tiny": "build-failed", "fake": "ok"}
+    assert "self-test: " in str(found["tiny"].error)
+    assert "torch==2.5.1" in run.lock_of("tiny").read_text(), "what was built is on record all the same"
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_build_is_a_failed_build_and_the_next_one_works(
+    index: Index, site: Site, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        tiny_wheels(index.wheels, bytes_of_torch=4_000_000)
+        _, recipe = tiny_stack(tiny_matrix())
+        engine = LocalEngine(disk, "test-full-disk")
+        with pytest.raises(BuildFailed, match="No space left on device"):
+            engine.build(recipe, lambda line: None)
+        assert not engine.is_ready(recipe)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        image = engine.build(recipe, lambda line: None)
+        assert engine.is_ready(recipe) and image.lock and len(image.lock.packages) == 5
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_wheelhouse_replaces_every_index(torchmatrix: Command, index: Index, site: Site, tmp_path: Path) -> None:
+    site(TORCHMATRIX_MIRRORS=mirrors(CLOSED), TORCHMATRIX_WHEELHOUSE=index.wheels, **NO_NETWORK)
+    assert torchmatrix("lock").returncode == 0
+    done = torchmatrix("build", "--locked")
+    assert "build failed tiny: self-test: " in done.stderr, done.stderr
+    assert "helper==1.0" in installed(tmp_path) and not index.asked
+    (index.wheels / "helper-1.0-py3-none-any.whl").unlink()
+    done = torchmatrix("build", "--locked", TORCHMATRIX_CACHE=str(tmp_path / "b"), UV_CACHE_DIR=str(tmp_path / "c"))
+    assert done.returncode == 1 and "helper" in done.stderr
+
+
+def test_wheels_are_downloaded_for_another_machine_each_as_locked(index: Index, tmp_path: Path) -> None:
+    _, recipe = tiny_stack(tiny_matrix())
+    held = LocalEngine(tmp_path, "").resolve(recipe, lambda line: None)
+
+    def download(folder: str) -> list[str]:
+        packages.download(held.packages, held.index, held.python, held.platform, tmp_path / folder, lambda line: None)
+        return sorted(path.name for path in (tmp_path / folder).iterdir())
+
+    assert download("all") == sorted(path.name for path in index.wheels.iterdir())
+    plain_wheel(index.wheels, "setuptools", "80.0", requires=("helper",))
+    with pytest.raises(BuildFailed, match="setuptools"):
+        download("changed")
+    assert not list((tmp_path / "changed").glob("setuptools*"))
+
+
+def test_the_sites_own_certificate_authority_is_trusted_where_it_is_set_and_only_there(
+    site: Site, authority: Authority, tmp_path: Path
+) -> None:
+    _, recipe = tiny_stack(tiny_matrix())
+    engine = LocalEngine(tmp_path / "cache", "test-ca")
+    with serving(tiny_wheels(tmp_path / "wheels"), certificate=authority.certificate) as served:
+        site(TORCHMATRIX_MIRRORS=mirrors(served.url))
+        assert recipes.unreachable_indexes([OFFICIAL]) == {OFFICIAL}
+        with pytest.raises(BuildFailed, match=r"(?i)certificate"):
+            engine.build(recipe, lambda line: None)
+        site(TORCHMATRIX_CA_BUNDLE=authority.bundle)
+        assert recipes.unreachable_indexes([OFFICIAL]) == set()
+        image = engine.build(recipe, lambda line: None)
+        assert image.lock
+        packages.download(image.lock.packages, OFFICIAL, "3.11", engine.platform(), tmp_path / "carried", lambda line: None)
+        assert len(list((tmp_path / "carried").iterdir())) == 5

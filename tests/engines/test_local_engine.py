@@ -1,0 +1,157 @@
+"""The local engine with a real virtualenv: the whole command, DDP included; and processes that misbehave."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support import REAL_MATRIX, Command, processes_of
+from torchmatrix.engines.local import LocalExecution, _environment_of
+from torchmatrix.facts.store import Results
+
+
+def test_the_whole_command_measures_real_training_on_one_and_two_processes(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    workload = '[[workload]]\ndevice = "cpu"\nmodel = ["resnet18", "bert-tiny"]\nprecision = ["fp32", "amp-bf16"]\nbatch = 2\n'
+    workload += "image_size = 32\nsequence_length = 16\nsteps = 3\nwarmup_steps = 2\nwarmup_cap = 4\n"
+    real_matrix.write_text(real_matrix.read_text() + workload)
+    done = torchmatrix("run")
+    assert done.returncode == 0, done.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    found = list(run.launches())
+    assert len(found) == 8 and {launch.outcome for launch in found} == {"ok"}
+    assert {launch.header["gpus"]["label"] for launch in found} == {"cpu0", "cpu0+1"}
+    setup = next(launch for launch in found if launch.header["gpus"]["label"] == "cpu0+1").of("setup")[0]
+    assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
+    page = (tmp_path / "reports/index.html").read_text()
+    assert "images/s" in page and "sequences/s" in page and "2 devices train" in page and "probed: bf16" in page
+    for launch in found:
+        readings = [e for e in launch.of("telemetry")]
+        assert len(readings) >= 2 and readings[0]["readings"][0]["device"] == "cpu"
+        times = [e["monotonic_seconds"] for e in readings]
+        (window,) = (e for e in launch.of("sample") if e["phase"] == "measure")
+        assert times[0] < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] <= times[-1]
+
+
+def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\n'
+    real_matrix.write_text(real_matrix.read_text() + workload)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "--engine", "local"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+
+    def kill_when_training(devices: str, variable: bytes) -> None:
+        end = time.monotonic() + 120
+        while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob(f"{devices}/round*.jsonl")):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.2)
+        marked = [pid for pid in processes_of(owner) if variable in _environment_of(pid)]
+        os.kill(marked[-1], signal.SIGKILL)
+
+    kill_when_training("cpu0", owner)
+    kill_when_training("cpu0+1", b"LOCAL_RANK=1")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1, stderr
+    (run,) = Results(tmp_path / "results").runs()
+    found = list(run.launches())
+    assert [launch.outcome for launch in found] == ["crashed", "crashed"] and all(launch.error for launch in found)
+    assert not processes_of(owner)
+
+
+def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves_no_process(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    text = real_matrix.read_text().replace("timeout_minutes = 10", "timeout_minutes = 0.7")
+    workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\nwarmup_cap = 10\n'
+    real_matrix.write_text(text + workload)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "--where", "count=2", "--engine", "local"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    end = time.monotonic() + 240
+    while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0+1/round*.jsonl")):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.2)
+    (victim,) = [pid for pid in processes_of(owner) if b"LOCAL_RANK=1" in _environment_of(pid)]
+    os.kill(victim, signal.SIGSTOP)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 1, stderr
+    (run,) = Results(tmp_path / "results").runs()
+    outcomes = {launch.header["gpus"]["label"]: (launch.outcome, str(launch.error)) for launch in run.launches()}
+    assert outcomes["cpu0+1"][0] == "timeout" and "time-out of 42 s" in outcomes["cpu0+1"][1]
+    assert not processes_of(owner)
+
+
+def test_leaving_the_block_ends_grandchildren_in_sessions_of_their_own() -> None:
+    child = "[sys.executable, '-c', 'import time; time.sleep(99)']"
+    code = f"import subprocess, sys, time; subprocess.Popen({child}, start_new_session=True)"
+    code += "; print('ready', flush=True); time.sleep(99)"
+    with LocalExecution([sys.executable, "-c", code], {"PATH": os.environ["PATH"]}, owner="test-grandchildren") as execution:
+        assert next(iter(execution.lines())) == ("out", "ready")
+    mark = b"TORCHMATRIX_OWNER=test-grandchildren"
+    end = time.monotonic() + 5
+    while any(mark in _environment_of(int(p.name)) for p in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_package_that_does_not_exist_is_a_failed_build_in_uvs_words(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+) -> None:
+    text = real_matrix.read_text().replace(
+        "cpu = true", 'cpu = true\nname = "bad"\npackages = ["torchmatrix-no-such-package==9"]'
+    )
+    real_matrix.write_text(text + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n')
+    done = torchmatrix("run", "*cpu0")
+    assert done.returncode == 1
+    (run,) = Results(tmp_path / "results").runs()
+    (launch,) = run.launches()
+    assert launch.outcome == "build-failed" and "torchmatrix-no-such-package" in str(launch.error)
+    assert "torchmatrix-no-such-package" in (run.path / "builds" / "bad.log").read_text()
+
+
+@pytest.mark.parametrize("missing", ["/nowhere/python3"])
+def test_an_interpreter_that_is_not_there_is_a_failed_build(torchmatrix: Command, tmp_path: Path, missing: str) -> None:
+    (tmp_path / "matrix.toml").write_text(
+        f'[[stack]]\npython = "{missing}"\naccelerator = "cpu"\n[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
+    )
+    done = torchmatrix("run", "*cpu0", "--launches", "1")
+    assert done.returncode == 1 and "can't be run" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
+    from torchmatrix.engines import recipes, selftest
+    from torchmatrix.engines.engine import Image
+    from torchmatrix.ground.errors import BuildFailed
+    from torchmatrix.matrix import matrix_file
+    from torchmatrix.running import session
+
+    (stack,) = matrix_file.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
+    engines, _ = session.choose_engines("local", Results(tmp_path))
+    recipe = recipes.ready_recipe(stack, engines["local"])
+    assert recipe is not None
+    image, lines = Image(reference=real_python, environment=recipe.environment), list[str]()
+    first = selftest.ensure(engines["local"], image, recipe, tmp_path / "marks", "test-self", lines.append)
+    assert (
+        first["torch"].startswith("2.5.1") and first["compiled"] is True and set(first["losses"]) == {"resnet18", "bert-tiny"}
+    )
+    assert lines and any(package.startswith("torchvision==0.20.1") for package in first["packages"])
+    lines.clear()
+    assert (
+        selftest.ensure(engines["local"], image, recipe, tmp_path / "marks", "test-self", lines.append) == first and not lines
+    )
+    lying = replace(recipe, requires=("torch==2.5.0",), environment="other")
+    with pytest.raises(BuildFailed, match=r"self-test: .*torch is 2\.5\.1.*, not 2\.5\.0"):
+        selftest.ensure(engines["local"], image, lying, tmp_path / "marks", "test-self", lines.append)
+    assert not list((tmp_path / "marks").glob("*other*"))

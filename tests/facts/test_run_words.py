@@ -1,0 +1,104 @@
+"""Words for runs: what they name, and what is said when they name nothing."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from records import nights, write_run
+from torchmatrix.analysis import compare
+from torchmatrix.facts.run_words import select
+from torchmatrix.facts.store import Results
+from torchmatrix.ground.errors import BadInput
+
+IDS = nights(4)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    for run in reversed(IDS):
+        write_run(tmp_path, [], run=run)
+    return Results(tmp_path)
+
+
+def ids(results: Results, *words: str, **more: str) -> list[str]:
+    return [run.id for run in select(results, *words, **more)]
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("last", IDS[3:]),
+        ("last~0", IDS[3:]),
+        ("last~3", IDS[:1]),
+        ("all", IDS),
+        (IDS[1], IDS[1:2]),
+        (f"testhost/{IDS[2]}", IDS[2:3]),
+        ("last-9999w", IDS),
+    ],
+)
+def test_a_word_names_its_runs_oldest_first(results: Results, word: str, found: list[str]) -> None:
+    assert ids(results, word) == found
+
+
+@pytest.mark.parametrize(("word", "found"), [("last-12h", 1), ("last-36h", 2), ("last-3d", 3), ("last-1w", 3), ("last-2w", 4)])
+def test_an_age_counts_back_from_now(tmp_path: Path, word: str, found: int) -> None:
+    begun = [time.gmtime(time.time() - 3600 * hours) for hours in (10 * 24, 48, 30, 1)]
+    names = [time.strftime("%Y%m%dT%H%M%SZ", moment) for moment in begun]
+    for run in names:
+        write_run(tmp_path, [], run=run)
+    assert ids(Results(tmp_path), word) == names[-found:]
+
+
+def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None:
+    write_run(results.root, [], run=nights(9)[8], machine="other")
+    assert ids(results, "all", since="2026-01-03") == [*IDS[2:], nights(9)[8]]
+    assert ids(results, "all", since="2026-01-03T00:00:01Z", host="testhost") == IDS[3:]
+    assert ids(results, "last", host="testhost") == IDS[3:]
+    assert ids(results, "all", since="2026-01-03T01:00+02:00", host="testhost") == IDS[2:]
+
+
+@pytest.mark.parametrize(
+    ("word", "more", "said"),
+    [
+        ("last~4", {}, "no run last~4 in"),
+        ("last~²", {}, "no run last~² in"),
+        ("last-7x", {}, "no run last-7x in"),
+        ("last-1h", {}, "no run last-1h in"),
+        ("nosuch", {}, "no run nosuch in"),
+        ("all", {"since": "2027-01-01"}, "no runs in .* since 2027-01-01"),
+        ("last", {"host": "mars"}, "no runs in .* of host mars"),
+        ("all", {"since": "yesterday"}, '"yesterday" is no date'),
+    ],
+)
+def test_what_names_nothing_is_an_error_with_the_known_runs(
+    results: Results, word: str, more: dict[str, str], said: str
+) -> None:
+    with pytest.raises(BadInput, match=said) as error:
+        select(results, word, **more)
+    assert IDS[3] in error.value.hint or "2026-01-31" in error.value.hint
+
+
+def test_an_empty_folder_says_how_to_get_a_run(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no runs in") as error:
+        select(Results(tmp_path / "none"))
+    assert "torchmatrix run" in error.value.hint
+
+
+def test_the_same_id_on_two_hosts_is_never_guessed(results: Results) -> None:
+    write_run(results.root, [], run=IDS[0], machine="other")
+    with pytest.raises(BadInput, match="several hosts have a run"):
+        select(results, IDS[0])
+    assert [run.path.parent.name for run in select(results, f"other/{IDS[0]}")] == ["other"]
+    assert [run.path.parent.name for run in select(results, IDS[0], host="testhost")] == ["testhost"]
+
+
+def test_a_renamed_run_keeps_its_place_in_time(results: Results) -> None:
+    (results.root / "testhost" / IDS[1]).rename(results.root / "testhost" / "baseline")
+    assert ids(results, "all") == [IDS[0], "baseline", *IDS[2:]]
+    assert ids(results, "last") == IDS[3:]
+
+
+def test_compare_takes_one_run_never_several(results: Results) -> None:
+    with pytest.raises(BadInput, match="all names 4 runs"):
+        compare.choose(results, "all")

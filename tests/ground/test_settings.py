@@ -1,0 +1,101 @@
+"""The site's settings: which address stands for which, from file and environment, and that no secret gets in."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchmatrix.ground import settings
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.settings import Settings
+
+Site = Callable[..., Settings]
+
+
+@pytest.mark.parametrize(
+    ("reference", "here"),
+    [
+        ("python:3.11-slim", "mirror.example:5000/hub/library/python:3.11-slim"),
+        ("pytorch/pytorch:2.5.1", "mirror.example:5000/hub/pytorch/pytorch:2.5.1"),
+        ("docker.io/pytorch/pytorch:2.5.1", "mirror.example:5000/hub/pytorch/pytorch:2.5.1"),
+        ("nvcr.io/nvidia/pytorch:25.02-py3", "ngc.example/nvidia/pytorch:25.02-py3"),
+        ("nvcr.io/nvidia-other/x:1", "nvcr.io/nvidia-other/x:1"),
+        ("localhost/mine:1", "localhost/mine:1"),
+        ("registry.local:5000/mine", "registry.local:5000/mine"),
+    ],
+)
+def test_the_longest_mirror_that_fits_whole_parts_stands_for_an_image(reference: str, here: str) -> None:
+    mirrors = {"docker.io": "mirror.example:5000/hub", "nvcr.io/nvidia": "ngc.example/nvidia/"}
+    assert Settings(mirrors=mirrors).image(reference) == here
+
+
+def test_a_mirror_stands_for_an_index_and_what_lies_under_it() -> None:
+    mirrors = {
+        "https://download.pytorch.org/whl/": "https://m.example/pytorch",
+        "https://pypi.org/simple": "http://p.example/s",
+    }
+    site = Settings(mirrors=mirrors)
+    assert site.index("https://download.pytorch.org/whl/cu124") == "https://m.example/pytorch/cu124"
+    assert site.index("https://pypi.org/simple") == "http://p.example/s"
+    assert site.index("https://pypi.org/simpler") == "https://pypi.org/simpler"
+
+
+def test_the_environment_wins_over_the_file(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "settings.toml").write_text(
+        f'wheelhouse = "{tmp_path}/wheels"\nparallel_builds = 3\n[mirrors]\n"docker.io" = "a.example/hub"\n'
+    )
+    found = site()
+    assert found == Settings(mirrors={"docker.io": "a.example/hub"}, wheelhouse=tmp_path / "wheels", parallel_builds=3)
+    found = site(
+        TORCHMATRIX_MIRRORS="docker.io=b.example, https://pypi.org/simple=http://p:80/s", TORCHMATRIX_PARALLEL_BUILDS=1
+    )
+    assert found.mirrors == {"docker.io": "b.example", "https://pypi.org/simple": "http://p:80/s"}
+    assert found.parallel_builds == 1 and found.wheelhouse == tmp_path / "wheels"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("wheelhous = 1", 'unknown key "wheelhous"; did you mean "wheelhouse"?'),
+        ("parallel_builds = 0", "must be at least 1"),
+        ('ca_bundle = "/nowhere/ca.pem"', "ca_bundle: there is no /nowhere/ca.pem"),
+        ('wheelhouse = "/nowhere"', "wheelhouse: there is no /nowhere"),
+        ("[mirrors]\n'docker.io' = 5", "must be text in quotes"),
+        ("[mirrors]\n'https://pypi.org/simple' = 'https://me:secret@p.example'", "holds credentials"),
+        ("[mirrors]\n'docker.io' = 'me:secret@registry.example'", "holds credentials"),
+        ("[mirrors]\n'https://pypi.org/simple' = 'https://p.example/s?token=secret'", "holds credentials or a query"),
+        ("wheelhouse =", "can't read"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_a_way_out_and_without_the_secret(
+    site: Site, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    with pytest.raises(BadInput) as caught:
+        site()
+    assert said in str(caught.value) and caught.value.hint
+    assert "secret" not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TORCHMATRIX_MIRRORS", "docker.io", "is not a list of A=B"),
+        ("TORCHMATRIX_MIRRORS", "docker.io=me:secret@registry.example", "credentials"),
+        ("TORCHMATRIX_MIRRORS", "https://pypi.org/simple=https://me:secret@p.example/s", "credentials"),
+        ("TORCHMATRIX_MIRRORS", "https://pypi.org/simple=https://p.example/s?token=secret", "credentials"),
+        ("TORCHMATRIX_PARALLEL_BUILDS", "many", "is not a number of builds"),
+        ("TORCHMATRIX_CA_BUNDLE", "/nowhere/ca.pem", "there is no /nowhere/ca.pem"),
+    ],
+)
+def test_a_mistake_in_the_environment_too(site: Site, variable: str, value: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        site(**{variable: value})
+    assert said in str(caught.value) and caught.value.hint
+    assert "secret" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_the_hint_names_a_section_that_the_readme_has() -> None:
+    readme = (Path(settings.__file__).parents[3] / "README.md").read_text()
+    assert "\n## Locked, mirrored, without a network\n" in readme

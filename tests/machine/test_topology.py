@@ -1,0 +1,176 @@
+"""How GPUs are linked: NVLink direct and through switches, PCIe's levels, peer access, AMD's XGMI."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from torchmatrix.machine.topology import (
+    amd_links,
+    amd_nodes,
+    amd_p2p,
+    nvidia_links,
+    nvidia_p2p,
+    nvidia_pcie,
+    pci_numa_node,
+    sysfs_pci,
+    sysfs_pcie,
+)
+
+SWITCH = pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+
+
+class FakeNvml:
+    """pynvml's constants and errors, and GPUs 0, 1, ... whose NVLinks `ends` gives: a GPU's number or "switch" each."""
+
+    def __init__(self, ends: dict[int, list[Any]], **answers: Callable[..., Any]) -> None:
+        self.ends = ends
+        self.answers: dict[str, Callable[..., Any]] = {
+            "nvmlDeviceGetPciInfo": self._pci,
+            "nvmlDeviceGetNvLinkState": self._state,
+            "nvmlDeviceGetNvLinkRemoteDeviceType": lambda gpu, link: SWITCH if self.ends[gpu][link] == "switch" else 0,
+            "nvmlDeviceGetNvLinkRemotePciInfo": lambda gpu, link: self._pci(self.ends[gpu][link]),
+            "nvmlDeviceGetTopologyCommonAncestor": lambda one, other: pynvml.NVML_TOPOLOGY_SYSTEM,
+            "nvmlDeviceGetP2PStatus": lambda one, other, capability: pynvml.NVML_P2P_STATUS_OK,
+        } | answers
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.answers:
+            return self.answers[name]
+        if name.startswith("nvml"):
+            raise AttributeError(name)
+        return getattr(pynvml, name)
+
+    def _pci(self, gpu: Any) -> Any:
+        return SimpleNamespace(domain=0, bus=0xF0 if gpu == "switch" else gpu, device=0)
+
+    def _state(self, gpu: int, link: int) -> int:
+        if link >= len(self.ends[gpu]):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return int(self.ends[gpu][link] is not None)
+
+
+def raises(code: int) -> Callable[..., Any]:
+    def function(*_: Any) -> Any:
+        raise pynvml.NVMLError(code)
+
+    return function
+
+
+def test_direct_nvlinks_are_counted_per_pair_and_the_rest_goes_over_pcie() -> None:
+    nvml = FakeNvml({0: [1, 1, None, 2], 1: [0, 0, None], 2: [0], 3: []})
+    assert nvidia_links(nvml, [0, 1, 2, 3]) == [
+        ["X", "NV2", "NV1", "SYS"],
+        ["NV2", "X", "SYS", "SYS"],
+        ["NV1", "SYS", "X", "SYS"],
+        ["SYS", "SYS", "SYS", "X"],
+    ]
+
+
+def test_links_through_switches_join_all_gpus_that_have_them() -> None:
+    nvml = FakeNvml({0: ["switch"] * 18, 1: ["switch"] * 17 + [None], 2: []})
+    assert nvidia_links(nvml, [0, 1, 2]) == [["X", "NV17", "SYS"], ["NV17", "X", "SYS"], ["SYS", "SYS", "X"]]
+
+
+@pytest.mark.parametrize(
+    ("level", "word"), [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS"), (60, "n/a")]
+)
+def test_pcie_is_told_by_the_common_ancestor(level: int, word: str) -> None:
+    nvml = FakeNvml({0: [], 1: []}, nvmlDeviceGetTopologyCommonAncestor=lambda *_: level)
+    assert nvidia_links(nvml, [0, 1])[0] == ["X", word]
+
+
+def test_the_levels_are_this_pynvmls() -> None:
+    levels = ("INTERNAL", "SINGLE", "MULTIPLE", "HOSTBRIDGE", "NODE", "SYSTEM")
+    assert [getattr(pynvml, f"NVML_TOPOLOGY_{name}") for name in levels] == [0, 10, 20, 30, 40, 50]
+    assert (pynvml.NVML_P2P_CAPS_INDEX_NVLINK, pynvml.NVML_P2P_STATUS_NOT_SUPPORTED) == (2, 5)
+    kinds = ("GPU", "IBMNPU", "SWITCH")
+    assert [getattr(pynvml, f"NVML_NVLINK_DEVICE_TYPE_{name}") for name in kinds] == [0, 1, 2]
+
+
+def test_what_nvml_cant_tell_is_not_available() -> None:
+    for trouble in (
+        {"nvmlDeviceGetTopologyCommonAncestor": raises(pynvml.NVML_ERROR_NOT_SUPPORTED)},
+        {"nvmlDeviceGetPciInfo": raises(pynvml.NVML_ERROR_UNKNOWN)},
+        {"nvmlDeviceGetNvLinkState": raises(pynvml.NVML_ERROR_GPU_IS_LOST)},
+    ):
+        assert nvidia_links(FakeNvml({0: [], 1: []}, **trouble), [0, 1]) == [["X", "n/a"], ["n/a", "X"]]
+    no_nvlink = FakeNvml({}, nvmlDeviceGetNvLinkState=raises(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    assert nvidia_links(no_nvlink, [0, 1])[0] == ["X", "SYS"]
+    assert nvidia_links(no_nvlink, []) == nvidia_p2p(no_nvlink, []) == []
+
+
+def test_a_driver_that_doesnt_tell_the_kind_of_the_far_end_is_trusted_with_gpus_only() -> None:
+    old = {"nvmlDeviceGetNvLinkRemoteDeviceType": raises(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)}
+    assert nvidia_links(FakeNvml({0: [1], 1: [0]}, **old), [0, 1])[0] == ["X", "NV1"]
+    assert nvidia_links(FakeNvml({0: ["switch"], 1: ["switch"]}, **old), [0, 1])[0] == ["X", "n/a"]
+
+
+def test_peer_access_is_ok_or_says_what_is_against_it() -> None:
+    for status, word in enumerate(("ok", "chipset", "gpu", "topology", "disabled", "unsupported", "n/a")):
+        nvml = FakeNvml({}, nvmlDeviceGetP2PStatus=lambda *_, status=status: status)
+        assert nvidia_p2p(nvml, [0, 1]) == [["X", word], [word, "X"]]
+    assert nvidia_p2p(FakeNvml({}, nvmlDeviceGetP2PStatus=raises(pynvml.NVML_ERROR_NOT_SUPPORTED)), [0, 1])[0] == ["X", "n/a"]
+
+
+def test_peer_access_over_nvlink_counts_where_reading_isnt_told() -> None:
+    def status(one: int, other: int, capability: int) -> int:
+        return {0: pynvml.NVML_P2P_STATUS_UNKNOWN, 2: pynvml.NVML_P2P_STATUS_OK}[capability]
+
+    assert nvidia_p2p(FakeNvml({}, nvmlDeviceGetP2PStatus=status), [0, 1])[0] == ["X", "ok"]
+
+
+def test_pcie_of_an_nvidia_gpu_now_and_at_most() -> None:
+    answers: dict[str, Callable[..., Any]] = {
+        "nvmlDeviceGetCurrPcieLinkGeneration": lambda _: 1,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda _: 16,
+    }
+    assert nvidia_pcie(FakeNvml({}, **answers), 0) == "gen1 x16"
+    answers |= {"nvmlDeviceGetMaxPcieLinkGeneration": lambda _: 5, "nvmlDeviceGetMaxPcieLinkWidth": lambda _: 16}
+    assert nvidia_pcie(FakeNvml({}, **answers), 0) == "gen1 x16 (max gen5 x16)"
+    assert nvidia_pcie(FakeNvml({}), 0) is None
+
+
+def kfd(sys_root: Path, simds: list[int], links: dict[tuple[int, int], tuple[str, int, int]]) -> None:
+    """KFD's nodes with these numbers of SIMDs; `links`: from and to, then folder, type and flags."""
+    nodes = sys_root / "class/kfd/kfd/topology/nodes"
+    for number, simd in enumerate(simds):
+        (nodes / str(number)).mkdir(parents=True)
+        (nodes / str(number) / "properties").write_text(f"cpu_cores_count 0\nsimd_count {simd}\n")
+    for (one, other), (folder, kind, flags) in links.items():
+        link = nodes / str(one) / folder / str(other)
+        link.mkdir(parents=True)
+        (link / "properties").write_text(f"type {kind}\nnode_from {one}\nnode_to {other}\nweight 15\nflags {flags}\n")
+
+
+def test_amds_links_are_xgmi_or_pcie_between_gpus_only(tmp_path: Path) -> None:
+    both = {
+        (1, 2): ("io_links", 11, 1),
+        (2, 1): ("io_links", 11, 1),
+        (2, 11): ("p2p_links", 2, 3),
+        (11, 2): ("p2p_links", 2, 17),
+    }
+    kfd(tmp_path, [0, 304, 304, *[0] * 8, 304], {**both, (1, 0): ("io_links", 2, 1)})
+    assert [node.name for node, _ in amd_nodes(tmp_path)] == ["1", "2", "11"]
+    assert amd_links(tmp_path) == [["X", "XGMI", "n/a"], ["XGMI", "X", "PCIE"], ["n/a", "PCIE", "X"]]
+    assert amd_p2p(tmp_path) == [["X", "ok", "n/a"], ["ok", "X", "ok"], ["n/a", "disabled", "X"]]
+
+
+def test_without_amd_gpus_there_are_no_links(tmp_path: Path) -> None:
+    assert amd_nodes(tmp_path) == amd_links(tmp_path) == amd_p2p(tmp_path) == []
+
+
+def test_a_pci_device_in_sysfs(tmp_path: Path) -> None:
+    device = sysfs_pci(tmp_path, "00000000:0A:00.0")
+    assert device == tmp_path / "bus/pci/devices/0000:0a:00.0"
+    assert (pci_numa_node(device), sysfs_pcie(device)) == (None, None)
+    device.mkdir(parents=True)
+    for name, text in {"numa_node": "1", "current_link_speed": "16.0 GT/s PCIe", "current_link_width": "8"}.items():
+        (device / name).write_text(text + "\n")
+    assert (pci_numa_node(device), sysfs_pcie(device)) == (1, "gen4 x8")
+    for name, text in {"numa_node": "-1", "max_link_speed": "32.0 GT/s PCIe", "max_link_width": "16"}.items():
+        (device / name).write_text(text + "\n")
+    assert (pci_numa_node(device), sysfs_pcie(device)) == (None, "gen4 x8 (max gen5 x16)")

@@ -1,0 +1,219 @@
+"""matrix.toml: what it means, and what it says when it is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from torchmatrix.ground import assets
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.matrix import catalog
+from torchmatrix.matrix.matrix_file import load, parse
+from torchmatrix.matrix.stacks import PYPI, Stack
+from torchmatrix.matrix.workloads import batch_on
+
+WORKLOAD = '[[workload]]\nmodel = "resnet50"\nbatch = 8\n'
+STACK = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
+
+
+def stack_of(text: str) -> Stack:
+    return parse(text + WORKLOAD).stacks[0]
+
+
+def problems_of(text: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        parse(text)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_the_default_matrix_is_valid_and_names_what_the_issue_promises() -> None:
+    matrix = load(assets.DEFAULT_MATRIX)
+    names = {stack.name for stack in matrix.stacks}
+    assert {"torch2.0.1-cu118", "torch2.5.1-cu124", "torch2.7.1-cu128", "torch2.5.1-rocm6.2", "torch2.5.1-cpu"} <= names
+    assert {stack.source for stack in matrix.stacks} == {"wheels", "image"}
+    assert {stack.accelerator for stack in matrix.stacks} == {"cuda", "rocm", "cpu"}
+
+
+def test_a_cuda_stack_is_pinned_to_its_own_index_and_pypi_only_where_pypi_has_that_cuda() -> None:
+    stack = stack_of(STACK)
+    own, pypi = stack.indexes
+    assert own.url.endswith("/cu124") and own.requirements == ("torch==2.5.1+cu124", "torchvision==0.20.1+cu124")
+    assert (pypi.url, pypi.requirements) == (PYPI, ("torch==2.5.1", "torchvision==0.20.1"))
+    assert [index.url for index in stack_of('[[stack]]\ntorch = "2.5.1"\ncuda = "11.8"\n').indexes] == [
+        "https://download.pytorch.org/whl/cu118"
+    ]
+
+
+def test_stacks_derive_their_names_python_base_and_pins() -> None:
+    stack = stack_of('[[stack]]\ntorch = "1.12.1"\ncpu = true\n')
+    assert (stack.name, stack.accelerator, stack.python) == ("torch1.12.1-cpu", "cpu", "3.9")
+    assert stack.base == "python:3.9-slim-bookworm"
+    assert stack.packages == ("transformers==4.41.2", "numpy<2", "setuptools<70")
+    assert stack.compile_python is None
+    ngc = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n')
+    assert (ngc.name, ngc.source, ngc.accelerator) == ("nvidia-pytorch-25.02-py3", "image", "cuda")
+    rocm = stack_of('[[stack]]\nimage = "rocm/pytorch:latest"\n')
+    assert (rocm.name, rocm.accelerator) == ("rocm-pytorch-latest", "rocm")
+    own = stack_of('[[stack]]\npython = "/opt/venv/bin/python"\n')
+    assert (own.source, own.accelerator) == ("interpreter", "any")
+
+
+def test_axes_multiply_and_those_without_meaning_for_a_model_do_not() -> None:
+    text = (
+        STACK + '[[workload]]\nmodel = ["resnet50", "bert-base-cased"]\nprecision = ["fp32", "amp"]\nbatch = 8\n'
+        'attention = ["eager", "sdpa"]\nimage_size = [64, 128]\n'
+    )
+    ids = [workload.id for workload in parse(text).workloads]
+    assert ids == [
+        "resnet50-train-fp32-b8-64px",
+        "resnet50-train-fp32-b8-128px",
+        "resnet50-train-amp-b8-64px",
+        "resnet50-train-amp-b8-128px",
+        "bert-base-cased-train-fp32-b8-s128-eager",
+        "bert-base-cased-train-fp32-b8-s128-sdpa",
+        "bert-base-cased-train-amp-b8-s128-eager",
+        "bert-base-cased-train-amp-b8-s128-sdpa",
+    ]
+
+
+def test_every_problem_is_reported_at_once_with_its_line_and_the_nearest_word() -> None:
+    said = problems_of(
+        """[run]
+lanches = 3
+[[stack]]
+torch = "2.5.2"
+cuda = "12.4"
+[[stack]]
+torch = "2.5.1"
+cuda = "12.9"
+[[workload]]
+model = "resnet5O"
+precision = ["fp32", "apm"]
+batch = "many"
+compile = 1
+"""
+    )
+    assert 'line 2, [run], lanches: unknown key "lanches"; did you mean "launches"?' in said
+    assert 'line 4, [[stack]] 1, torch: unknown version "2.5.2"; the nearest: 2.5.1, 2.6.0' in said
+    assert "line 8, [[stack]] 2, cuda: torch 2.5.1 has no cu129 wheels; it has: cpu, cu118, cu121, cu124, rocm6.2" in said
+    assert 'line 10, [[workload]] 1, model: unknown model "resnet5O"; did you mean "resnet50"?' in said
+    assert 'line 11, [[workload]] 1, precision: unknown value "apm"; did you mean "amp"?' in said
+    assert 'line 12, [[workload]] 1, batch: must be a whole number, "auto", or a table' in said
+    assert "line 13, [[workload]] 1, compile: must be true or false, not 1" in said
+    assert said.startswith("matrix.toml has 7 problems")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[stack]\n", "not valid TOML"),
+        ("", "there must be at least one [[stack]]"),
+        (STACK + STACK + WORKLOAD, '2 stacks are called "torch2.5.1-cu124"'),
+        (STACK + WORKLOAD + WORKLOAD, '2 workloads are called "resnet50-train-fp32-b8-224px"'),
+        ('[[stack]]\ntorch = "2.5.1"\n' + WORKLOAD, "needs exactly one of cuda"),
+        ('[[stack]]\nname = "x"\n' + WORKLOAD, "needs exactly one of torch (wheels), image"),
+        ('[[stack]]\ntorch = "2.5.1"\ncpu = true\npython = "3.13"\n' + WORKLOAD, "has wheels for Python 3.9 to 3.12, not 3.13"),
+        ('[[stack]]\nimage = "example.org/own:1"\n' + WORKLOAD, "say what this image is for"),
+        ('[[stack]]\nname = "a/b"\ntorch = "2.5.1"\ncpu = true\n' + WORKLOAD, "use letters, digits"),
+        (STACK + 'index = "https://me:secret@example.org/simple"\n' + WORKLOAD, "holds credentials"),
+        (STACK + 'packages = ["x @ git+https://me:token@example.org/x"]\n' + WORKLOAD, "holds credentials"),
+        (STACK + 'index = "https://example.org/simple?token=secret"\n' + WORKLOAD, "holds credentials"),
+        (STACK + WORKLOAD + 'name = "a/../../b"\n', "use letters, digits"),
+        (STACK + WORKLOAD + "[run]\ntimeout_minutes = inf\n", "must be a finite number"),
+        (STACK + WORKLOAD + "[run]\ntimeout_minutes = 1e9\n", "must be at most 10080"),
+        (STACK + WORKLOAD + 'stacks = ["torch9*"]\n', '"torch9*" matches no stack'),
+        (STACK + WORKLOAD + "[gpus]\nlists = [[0, 0]]\n", "different GPU indices"),
+        (STACK + WORKLOAD + "[gpu]\n", 'unknown table "gpu"; did you mean "gpus"?'),
+        ('[stack]\ntorch = "2.5.1"\n' + WORKLOAD, "must be a list of tables: write [[stack]]"),
+        (STACK + "[[workload]]\nbatch = 0\n", "must be at least 1, not 0"),
+        (STACK + "[[workload]]\nmodel = []\nbatch = 8\n", "the list is empty"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, words: str) -> None:
+    assert words in problems_of(text)
+
+
+def test_a_missing_file_is_the_users_to_mend(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no matrix file"):
+        load(tmp_path / "none.toml")
+
+
+def test_every_release_of_the_catalog_makes_a_stack_of_each_of_its_variants() -> None:
+    for release in catalog.load().releases.values():
+        for variant in release.wheels:
+            if variant == "cpu":
+                key = "cpu = true"
+            elif variant.startswith("cu"):
+                key = f'cuda = "{variant[2:-1]}.{variant[-1]}"'
+            else:
+                key = f'rocm = "{variant[4:]}"'
+            stack = stack_of(f'[[stack]]\ntorch = "{release.torch}"\n{key}\n')
+            assert stack.name == f"torch{release.torch}-{variant}"
+            assert stack.base == f"python:{release.default_python}-slim-bookworm"
+            assert stack.indexes[0].url == f"https://download.pytorch.org/whl/{variant}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("2.5.3", "2.5.1, 2.6.0"),
+        ("2.5", "2.5.0, 2.5.1"),
+        ("1.11.0", "1.12.1"),
+        ("2.1.9", "2.1.2, 2.2.0"),
+        ("99.0", "2.15.0"),
+    ],
+)
+def test_an_unknown_release_names_the_nearest_by_version(asked: str, near: str) -> None:
+    assert problems_of(f'[[stack]]\ntorch = "{asked}"\ncpu = true\n' + WORKLOAD).endswith(f"the nearest: {near}")
+
+
+def test_a_python_too_old_for_the_transformers_is_refused_unless_an_older_one_is_named() -> None:
+    old = '[[stack]]\ntorch = "2.10.0"\ncpu = true\npython = "3.10"\n'
+    assert "transformers 5.23.0 needs Python 3.11 or newer" in problems_of(old + WORKLOAD)
+    assert stack_of(old + 'transformers = "4.57.6"\n').python == "3.10"
+    assert stack_of('[[stack]]\ntorch = "2.10.0"\ncpu = true\n').python_range == ">=3.11,<3.15"
+
+
+def test_an_ngc_image_in_the_table_knows_its_torch_and_cuda_and_another_does_not() -> None:
+    known = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n')
+    assert (known.torch, known.cuda) == ("2.7.0a0+6c54963f75", "12.8")
+    pinned = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3@sha256:00ff"\n')
+    assert (pinned.torch, pinned.cuda) == (known.torch, known.cuda)
+    for other in ("nvcr.io/nvidia/pytorch:99.01-py3", "nvcr.io/nvidia/tensorflow:25.02-py3", "pytorch/pytorch:latest"):
+        stack = stack_of(f'[[stack]]\nimage = "{other}"\n')
+        assert (stack.torch, stack.cuda, stack.accelerator) == (None, None, "cuda")
+
+
+WITH_A_STACK = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "batch"),
+    [
+        ("NVIDIA H100", 79.6, 256),
+        ("NVIDIA L4", 22.5, 128),
+        ("NVIDIA H200", 140.4, 512),
+        ("NVIDIA T4", 15.0, 64),
+        ("x", None, 64),
+    ],
+)
+def test_a_batch_is_chosen_by_model_first_then_by_the_nearest_memory_size(name: str, gib: float | None, batch: int) -> None:
+    table = 'batch = { default = 64, "80GB" = 256, "24 gb" = 128, "H200" = 512 }'
+    (workload,) = parse(WITH_A_STACK + f'[[workload]]\nmodel = "resnet50"\n{table}\n').workloads
+    assert batch_on(workload, name, None if gib is None else int(gib * 2**30)) == batch
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('batch = { "80GB" = 64 }', "the table needs a default"),
+        ("batch = { default = 0 }", '"default" must be a whole number of at least 1'),
+        ('batch = { default = 8, "H200" = "many" }', '"H200" must be a whole number'),
+        ("batch = 2.5", "must be a whole number"),
+        ("batch = 8\nseconds = -1", "must be at least 0"),
+    ],
+)
+def test_a_bad_batch_is_said_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        parse(WITH_A_STACK + f'[[workload]]\nmodel = "resnet50"\n{text}\n')
+    assert said in str(error.value) and "line 6" in str(error.value).replace("line 7", "line 6")

@@ -1,0 +1,78 @@
+"""Measuring protocols: what the command line asks for, and the schedule that follows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, Method, Request
+from torchmatrix.planning.fit import Means
+from torchmatrix.planning.plan import Cell, make_plan
+from torchmatrix.running import launch_order
+
+TEXT = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\ndevice = "cpu"\nmodel = ["resnet18", "resnet50"]\nbatch = 4\n'
+
+
+def cells(host: Host) -> list[Cell]:
+    return list(make_plan(matrix_file.parse(TEXT + "counts = [1]\n"), host, Means(containers=False)).cells)
+
+
+@pytest.mark.parametrize(
+    ("request_", "launches"),
+    [(Request(), 3), (Request(fast=True), 1), (Request(rigorous=True), 5), (Request(launches=7), 7),
+     (Request(until="1%"), ADAPTIVE_MINIMUM)],
+)  # fmt: skip
+def test_the_number_of_launches_is_as_asked(request_: Request, launches: int) -> None:
+    assert request_.applied(Method()).launches == launches
+
+
+def test_aimes_protocol_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_path: Path) -> None:
+    asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\nsteps = 200\n"), Request(protocol="aime"))
+    assert (asked.method.start_below_celsius, asked.method.statistic, asked.method.launches) == (50.0, "mean", 3)
+    assert {(w.steps, w.windows, w.seconds) for w in asked.workloads} == {(50, 1, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(fast=True, rigorous=True), "--fast and --rigorous contradict each other"),
+        (Request(launches=2, until="1%"), "--launches and --until"),
+        (Request(until="1"), "is not a percentage"),
+        (Request(until="0%"), "is not a percentage"),
+        (Request(until="many%"), "is not a percentage"),
+        (Request(budget_minutes=5), "--budget limits --until"),
+        (Request(protocol="lambda"), 'unknown protocol "lambda"'),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_way_out(request_: Request, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as error:
+        request_.applied(Method())
+    assert error.value.hint
+
+
+def test_adaptive_rounds_go_on_for_the_cells_that_are_not_narrow_enough(cpu_host: Host) -> None:
+    quiet, noisy = cells(cpu_host)
+    rates: dict[str, list[float]] = {quiet.id: [], noisy.id: []}
+    method = Request(until="1%").applied(Method())
+    seen = []
+    for cell, number in launch_order.adaptive([quiet, noisy], method, 0, lambda c: rates[c.id], lambda: False):
+        seen.append((cell.id, number))
+        rates[cell.id].append(100.0 if cell is quiet else (90.0 if len(rates[cell.id]) % 2 else 110.0))
+    assert sum(cell == quiet.id for cell, _ in seen) == ADAPTIVE_MINIMUM
+    assert [number for cell, number in seen if cell == noisy.id] == list(range(1, ADAPTIVE_MAXIMUM + 1))
+
+
+def test_a_spent_budget_ends_the_further_rounds_but_not_the_first_ones(cpu_host: Host) -> None:
+    both = cells(cpu_host)
+    method = replace(Request(until="1%").applied(Method()), budget_seconds=0.0)
+    found = list(launch_order.adaptive(both, method, 0, lambda c: [90.0, 110.0], lambda: True))
+    assert len(found) == 2 * ADAPTIVE_MINIMUM
+
+
+def test_a_cell_that_fails_is_not_tried_for_ever(cpu_host: Host) -> None:
+    (one, _) = cells(cpu_host)
+    method = Request(until="1%").applied(Method())
+    assert len(list(launch_order.adaptive([one], method, 0, lambda c: [], lambda: False))) == ADAPTIVE_MINIMUM

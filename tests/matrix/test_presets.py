@@ -1,0 +1,208 @@
+"""The presets: exactly the articles' stacks and cells, what a machine skips of them and why, and the verbs that show them."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support import Command
+from torchmatrix.analysis import gpu_specs
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.matrix import catalog, presets
+from torchmatrix.matrix.matrix_file import load, parse
+from torchmatrix.planning.fit import Means
+from torchmatrix.planning.plan import Plan, make_plan
+
+NEWEST = ["torch2.15.0-cu132 3.12", "nvidia-pytorch-26.05-py3"]
+STACKS = {
+    "aime-2023": [
+        "torch1.12.1-cu113 3.9", "torch1.13.1-cu117 3.8", "torch2.0.0-cu118 3.8", "torch2.1.0-cu118 3.10",
+        "rocm-pytorch-rocm5.4_ubuntu20.04_py3.8_pytorch_1.12.1", *NEWEST,
+    ],
+    "aime-2025": [
+        "torch2.5.1-cu124 3.11", "torch2.7.0-cu128 3.11", "torch2.5.1-rocm6.2 3.10", "nvidia-pytorch-24.10-py3",
+        "nvidia-pytorch-25.02-py3", *NEWEST,
+    ],
+    "bourke-2023": ["torch2.0.0-cu118 3.10", *NEWEST],
+    "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
+    "nvidia-dle": ["nvidia-pytorch-22.03-py3", *NEWEST],
+    "versions": [
+        "torch1.12.1-cpu 3.9", "torch1.13.1-cpu 3.9", "torch2.0.1-cpu 3.9", "torch2.1.2-cpu 3.9", "torch2.5.1-cpu 3.11",
+        "torch2.15.0-cpu 3.13",
+    ],
+}  # fmt: skip
+"""What each article ran, with the Python of wheels, and the newest at the end; `versions` is our own."""
+
+
+@pytest.fixture
+def a100_host(nvidia_host: Host) -> Host:
+    """Eight A100 of 80 GB with a driver for CUDA 13."""
+    model = replace(nvidia_host.gpus[0], name="NVIDIA A100-SXM4-80GB", capability="8.0")
+    eight = tuple(replace(model, index=i, uuid=f"GPU-{i}") for i in range(8))
+    return replace(nvidia_host, gpus=eight, driver="595.45.04")
+
+
+def plan_of(name: str, host: Host, containers: bool = True) -> Plan:
+    return make_plan(presets.load(name), host, Means(containers=containers))
+
+
+def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, bool, int, int | str]]:
+    """(model, precision, compile, channels_last, GPUs, batch) of the cells on the stacks whose names start so."""
+    return [
+        (w.model, w.precision, w.compile, w.channels_last, len(cell.gpus.indices), w.batch)
+        for cell in plan_of(name, host).cells
+        if cell.stack.name.startswith(glob) and (w := cell.workload)
+    ]
+
+
+def test_the_presets_are_those_of_the_table() -> None:
+    assert presets.names() == tuple(STACKS)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) -> None:
+    matrix = presets.load(name)
+    said = matrix.preset
+    assert said and all((said.title, said.question.endswith("?"), said.deviations))
+    assert bool(said.article) == bool(said.claims) == (name != "versions")
+    assert all(sentence.endswith(".") for sentence in said.deviations)
+    assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
+    assert matrix.method.launches == 3 and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
+
+
+def test_the_newest_wheels_are_the_catalogs_newest() -> None:
+    newest = list(catalog.load().releases.values())[-1]
+    assert NEWEST[0] == f"torch{newest.torch}-{newest.pypi} {newest.default_python}"
+
+
+def test_aime_2023_has_five_versions_eager_or_compiled_on_one_to_eight_gpus(a100_host: Host) -> None:
+    old, two, only_compiled = (measured("aime-2023", a100_host, f"torch{v}") for v in ("1.12.1", "2.0.0", "2.1.0"))
+    batches = {"resnet50": 768, "bert-base-cased": 64, "bert-large-cased": 32}
+    pairs = [("resnet50", p) for p in ("fp32", "tf32", "amp")]
+    pairs += [(model, p) for model in ("bert-base-cased", "bert-large-cased") for p in ("fp32", "amp")]
+    wanted = {(m, p, False, False, n, batches[m]) for m, p in pairs for n in (1, 2, 4, 8)}
+    compiled = {(m, p, True, False, n, b) for m, p, _, _, n, b in wanted}
+    assert set(old) == wanted and set(measured("aime-2023", a100_host, "torch1.13.1")) == wanted
+    assert set(two) == wanted | compiled and set(only_compiled) == compiled
+    assert len(plan_of("aime-2023", a100_host).cells) == 9 * 7 * 4
+    assert {skip.why.reason for skip in plan_of("aime-2023", a100_host).skips} == {
+        "needs an AMD GPU; this machine has 8 x NVIDIA A100-SXM4-80GB"
+    }
+
+
+def test_aime_2025_is_compiled_on_one_two_and_four_gpus_and_eager_on_one(a100_host: Host) -> None:
+    cells = measured("aime-2025", a100_host, "torch2.5.1-cu124")
+    assert Counter((compile_, count) for _, _, compile_, _, count, _ in cells) == {
+        (True, 1): 5, (True, 2): 5, (True, 4): 5, (False, 1): 5
+    }  # fmt: skip
+    assert presets.load("aime-2025").method.steps == 50 and presets.load("aime-2025").method.start_below_celsius == 50
+
+
+def test_lambda_has_its_batches_and_both_memory_formats(a100_host: Host) -> None:
+    cells = set(measured("lambda", a100_host, "nvidia-pytorch-22.10"))
+    for channels_last in (False, True):
+        assert ("resnet50", "tf32", False, channels_last, 1, 640) in cells
+        assert ("resnet50", "amp", False, channels_last, 8, 1280) in cells
+    assert {c[-1] for c in cells if c[0] == "bert-large-cased"} == {112}
+    assert {c[-1] for c in cells if c[0] == "bert-base-cased"} == {320}
+
+
+def test_nvidias_table_is_tf32_in_nchw_and_amp_in_nhwc_on_one_and_eight_gpus(a100_host: Host) -> None:
+    assert set(measured("nvidia-dle", a100_host, "nvidia-pytorch-22.03")) == {
+        ("resnet50", precision, False, precision == "amp", count, 256) for precision in ("tf32", "amp") for count in (1, 8)
+    }
+
+
+def test_bourkes_run_is_five_epochs_of_391_steps_eager_and_compiled(a100_host: Host) -> None:
+    workloads = {cell.workload for cell in plan_of("bourke-2023", a100_host).cells}
+    assert {(w.steps, w.windows, w.batch, w.precision) for w in workloads} == {(391, 5, 128, "tf32")}
+    assert {w.compile for w in workloads} == {False, True} and 390 * 128 < 50_000 <= 391 * 128
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "cells"), [("aime-2023", "rocm-", 6 * 2), ("aime-2025", "torch2.5.1-rocm6.2", 4 * 3)]
+)
+def test_on_amd_the_rocm_stack_runs_without_tf32(amd_host: Host, name: str, stack: str, cells: int) -> None:
+    plan = plan_of(name, amd_host)
+    assert {cell.stack.name.startswith(stack) for cell in plan.cells} == {True} and len(plan.cells) == cells
+    reasons = {skip.why.reason for skip in plan.skips if skip.cell.stack.accelerator == "rocm"}
+    assert "tf32 is a mode of NVIDIA GPUs" in reasons
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if name != "versions"])
+def test_elsewhere_every_cell_is_skipped_with_its_reason_and_way_out(name: str, cpu_host: Host, nvidia_host: Host) -> None:
+    plan = plan_of(name, cpu_host)
+    assert not plan.cells and plan.skips and all(skip.why.reason and skip.why.fix for skip in plan.skips)
+    old = plan_of(name, nvidia_host, containers=False)
+    reasons = " ".join(skip.why.reason for skip in old.skips)
+    assert "CUDA 13 needs NVIDIA driver 580 or newer" in reasons and "no container engine is in use" in reasons
+
+
+@pytest.mark.parametrize("facts", gpu_specs.load(), ids=lambda facts: facts.name)
+def test_no_preset_measures_a_cell_twice_on_any_known_gpu(facts: gpu_specs.GpuFacts, cpu_host: Host) -> None:
+    """A batch table may make two workloads the same; the plan would refuse that."""
+    vendor = facts.vendor.lower()
+    memory = int(facts.memory_gb * 2**30 / facts.devices_per_card)
+    gpu = Gpu(
+        index=0,
+        uuid="GPU-0",
+        name=facts.driver_names[0],
+        vendor=vendor,
+        memory_bytes=memory,
+        capability=facts.compute_capability,
+    )
+    for name in presets.names():
+        make_plan(presets.load(name), replace(cpu_host, vendor=vendor, gpus=(gpu,), driver="595.45.04"), Means(containers=True))
+
+
+def test_init_writes_the_whole_preset_and_plan_reads_it(torchmatrix: Command, tmp_path: Path) -> None:
+    done = torchmatrix("init", "--preset", "nvidia-dle")
+    assert done.returncode == 0 and done.stdout.strip() == "matrix.toml"
+    assert (tmp_path / "matrix.toml").read_text() == presets.text("nvidia-dle")
+    assert load(tmp_path / "matrix.toml").preset == presets.load("nvidia-dle").preset
+    plan = torchmatrix("plan")
+    assert plan.returncode == 0 and all(line.startswith(("* ", "- ")) for line in plan.stdout.splitlines())
+    assert torchmatrix("init", "--preset", "lambda").returncode == 2  # the file is there
+
+
+def test_an_unknown_preset_is_an_error_with_the_nearest_name(torchmatrix: Command, tmp_path: Path) -> None:
+    done = torchmatrix("init", "--preset", "aime-2024")
+    assert done.returncode == 2 and 'error: unknown preset "aime-2024"' in done.stderr
+    assert 'did you mean "aime-202' in done.stderr and not (tmp_path / "matrix.toml").exists()
+    for name in ("nope", "", "../presets/lambda"):
+        with pytest.raises(BadInput) as caught:
+            presets.load(name)
+        assert caught.value.exit_code == 2 and "lambda" in caught.value.hint
+    both = torchmatrix("init", "--preset", "lambda", "--python", "/usr/bin/python3")
+    assert both.returncode == 2 and "contradict" in both.stderr
+
+
+def test_presets_are_listed(torchmatrix: Command) -> None:
+    text = torchmatrix("presets")
+    listed = torchmatrix("presets", "--json")
+    assert text.returncode == listed.returncode == 0
+    rows = {row["name"]: row for row in json.loads(listed.stdout)}
+    assert tuple(rows) == presets.names() and rows["nvidia-dle"]["cells"] == 3 * 2 * 2
+    for name, row in rows.items():
+        assert f"{name}\n  {row['title']}\n  {len(row['stacks'])} stacks, {row['cells']} cells" in text.stdout
+        assert all(address in text.stdout for address in row["article"])
+
+
+def test_versions_runs_one_workload_unchanged_on_a_cpu_and_compiles_from_2_0_on(cpu_host: Host) -> None:
+    plan = plan_of("versions", cpu_host)
+    works = {stack: [cell.workload.id for cell in plan.cells if cell.stack.torch == stack] for stack in ("1.12.1", "2.15.0")}
+    assert len(plan.cells) == 6 * 2 + 4 * 2 and len(works["1.12.1"]) == 2
+    assert set(works["1.12.1"]) < set(works["2.15.0"]) and len(works["2.15.0"]) == 4
+    assert {skip.why.reason.partition(" has ")[2] for skip in plan.skips} == {"no torch.compile (it came with 2.0)"}
+
+
+def test_what_is_wrong_in_a_preset_table_is_named() -> None:
+    text = presets.text("nvidia-dle").replace("title =", "titel =").replace('"nvidia_dle"', '"nvidia"')
+    with pytest.raises(BadInput) as caught:
+        parse(text)
+    said = str(caught.value)
+    assert '[preset], titel: unknown key "titel"; did you mean "title"?' in said and "[preset]: needs title" in said
+    assert 'reports/published has no figures "nvidia"; did you mean "nvidia_dle"?' in said

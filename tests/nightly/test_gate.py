@@ -1,0 +1,598 @@
+"""The gate: every verdict on recorded nights, the two-nights rule, the canary, its formats, and how often it is wrong."""
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from records import write_run
+from support import Command
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import BadInput, NothingSelected
+from torchmatrix.nightly.gate import Gate, GateOptions, Judged, hooks, judge, nights, noise, verdicts
+
+CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
+CANARY = "canary/resnet50-train-fp32-b4/gpu0"
+WEEK = (100.0, 100.5, 99.5, 100.3, 99.7, 100.2, 99.8)
+"""The cell's value on seven nights; the limit that they set is 0.985."""
+
+
+def day(number: int) -> str:
+    return f"202601{number:02d}T010000Z"
+
+
+def three(value: float, **more: Any) -> list[dict[str, Any]]:
+    """Launches with that median."""
+    return [{"rate": value * pace, **more} for pace in (0.999, 1.0, 1.001)]
+
+
+def write(root: Path, *found: Sequence[dict[str, Any]], first: int = 1, **more: Any) -> list[RunFolder]:
+    """One run a night."""
+    return [write_run(root, list(launches), run=day(first + i), **more) for i, launches in enumerate(found)]
+
+
+def write_values(root: Path, *values: float, first: int = 1, **more: Any) -> None:
+    write(root, *(three(value, **more) for value in values), first=first)
+
+
+def judged(root: Path, baseline: str | None = None, **options: Any) -> Gate:
+    runs = nights.read(Results(root), nights=options.get("nights", 7), baseline=baseline)
+    return judge(runs, GateOptions(named=baseline is not None, **options))
+
+
+def only(found: Gate, cell: str = CELL) -> Judged:
+    (one,) = [one for one in found.cells if one.cell == cell]
+    return one
+
+
+def test_the_limit_is_learned_from_what_earlier_nights_were_off_from_their_own_baselines(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 100.4)
+    found = judged(tmp_path)
+    one, logs = only(found), np.log(WEEK)
+    variances = [1, 1 / 2, *(math.pi / (2 * n) for n in (3, 4, 5, 6, 7))]
+    errors = [(logs[n] - np.median(logs[:n])) / math.sqrt(1 + variances[n - 1]) for n in range(1, 7)]
+    scatter = math.sqrt(np.mean(np.square(errors)))
+    half = noise.factor(6, variances[6]) * scatter * math.sqrt(1 + variances[6])
+    assert found.verdict == "PASS" and one.verdict == "ok"
+    assert (one.ratio, one.low, one.high) == pytest.approx((100.4 / 100.0, math.exp(-half), math.exp(half)))
+    assert one.nights == tuple(day(n) for n in range(1, 8)) and one.rule == "7 nights scatter by 0.37 %"
+
+
+@pytest.mark.parametrize(("freedom", "nights"), [(3, 3), (6, 7), (27, 7)])
+def test_the_factor_lets_two_nights_in_a_row_fall_below_by_its_chance(freedom: int, nights: int) -> None:
+    random, draws, v = np.random.default_rng(freedom), 400_000, math.pi / (2 * nights)
+    scatter = np.sqrt(random.chisquare(freedom, draws) / freedom)
+    limit = random.normal(0, math.sqrt(v), draws) - noise.factor(freedom, v, chance=0.01) * scatter * math.sqrt(1 + v)
+    both = (random.normal(size=draws) < limit) & (random.normal(size=draws) < limit)
+    assert both.mean() == pytest.approx(0.01, rel=0.06)
+
+
+def test_a_limit_is_never_closer_than_the_tolerance(tmp_path: Path) -> None:
+    write_values(tmp_path, *[100.0] * 7, 98.5)
+    assert (only(judged(tmp_path)).low, only(judged(tmp_path)).verdict) == (0.99, "suspected")
+    assert (only(judged(tmp_path, tolerance=0.02)).low, only(judged(tmp_path, tolerance=0.02)).verdict) == (0.98, "ok")
+
+
+def test_the_night_s_figure_is_the_median_or_the_mean_as_the_protocol_says(tmp_path: Path) -> None:
+    rates = [{"rate": rate} for rate in (90.0, 100.0, 101.0)]
+    mean = [{**rate, "method": {"name": "aime", "statistic": "mean"}} for rate in rates]
+    write(tmp_path / "a", rates, rates)
+    write(tmp_path / "b", mean, mean)
+    assert (only(judged(tmp_path / "a")).value, only(judged(tmp_path / "b")).value) == pytest.approx((100.0, 97.0))
+
+
+@pytest.mark.parametrize(
+    ("last_nights", "verdict", "whole"),
+    [
+        ((95.0,), "suspected", "PASS"),
+        ((95.0, 95.3), "regression", "REGRESSION"),
+        ((95.0, 100.1), "ok", "PASS"),
+        ((95.0, 100.1, 95.0), "suspected", "PASS"),
+        ((95.0, 95.3, 95.1), "regression", "REGRESSION"),
+        ((99.0, 98.9), "ok", "PASS"),
+        ((106.0,), "faster", "PASS"),
+    ],
+)
+def test_slower_on_two_nights_in_a_row_is_a_regression(
+    tmp_path: Path, last_nights: tuple[float, ...], verdict: str, whole: str
+) -> None:
+    write_values(tmp_path, *WEEK, *last_nights)
+    found = judged(tmp_path)
+    assert (only(found).verdict, found.verdict) == (verdict, whole)
+
+
+def test_both_nights_of_a_regression_are_judged_by_the_nights_before_the_first(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 95.0, 95.3)
+    one = only(judged(tmp_path))
+    assert one.nights == tuple(day(n) for n in range(1, 8)) and not one.strays
+    assert (one.ratio, *one.before) == pytest.approx((0.953, 0.95))
+    assert one.why == "slower on 2 nights in a row"
+
+
+def test_slower_nights_are_no_baseline_for_the_next(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 95.0, 95.3, 95.1, 95.2)
+    one = only(judged(tmp_path))
+    assert one.nights == tuple(day(n) for n in range(1, 8)) and one.before == pytest.approx((0.95, 0.953, 0.951))
+    assert one.why == "slower on 4 nights in a row"
+
+
+def test_a_bad_night_that_passed_does_not_widen_the_limit(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 90.0, *WEEK, 100.0)
+    one = only(judged(tmp_path))
+    assert one.strays == (day(8),) and one.low > 0.98 and "1 left out as strays" in verdicts.figures(one)
+
+
+def test_a_new_level_that_stays_becomes_the_baseline(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, *(0.95 * value for value in WEEK), 95.0)
+    found = judged(tmp_path)
+    assert found.verdict == "PASS" and only(found).center == pytest.approx(95.0)
+
+
+def test_strict_needs_one_night_only(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 95.0)
+    found = judged(tmp_path, strict=True)
+    assert found.verdict == "REGRESSION" and only(found).why == "slower on one night (--strict)"
+
+
+def test_the_baseline_is_of_the_last_nights(tmp_path: Path) -> None:
+    write_values(tmp_path, 50.0, 50.0, 50.0, *WEEK, 100.0)
+    assert only(judged(tmp_path, nights=7)).nights[0] == day(4)
+    found = judged(tmp_path, nights=3)
+    assert found.baseline == only(found).nights == (day(8), day(9), day(10))
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"),
+    [((96.0, 96.0), "ok"), ((94.0, 100.0), "ok"), ((100.0, 94.0), "suspected"), ((94.0, 94.0), "suspected")],
+)
+def test_before_three_nights_the_launches_tell_and_less_than_five_percent_is_nothing(
+    tmp_path: Path, rates: tuple[float, float], verdict: str
+) -> None:
+    write_values(tmp_path, 100.0, *(rates[:1] if rates[0] != rates[1] else ()), rates[1])
+    one = only(judged(tmp_path))
+    assert one.verdict == verdict and "how nights differ is unknown" in one.rule
+
+
+def test_the_first_nights_can_show_a_regression_too(tmp_path: Path) -> None:
+    write_values(tmp_path, 100.0, 90.0, 90.2)
+    one = only(judged(tmp_path))
+    assert one.verdict == "regression" and one.nights == (day(1),) and one.low == pytest.approx(0.95)
+    noisy = [{"rate": rate} for rate in (80.0, 90.0, 104.0)]
+    write(tmp_path / "noisy", three(100.0), noisy, noisy)
+    assert only(judged(tmp_path / "noisy")).verdict == "ok"
+
+
+def test_single_launches_say_nothing_before_three_nights(tmp_path: Path) -> None:
+    write(tmp_path / "a", [{"rate": 100.0}], [{"rate": 50.0}])
+    found = judged(tmp_path / "a")
+    assert (found.verdict, only(found).verdict) == ("NO-BASELINE", "n/a") and "unknown" in only(found).why
+    write(tmp_path / "b", *([{"rate": rate}] for rate in (*WEEK, 90.0, 90.0)))
+    assert only(judged(tmp_path / "b")).verdict == "regression"
+
+
+def test_a_night_of_fewer_launches_may_differ_by_more(tmp_path: Path) -> None:
+    week = [[{"rate": value * pace} for pace in (0.97, 1.0, 1.03)] for value in WEEK]
+    write(tmp_path / "a", *week, week[0])
+    write(tmp_path / "b", *week, [{"rate": 100.0}])
+    assert only(judged(tmp_path / "b")).low < only(judged(tmp_path / "a")).low - 0.05
+
+
+@pytest.mark.parametrize("outcome", ["oom", "crashed", "numerics", "build-failed", "timeout"])
+def test_one_launch_that_fails_counts_at_once(tmp_path: Path, outcome: str) -> None:
+    write(tmp_path, three(100.0), [*three(100.0)[:2], {"outcome": outcome}])
+    found = judged(tmp_path)
+    assert found.verdict == "REGRESSION" and only(found).verdict == "failed"
+    assert only(found).why == f"1 of 3 launches: {outcome}: RuntimeError: boom" and Path(only(found).facts).is_file()
+
+
+def test_a_failure_that_is_not_new_counts_and_says_so(tmp_path: Path) -> None:
+    write(tmp_path, three(100.0), [{"outcome": "oom"}], [{"outcome": "oom"}])
+    assert only(judged(tmp_path)).why.endswith("it failed on 1 of the 2 nights before, too")
+
+
+def test_what_never_was_supported_is_no_regression(tmp_path: Path) -> None:
+    bad = {"outcome": "unsupported", "stack": "old"}
+    write(tmp_path / "a", [*three(100.0), bad], [*three(100.0), bad])
+    assert judged(tmp_path / "a").verdict == "PASS"
+    write(tmp_path / "b", three(100.0), [{"outcome": "unsupported"}])
+    assert only(judged(tmp_path / "b")).verdict == "failed"
+
+
+def test_a_planned_cell_without_a_measurement_is_missing(tmp_path: Path) -> None:
+    write(tmp_path, [*three(100.0), *three(50.0, stack="b")])
+    (run,) = write(tmp_path, three(100.0), first=2, complete=False)
+    run.append("planned", cell="b/resnet50-train-fp32-b4/gpu0")
+    found = judged(tmp_path)
+    one = only(found, "b/resnet50-train-fp32-b4/gpu0")
+    assert found.verdict == "REGRESSION" and one.verdict == "missing"
+    assert one.why == "planned, but not measured; the run did not come to its end"
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "whole"),
+    [
+        ({}, "missing", "REGRESSION"),
+        ({"matrix": "another"}, "removed", "PASS"),
+        ({"command": "torchmatrix run stack-a*"}, "removed", "PASS"),
+    ],
+)
+def test_a_cell_that_is_no_longer_planned_is_missing_unless_something_else_was_asked_for(
+    tmp_path: Path, change: dict[str, str], verdict: str, whole: str
+) -> None:
+    write(tmp_path, [*three(100.0), *three(50.0, stack="b")])
+    write(tmp_path, three(100.0), first=2, **change)
+    found = judged(tmp_path)
+    assert found.verdict == whole and only(found, "b/resnet50-train-fp32-b4/gpu0").verdict == verdict
+    named = judged(tmp_path, baseline=day(1))
+    assert only(named, "b/resnet50-train-fp32-b4/gpu0").verdict == "missing", "a run that was named holds what is to be there"
+
+
+def test_a_skip_that_is_new_counts_and_an_old_one_does_not(tmp_path: Path) -> None:
+    gone = "b/resnet50-train-fp32-b4/gpu0"
+    write(tmp_path, [*three(100.0), *three(50.0, stack="b")], skips=[("c/x/gpu0", "no such GPU")])
+    write(tmp_path, three(100.0), first=2, skips=[("c/x/gpu0", "no such GPU"), (gone, "driver 470 is too old")])
+    found = judged(tmp_path)
+    assert found.verdict == "REGRESSION" and [one.cell for one in found.cells] == [CELL, gone]
+    assert only(found, gone).verdict == "skipped-now" and "driver 470 is too old" in only(found, gone).why
+
+
+def test_interrupted_launches_are_missing_only_where_none_was_ok(tmp_path: Path) -> None:
+    _, second = write(tmp_path, three(100.0), [*three(100.0), *three(50.0, stack="b")])
+    for path in [*second.path.glob("b/*/*/*.jsonl"), *second.path.glob("stack-a/*/*/round3*.jsonl")]:
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    found = judged(tmp_path)
+    assert only(found).verdict == "ok" and only(found, "b/resnet50-train-fp32-b4/gpu0").why == "interrupted or lost"
+
+
+def test_a_new_cell_passes_and_the_first_run_has_no_baseline(tmp_path: Path) -> None:
+    write(tmp_path, three(100.0))
+    assert (judged(tmp_path).verdict, only(judged(tmp_path)).verdict) == ("NO-BASELINE", "new")
+    write(tmp_path, [*three(100.0), *three(50.0, stack="b")], first=2)
+    found = judged(tmp_path)
+    assert found.verdict == "PASS" and only(found, "b/resnet50-train-fp32-b4/gpu0").why == "no night before measured it"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"workload_hash": "w2"}, "workload_hash (w1 and w2)"),
+        ({"batch_used": 8}, "batch_used (4 and 8)"),
+        ({"method": {"name": "cold", "statistic": "median"}}, "method.name (steady and cold)"),
+        ({"job": {"steps": 50}}, "steps (None and 50)"),
+    ],
+)
+def test_nights_of_other_work_are_no_baseline(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+    write_values(tmp_path, *WEEK)
+    write_values(tmp_path, 70.0, first=8, **change)
+    found = judged(tmp_path)
+    assert found.verdict == "NO-BASELINE" and only(found).verdict == "new" and math.isnan(only(found).ratio)
+    assert only(found).why == f"the baseline begins anew; not comparable with {day(7)} and 6 more: they differ in {field}"
+    write_values(tmp_path, 70.1, first=9, **change)
+    assert (only(judged(tmp_path)).verdict, only(judged(tmp_path)).nights) == ("ok", (day(8),))
+    assert only(judged(tmp_path, baseline=day(7))).verdict == "n/a"
+
+
+def test_one_night_of_other_work_in_between_interrupts_nothing(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK[:6])
+    write_values(tmp_path, 70.0, first=7, batch_used=8)
+    write_values(tmp_path, 95.0, 95.0, first=8)
+    one = only(judged(tmp_path))
+    assert one.verdict == "regression" and day(7) not in one.nights and f"not comparable with {day(7)}" in one.why
+
+
+def test_a_night_of_mixed_work_is_not_judged(tmp_path: Path) -> None:
+    write(tmp_path, three(100.0), [{"rate": 50.0}, {"rate": 100.0, "workload_hash": "w2"}])
+    assert only(judged(tmp_path)).verdict == "n/a" and "not of one kind" in only(judged(tmp_path)).why
+
+
+def test_a_named_run_is_the_baseline_with_the_scatter_of_the_launches(tmp_path: Path) -> None:
+    write_values(tmp_path, 100.0, 90.0, 97.0, 97.1)
+    one = only(judged(tmp_path, baseline=day(1)))
+    assert one.verdict == "regression" and one.nights == (day(1),) and one.low == 0.99
+    assert (one.ratio, *one.before) == pytest.approx((0.971, 0.97))
+    assert only(judged(tmp_path, baseline="last~1")).verdict == "ok"
+    write_values(tmp_path / "b", 100.0, 97.0)
+    assert only(judged(tmp_path / "b", baseline=day(1))).verdict == "suspected", "the night before is the baseline itself"
+    assert only(judged(tmp_path / "b", baseline=day(1), strict=True)).verdict == "regression"
+
+
+def test_against_a_named_run_too_the_nights_tell_what_is_usual(tmp_path: Path) -> None:
+    noisy = [100.0 + offset for offset in (3.0, -3.0, 1.0, -2.0, 2.5, -1.0, 3.0, -2.5)]
+    write_values(tmp_path, 100.0, *noisy, 96.0, 96.0)
+    one = only(judged(tmp_path, baseline=day(1)))
+    assert one.verdict == "ok" and one.nights == (day(1),) and "8 nights scatter by" in one.rule
+    few = only(judge(nights.read(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
+    assert few.low == 0.99 and "how nights differ is unknown" in few.rule
+
+
+def test_runs_that_can_t_be_compared_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NothingSelected, match="no runs"):
+        judged(tmp_path)
+    write_values(tmp_path, 100.0, 100.0)
+    for word, message in ((day(2), "its own baseline"), ("all", "names 2 runs"), ("nosuch", "no run nosuch")):
+        with pytest.raises(BadInput, match=message):
+            judged(tmp_path, baseline=word)
+
+
+def test_other_hosts_and_experiments_in_between_are_no_nights(tmp_path: Path) -> None:
+    cells = [three(100.0, stack=stack) for stack in "abcd"]
+    for number in range(1, 4):
+        write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(number))
+    for number in range(4, 8):
+        write_run(tmp_path, three(50.0, stack="a"), run=day(number), command="torchmatrix run a/*")
+        write_run(tmp_path, three(10.0, stack="a"), run=f"202601{number:02d}T020000Z", machine="other")
+    write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(9))
+    found = judged(tmp_path, nights=2)
+    assert found.host == "testhost" and found.baseline == (day(2), day(3)) and found.verdict == "PASS"
+
+
+def with_canary(root: Path, canary: float, cell: float, **more: Any) -> Gate:
+    """A week, then two nights on which both cells have these ratios; on the first of them only if they are slower."""
+    for number, value in enumerate(WEEK, 1):
+        write_run(root, [*three(value), *three(value, stack="canary")], run=day(number))
+    for number, highest in ((8, 1.0), (9, math.inf)):
+        ratios = min(cell, highest), min(canary, highest)
+        cells = [*three(100.0 * ratios[0]), *three(100.0 * ratios[1], stack="canary", **more)]
+        write_run(root, cells, run=day(number))
+    return judged(root, canary=("canary/*",))
+
+
+@pytest.mark.parametrize(
+    ("canary", "cell", "cause", "words"),
+    [
+        (0.969, 0.95, "machine", f"canary {CANARY} is 3.1 % slower, too"),
+        (1.001, 0.95, "software", f"canary {CANARY} moved by +0.1 %, within its limits"),
+        (1.05, 0.95, "software", f"canary {CANARY} is 5.0 % faster"),
+        (1.05, 1.05, "machine", f"canary {CANARY} is 5.0 % faster, too"),
+    ],
+)
+def test_the_canary_tells_the_machine_from_the_software(
+    tmp_path: Path, canary: float, cell: float, cause: str, words: str
+) -> None:
+    one = only(with_canary(tmp_path, canary, cell))
+    assert (one.cause, one.cause_why) == (cause, words)
+
+
+def test_a_regression_of_the_machine_is_a_regression(tmp_path: Path) -> None:
+    found = with_canary(tmp_path, 0.95, 0.95)
+    assert found.verdict == "REGRESSION" and only(found, CANARY).verdict == "regression"
+    assert (only(found, CANARY).cause, only(found, CANARY).cause_why) == ("machine", "it is the canary")
+
+
+def test_a_canary_that_was_upgraded_tells_nothing(tmp_path: Path) -> None:
+    one = only(with_canary(tmp_path, 0.95, 0.95, torch="2.9.0"))
+    assert one.cause == "unclear" and "its own software has changed: box torch" in one.cause_why
+
+
+def test_a_canary_that_failed_tells_of_failures_only(tmp_path: Path) -> None:
+    week = [[*three(value), *three(value, stack="canary"), *three(value, stack="b")] for value in WEEK]
+    bad = [*three(90.0), {"outcome": "crashed", "stack": "canary"}, {"outcome": "crashed", "stack": "b"}]
+    write(tmp_path, *week, bad)
+    found = judged(tmp_path, canary=("canary/*",))
+    assert (only(found).cause, only(found).cause_why) == ("unclear", f"canary {CANARY} failed")
+    assert only(found, "b/resnet50-train-fp32-b4/gpu0").cause == "machine"
+
+
+def test_a_canary_on_the_cell_s_own_device_is_asked_first(tmp_path: Path) -> None:
+    def cells(first: float, second: float) -> list[dict[str, Any]]:
+        canaries = [*three(first, stack="canary"), *three(second, stack="canary", devices=(1,))]
+        return [*three(first), *three(first, devices=(1,)), *canaries]
+
+    write(tmp_path, *(cells(value, value) for value in WEEK), cells(95.0, 100.0), cells(95.0, 100.0))
+    found = judged(tmp_path, canary=("canary/*",))
+    assert only(found).cause == "machine" and only(found, CELL.replace("gpu0", "gpu1")).cause == "software"
+
+
+def test_a_canary_that_is_no_cell_is_refused(tmp_path: Path) -> None:
+    write_values(tmp_path, 100.0, 100.0)
+    with pytest.raises(BadInput, match="no cell is the canary nosuch") as error:
+        judged(tmp_path, canary=("nosuch*",))
+    assert "stack-a" in error.value.hint
+
+
+def test_what_changed_since_the_baseline_stands_beside_the_regression(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, host={"driver": "570.1", "kernel": "6.1"})
+    write_values(tmp_path, 95.0, 95.0, first=8, host={"driver": "580.2", "kernel": "6.1"})
+    found = judged(tmp_path)
+    assert only(found).changes == {"host driver": ("570.1", "580.2")}
+    assert f"stack-a: changed since {day(7)}:\n  host driver: 570.1 -> 580.2" in verdicts.text(found)
+
+
+def test_what_the_watch_saw_is_said_of_a_slower_cell(tmp_path: Path) -> None:
+    reading = {"device": "GPU-0", "temperature_celsius": 90, "reasons": ["hw_slowdown"]}
+    hot = three(95.0, readings=[(float(t), reading) for t in range(100, 120)])
+    write(tmp_path, *(three(value) for value in WEEK), hot)
+    assert "the devices were throttled in 3 of 3 launches" in only(judged(tmp_path)).why
+
+
+def regressed(root: Path) -> Gate:
+    """One regression, one suspicion, one failure, one new cell, one that is ok."""
+    for number, value in enumerate((*WEEK, 95.0, 95.3), 1):
+        usual = value if number <= len(WEEK) else 100.0
+        others = [*three(95.0 if number == 9 else usual, stack="b"), *three(usual, stack="c"), *three(100.0, stack="d")]
+        if number == 9:
+            others[-1] = {"outcome": "crashed", "stack": "d"}
+            others += three(1.0, stack="e")
+        write_run(root, [*three(value), *others], run=day(number))
+    return judged(root)
+
+
+def test_the_text_begins_with_the_verdict_and_says_what_to_do(tmp_path: Path) -> None:
+    found = regressed(tmp_path)
+    lines = verdicts.text(found, Path("elsewhere")).splitlines()
+    assert lines[0] == f"REGRESSION 2 of 5 cells: {day(9)} on testhost against 7 nights before"
+    assert lines[1] == "1 regression, 1 suspected, 1 ok, 1 failed, 1 new"
+    assert lines[2].startswith(f"regression  {CELL}  0.9530 of the baseline (slower below 0.9799: ")
+    assert lines[2].endswith("7 nights scatter by 0.37 %), nights before: 0.9500")
+    assert f"  repeat: torchmatrix reproduce {CELL} --results elsewhere" in lines
+    assert f"  compare: torchmatrix compare {day(9)}:stack-a {day(7)}:stack-a --results elsewhere" in lines
+    assert "new         e/resnet50-train-fp32-b4/gpu0: no night before measured it" in lines
+    assert not any("c/resnet50" in line for line in lines)
+
+
+def test_the_headline_counts_what_counts(tmp_path: Path) -> None:
+    found = regressed(tmp_path)
+    assert sum(one.counts for one in found.cells) == 2
+    assert verdicts.headline(found).startswith("REGRESSION 2 of 5 cells")
+
+
+def test_many_cells_of_one_reason_take_one_line(tmp_path: Path) -> None:
+    write(tmp_path, [launch for stack in "abcdefgh" for launch in three(100.0, stack=stack)])
+    lines = verdicts.text(judged(tmp_path)).splitlines()
+    assert lines[2] == "new         a/resnet50-train-fp32-b4/gpu0 and 7 more: no night before measured it"
+    assert lines[-1].startswith("a baseline is an earlier run") and len(lines) == 4
+
+
+def test_the_record_is_json_without_nan(tmp_path: Path) -> None:
+    record = json.loads(json.dumps(verdicts.record(regressed(tmp_path)), allow_nan=False))
+    assert record["verdict"] == "REGRESSION" and record["text"].startswith("REGRESSION 2 of 5")
+    cells = {cell["cell"]: cell for cell in record["cells"]}
+    assert cells[CELL]["counts"] and cells[CELL]["ratio"] == pytest.approx(0.953)
+    assert cells["e/resnet50-train-fp32-b4/gpu0"]["ratio"] is None
+
+
+def test_junit_has_a_testcase_per_cell(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(verdicts.junit(regressed(tmp_path)))
+    suite = root[0]
+    assert {**suite.attrib, "name": ""} == {
+        "name": "", "tests": "5", "failures": "2", "errors": "0", "skipped": "1", "hostname": "testhost",
+        "timestamp": "2026-01-09T01:00:00",
+    }  # fmt: skip
+    found = {case.get("name"): case for case in suite}
+    failure = found[CELL].find("failure")
+    assert failure is not None and failure.get("type") == "regression" and "0.9530" in (failure.get("message") or "")
+    assert "torchmatrix compare" in (failure.text or "")
+    assert found["d/resnet50-train-fp32-b4/gpu0"].find("failure") is not None
+    assert found["e/resnet50-train-fp32-b4/gpu0"].find("skipped") is not None
+    passed = found["b/resnet50-train-fp32-b4/gpu0"]
+    assert passed.find("failure") is None and "suspected" in (passed.findtext("system-out") or "")
+
+
+def test_markdown_has_a_row_per_cell_with_those_that_count_first(tmp_path: Path) -> None:
+    page = verdicts.markdown(regressed(tmp_path))
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert page.startswith("### torchmatrix gate: REGRESSION") and len(rows) == 2 + 5
+    assert rows[2].startswith(f"| regression | `{CELL}` | 0.9530 | 0.9799 |") and rows[3].startswith("| failed |")
+    assert all(line.count("|") == 7 for line in rows)
+
+
+HOSTILE = (
+    "x|y`z```</td><script>alert(1)</script> @everyone [a](http://b) \x1b[31m\x00\x08\u202e\ud800 ]]>\n"
+    "| fake | row |\n```\n# big"
+)
+
+
+def test_hostile_words_are_inert_in_every_format() -> None:
+    cells = tuple(
+        Judged(
+            cell=HOSTILE, verdict=verdict, why=HOSTILE, stack=HOSTILE, rule=HOSTILE, ratio=0.9, low=0.95, nights=(HOSTILE,),
+            changes={HOSTILE: (HOSTILE, HOSTILE)}, facts=HOSTILE, cause="unclear", cause_why=HOSTILE,
+        )
+        for verdict in ("regression", "failed", "missing", "suspected", "new")
+    )  # fmt: skip
+    found = Gate(run=HOSTILE, host=HOSTILE, started=0.0, complete=True, baseline=(), options=GateOptions(), cells=cells)
+    said = verdicts.text(found, Path(HOSTILE.replace("\x00", "")))
+    assert all(c.isprintable() or c == "\n" for c in said) and "\n| fake" not in said and "\n#" not in said
+    root = ElementTree.fromstring(verdicts.junit(found))
+    failure = root[0][0].find("failure")
+    assert failure is not None and "<script>" in failure.get("message", "") and len(root[0]) == len(cells)
+    page = verdicts.markdown(found)
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(cells) and all(row.count("|") == 7 for row in rows)
+    for span in rows[2].split("|")[2:7:3]:
+        assert span.strip().startswith("```` ") and span.strip().endswith(" ````") and "````" not in span.strip()[4:-4]
+    assert page.count("\n```") == 2, "the details stand in one fence"
+
+
+def recorder(path: Path, more: str = "") -> str:
+    """A command that writes what it was told to `path`."""
+    script = path.with_suffix(".py")
+    script.write_text(
+        "import json, os, sys\n"
+        "names = ('TORCHMATRIX_VERDICT', 'TORCHMATRIX_RUN')\n"
+        f"told = {{'stdin': json.load(sys.stdin), **{{name: os.environ[name] for name in names}}}}\n"
+        f"open({str(path)!r}, 'w').write(json.dumps(told))\n" + more
+    )
+    return shlex.join([sys.executable, str(script)])
+
+
+def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:
+    record = verdicts.record(regressed(tmp_path / "results"))
+    assert hooks.call(recorder(tmp_path / "told.json"), record) is None
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["stdin"] == json.loads(json.dumps(record))
+    assert (told["TORCHMATRIX_VERDICT"], told["TORCHMATRIX_RUN"]) == ("REGRESSION", day(9))
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [("exit 3", "exit code 3"), ("nosuchcommand", "exit code 127"), ("sleep 60 & sleep 60", "longer than 0.2 s")],
+)
+def test_what_goes_wrong_in_a_hook_is_said(command: str, problem: str) -> None:
+    said = hooks.call(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=0.2)
+    assert said is not None and problem in said
+
+
+def test_the_command_says_the_verdict_by_its_exit_code(torchmatrix: Command, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    nothing = torchmatrix("gate")
+    assert nothing.returncode == 3 and "no runs" in nothing.stderr and "torchmatrix run" in nothing.stderr
+    write_values(results, WEEK[0])
+    first = torchmatrix("gate")
+    assert first.returncode == 3 and first.stdout.startswith("NO-BASELINE 1 cells") and "torchmatrix run --new" in first.stdout
+    write_values(results, *WEEK[1:], 95.0, first=2)
+    assert torchmatrix("gate").returncode == 0
+    write_values(results, 95.1, first=9)
+    hook = recorder(tmp_path / "told.json", more="print('posted'); sys.exit(7)")
+    done = torchmatrix("gate", "--json", "--junit", "out/junit.xml", "--markdown", "out/gate.md", "--hook", hook)
+    assert done.returncode == 5 and json.loads(done.stdout)["cells"][0]["verdict"] == "regression"
+    assert "posted" in done.stderr and "warning: the hook ended with exit code 7" in done.stderr
+    assert json.loads((tmp_path / "told.json").read_text())["TORCHMATRIX_VERDICT"] == "REGRESSION"
+    assert ElementTree.parse(tmp_path / "out/junit.xml").getroot()[0].get("failures") == "1"
+    assert CELL in (tmp_path / "out/gate.md").read_text()
+    (tmp_path / "told.json").unlink()
+    before = torchmatrix("gate", "last~1", "--hook", hook)
+    assert before.returncode == 0 and before.stdout.startswith("PASS 1 cells") and not (tmp_path / "told.json").exists()
+    wrong = torchmatrix("gate", "--canary", "nosuch")
+    assert wrong.returncode == 2 and "no cell is the canary" in wrong.stderr
+    assert torchmatrix("gate", "--baseline", day(1)).returncode == 5
+    assert torchmatrix("gate", "--baseline", day(1), "--tolerance", "6").returncode == 0
+    unwritable = torchmatrix("gate", "--junit", "results", "--hook", hook)
+    assert unwritable.returncode == 4 and (tmp_path / "told.json").exists(), (
+        "the hook is called although a file can't be written"
+    )
+
+
+def nightly(random: np.random.Generator, count: int, scatter: float) -> list[noise.Night]:
+    """A cell that never changes, on so many nights."""
+    values = (100 * np.exp(random.normal(0, scatter, count))).tolist()
+    return [noise.Night(run=str(number), rates=(value,), value=value) for number, value in enumerate(values)]
+
+
+def share_of_regressions(scatter: float, known: int, draws: int, slower: float = 1.0) -> float:
+    """Of so many nights with so many before them; the last two are `slower`."""
+    series = nightly(np.random.default_rng(1), draws + known + 2, scatter)
+    found = 0
+    for start in range(draws):
+        history = series[start : start + known + 2]
+        history[-2:] = [replace(night, value=night.value * slower, rates=(night.value * slower,)) for night in history[-2:]]
+        found += noise.standing(history, nights=7).verdict == "regression"
+    return found / draws
+
+
+@pytest.mark.parametrize(("scatter", "known"), [(0.003, 28), (0.01, 7), (0.01, 28), (0.03, 28)])
+def test_of_a_hundred_nights_of_forty_cells_less_than_one_has_a_false_regression(scatter: float, known: int) -> None:
+    assert 1 - (1 - share_of_regressions(scatter, known, draws=20_000)) ** 40 < 0.01
+
+
+@pytest.mark.parametrize(("scatter", "known", "least"), [(0.003, 7, 0.99), (0.01, 28, 0.85), (0.01, 14, 0.7)])
+def test_five_percent_are_found_on_the_second_night(scatter: float, known: int, least: float) -> None:
+    assert share_of_regressions(scatter, known, draws=1000, slower=0.95) >= least

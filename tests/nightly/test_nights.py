@@ -1,0 +1,447 @@
+"""Nights: what is due, what an ended step means for the whole, who may not be disturbed, and what stays on the disk."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support import until
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import EngineUnusable, ExitCode
+from torchmatrix.nightly import journal, keeping, steps
+from torchmatrix.nightly.journal import Journal, decide
+from torchmatrix.nightly.night import Order, spend
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time zone with summer time, in which 02:30 is missing once a year and there twice once a year."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_the_last_and_the_next_time_of_a_clock() -> None:
+    noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
+    assert time.localtime(journal.last_time("02:30", noon))[:5] == (2026, 1, 15, 2, 30)
+    assert time.localtime(journal.last_time("12:00", noon))[:5] == (2026, 1, 15, 12, 0)
+    assert time.localtime(journal.last_time("12:01", noon))[:5] == (2026, 1, 14, 12, 1)
+    assert time.localtime(journal.next_time("02:30", noon))[:5] == (2026, 1, 16, 2, 30)
+    assert time.localtime(journal.next_time("12:00", noon))[:5] == (2026, 1, 16, 12, 0)
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("day", [(2026, 3, 29), (2026, 10, 25)])
+def test_on_the_days_when_the_clock_is_changed_there_is_one_night(day: tuple[int, int, int]) -> None:
+    begin = time.mktime((*day, 0, 0, 0, 0, 0, -1))
+    moments = {journal.last_time("02:30", begin + hour * HOUR) for hour in range(4, 24)}
+    assert len(moments) == 1 and begin < moments.pop() < begin + 4 * HOUR
+
+
+def began(name: str, at: float) -> dict[str, object]:
+    return {"event": "night", "night": name, "unix_seconds": at}
+
+
+def ended(name: str, code: int, run: str | None = "h/r") -> dict[str, object]:
+    return {"event": "night-exit", "night": name, "exit_code": code, "run": run, "unix_seconds": 0.0}
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("hours_ago", "code", "run", "at", "due", "continues"),
+    [
+        (1, 0, "h/r", None, True, False),  # by hand: always a night
+        (1, None, None, None, True, True),  # killed an hour ago
+        (1, 130, "h/r", None, True, True),  # ended by a reboot in order
+        (13, None, None, None, True, False),  # too long ago to be the same night
+        (9, None, None, "02:30", True, True),  # cut by a reboot
+        (9, 0, "h/r", "02:30", False, False),  # 03:00: tonight's, and done
+        (9, 5, "h/r", "02:30", False, False),  # a regression is a night, too
+        (9, 4, None, "02:30", True, False),  # measured nothing: tried again
+        (10, 0, "h/r", "02:30", True, False),  # 02:00: that was another one
+        (33, 0, "h/r", "02:30", True, False),  # the machine was off tonight
+    ],
+)
+def test_what_is_due_at_noon(
+    hours_ago: float, code: int | None, run: str | None, at: str | None, due: bool, continues: bool
+) -> None:
+    noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
+    events = [began("n1", noon - hours_ago * HOUR), *([] if code is None else [ended("n1", code, run)])]
+    found = decide(events, noon, at)
+    assert (found.is_due, found.continues is not None) == (due, continues)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_what_was_before_the_installation_is_not_missed() -> None:
+    noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
+    assert decide([], noon, "02:30").is_due
+    assert not decide([{"event": "installed", "unix_seconds": noon - HOUR}], noon, "02:30").is_due
+    assert decide([{"event": "installed", "unix_seconds": noon - 30 * HOUR}], noon, "02:30").is_due
+
+
+def test_a_continued_night_is_one_night_that_has_no_end_yet() -> None:
+    (night,) = journal.nights([began("n", 1.0), ended("n", 130), began("n", 2.0)])
+    assert night.began == 1.0 and night.was_cut and night.exit_code is None
+    (night,) = journal.nights([began("n", 1.0), ended("n", 130), began("n", 2.0), ended("n", 5)])
+    assert not night.was_cut and night.exit_code == 5
+
+
+def test_a_line_of_the_journal_that_was_cut_costs_nothing_but_itself(tmp_path: Path) -> None:
+    book = Journal(tmp_path)
+    book.append("night", night="a")
+    with book.file.open("a") as file:
+        file.write('{"event": "night-ex')
+    book.append("night", night="b")
+    assert [night.id for night in book.nights()] == ["a", "b"]
+
+
+# What a night does, with a stand-in for the tool: its steps end as they are told to.
+
+STAND_IN = """
+import json, os, sys, time
+from pathlib import Path
+words = sys.argv[1:]
+name = words[1] if words[0] == "nightly" else words[0]
+told = json.loads(os.environ["TOLD"]).get(name, 0)
+results = Path(words[words.index("--results") + 1])
+with (results / "asked").open("a") as file:
+    file.write(json.dumps(words) + "\\n")
+print("said by", name, flush=True)
+if name == "run" and told not in (2, 3, 4):
+    import shlex
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = results / "testhost" / stamp
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [{"event": "run", "command": shlex.join(["torchmatrix", *words])}]
+    lines += [] if told in (4.5, 130) else [{"event": "run-exit", "complete": True}]
+    (folder / "run.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
+sys.exit(int(told))
+"""
+
+
+def order(tmp_path: Path, **more: object) -> Order:
+    (tmp_path / "results").mkdir(exist_ok=True)
+    places = {"matrix": tmp_path / "matrix.toml", "results": tmp_path / "results", "reports": tmp_path / "reports"}
+    return Order(**{**places, "engine": "local", "free_gb": 0.0, **more})
+
+
+def night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, float], **more: object
+) -> tuple[ExitCode, list[str], str]:
+    """The exit code, the steps that were asked for, and the summary."""
+    asked = order(tmp_path, **more)
+    monkeypatch.setenv("TOLD", json.dumps(told))
+    (tmp_path / "stand-in.py").write_text(STAND_IN)
+    (asked.results / "asked").write_text("")
+    end = spend(asked, lambda line: None, lambda data: None, tool=[sys.executable, str(tmp_path / "stand-in.py")])
+    lines = map(json.loads, (asked.results / "asked").read_text().splitlines())
+    return end.exit_code, [words[1] if words[0] == "nightly" else words[0] for words in lines], end.summary
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "said"),
+    [
+        ({}, 0, "gate: pass"),
+        ({"gate": 3}, 0, "gate: no baseline yet"),
+        ({"gate": 5}, 5, "gate: regression"),
+        ({"run": 1}, 1, "gate: pass"),
+        ({"run": 1, "gate": 5}, 5, "gate: regression"),
+        ({"gate": 5, "report": 4, "keep": 4}, 5, "report failed with exit 4; keep failed with exit 4"),
+        ({"gate": 2}, 1, "gate: failed with exit 2"),
+        ({"gate": 1}, 1, "gate: failed with exit 1"),
+        ({"report": 4}, 1, "report failed with exit 4"),
+        ({"history": 1}, 1, "history failed with exit 1"),
+        ({"keep": 4}, 1, "keep failed with exit 4"),
+        ({"run": 4.5, "gate": 5}, 4, "not complete"),
+        ({"run": 4.25}, 1, "gate: pass"),  # measured to the end; its page could not be written
+    ],
+)
+def test_a_step_that_fails_takes_no_other_along_and_is_heard_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, float], code: int, said: str
+) -> None:
+    found, asked, summary = night(tmp_path, monkeypatch, told, keep=2)
+    assert found == code and said in summary and summary.count("\n") == 0
+    assert asked == ["run", "gate", "report", "history", "keep"]
+    (last,) = Journal(tmp_path / "results").nights()
+    assert last.exit_code == code and last.run and last.run.startswith("testhost/") and last.summary == summary
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_where_nothing_could_be_measured_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    found, asked, summary = night(tmp_path, monkeypatch, {"run": code}, keep=2)
+    assert found == code and asked == ["run"] and "no run" in summary
+
+
+def test_a_run_that_is_interrupted_by_itself_interrupts_the_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        night(tmp_path, monkeypatch, {"run": 130})
+    (last,) = Journal(tmp_path / "results").nights()
+    assert last.exit_code == 130 and last.was_cut
+
+
+def test_the_log_holds_every_command_in_a_form_that_can_be_pasted_and_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night(tmp_path, monkeypatch, {}, gate_words=("--hook", "mail -s 'a b'"))
+    (log,) = Journal(tmp_path / "results").logs()
+    text = log.read_text()
+    assert "said by history" in text and "exit 0 after" in text.splitlines()[-1]
+    commands = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+    again = subprocess.run(commands[1], shell=True, capture_output=True, text=True)
+    assert again.stdout == "said by gate\n"
+    last = json.loads((tmp_path / "results/asked").read_text().splitlines()[-1])
+    assert last[:3] == ["gate", "--hook", "mail -s 'a b'"]
+
+
+def test_a_night_goes_on_with_its_own_run_and_does_not_measure_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        night(tmp_path, monkeypatch, {"run": 130})
+    found, asked, _ = night(tmp_path, monkeypatch, {})
+    assert found == 0 and asked == ["run", "gate", "report", "history"] and len(Journal(tmp_path / "results").nights()) == 1
+    words = json.loads((tmp_path / "results/asked").read_text().splitlines()[0])
+    assert "--new" not in words
+    book = Journal(tmp_path / "results")
+    book.append(
+        "night-exit", night=book.nights()[0].id, exit_code=130, matrix=str(tmp_path / "matrix.toml")
+    )  # as if it had been cut while the gate judged
+    found, asked, _ = night(tmp_path, monkeypatch, {})
+    assert found == 0 and asked == ["gate", "report", "history"] and len(Results(tmp_path / "results").runs()) == 1
+
+
+def test_a_night_of_another_matrix_is_not_ours_to_go_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        night(tmp_path, monkeypatch, {"run": 130}, matrix=tmp_path / "other.toml")
+    found, asked, _ = night(tmp_path, monkeypatch, {})
+    assert found == 0 and asked[0] == "run"
+    assert "--new" in json.loads((tmp_path / "results/asked").read_text().splitlines()[0])
+    book = Journal(tmp_path / "results")
+    assert [night.exit_code for night in book.nights()] == [130, 0]
+    assert [night.exit_code for night in book.nights(tmp_path / "matrix.toml")] == [0]
+
+
+def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = order(tmp_path)
+    with (
+        Journal(asked.results).lock(),
+        pytest.raises(EngineUnusable, match=rf"another night holds .*: process {os.getpid()} on "),
+    ):
+        spend(asked, print, lambda data: None)
+    assert not Journal(asked.results).nights()
+    with Results(asked.results).lock(), pytest.raises(EngineUnusable, match="another run holds"):
+        night(tmp_path, monkeypatch, {})
+    (last,) = Journal(asked.results).nights()
+    assert last.exit_code == 4 and last.run is None and "another run holds" in str(last.summary)
+
+
+def test_catching_up_while_a_night_is_under_way_is_no_error(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    with Journal(asked.results).lock():
+        end = spend(asked, print, lambda data: None, at="02:30")
+    assert end.exit_code == 0 and f"a night is under way: process {os.getpid()}" in end.summary
+
+
+def test_without_the_asked_room_nothing_is_measured_and_old_runs_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night(tmp_path, monkeypatch, {})
+    with pytest.raises(EngineUnusable, match=r"only .* GB are free .* less than 1e\+09") as caught:
+        night(tmp_path, monkeypatch, {}, free_gb=1e9, keep=2)
+    assert caught.value.exit_code == 4 and "--keep" in caught.value.hint
+    assert [json.loads(line)[1] for line in (tmp_path / "results/asked").read_text().splitlines()] == ["keep"]
+
+
+def test_the_words_of_an_order_are_what_was_asked(tmp_path: Path) -> None:
+    words = order(
+        tmp_path, run_words=("--launches", "5"), gate_words=("--hook", "a b"), keep=3, disk_gb=0.5, pins=("x",)
+    ).words()
+    assert words[:2] == ["nightly", "run"]
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert options["--run-with"] == "--launches 5" and options["--gate-with"] == "--hook 'a b'"
+    assert options["--keep"] == "3" and options["--disk-gb"] == "0.5" and options["--pin"] == "x"
+
+
+# One step.
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> steps.Log:
+    found = steps.Log(tmp_path / "log", lambda data: None)
+    yield found
+    found.close()
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_a_step_that_hangs_is_ended_and_one_that_is_not_there_is_no_crash(log: steps.Log, tmp_path: Path) -> None:
+    assert steps.carry_out(python("import time; print('begun', flush=True); time.sleep(99)"), log, 1.0) == steps.TIMED_OUT
+    assert steps.carry_out(["/nowhere/python"], log) == steps.NOT_STARTED
+    text = (tmp_path / "log").read_text()
+    assert "begun" in text and "/nowhere/python" in text
+
+
+def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: steps.Log) -> None:
+    code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print(p.pid)"
+    begin = time.monotonic()
+    assert steps.carry_out(python(code), log) == 0 and time.monotonic() - begin < 300
+    os.kill(int(Path(log._file.name).read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_step_ends_with_the_night(tmp_path: Path, number: signal.Signals) -> None:
+    """The step tidies up: it gets the night's SIGTERM, or that of the kernel when the night was killed, just once."""
+    tidied = tmp_path / "tidied"
+    step = f"""
+import signal, sys, time
+def tidy(*_):
+    open({str(tidied)!r}, "a").write("begun ")
+    time.sleep(0.5)
+    open({str(tidied)!r}, "a").write("done")
+    sys.exit(130)
+signal.signal(signal.SIGTERM, tidy)
+print("ready", flush=True)
+time.sleep(99)
+"""
+    whole = f"""
+import signal, sys
+from pathlib import Path
+from torchmatrix.nightly import steps
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+log = steps.Log(Path({str(tmp_path / "log")!r}), lambda data: None)
+try:
+    steps.carry_out([sys.executable, "-c", {step!r}], log)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+    process = subprocess.Popen(python(whole))
+    until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
+    process.send_signal(number)
+    assert process.wait(timeout=30) == (7 if number == signal.SIGTERM else -9)
+    until(lambda: tidied.exists() and tidied.read_text().endswith("done"))
+    assert tidied.read_text() == "begun done"
+
+
+# What stays on the disk.
+
+
+def a_run(root: Path, name: str, complete: bool = True, host: str = "testhost", kilobytes: int = 4) -> RunFolder:
+    folder = RunFolder(root / host / name)
+    cell = folder.path / "stack" / "workload" / "gpu0"
+    cell.mkdir(parents=True)
+    folder.append("run", key="k")
+    (cell / "round1-try1.jsonl").write_bytes(b"x" * 1024 * kilobytes)
+    (cell / "round1-try1.log").write_text("log")
+    (cell / "batch64-try1.jsonl").write_text("{}")
+    (folder.path / "builds").mkdir()
+    (folder.path / "builds/stack.log").write_text("log")
+    folder.keep_lock("stack", "torch==2.5.1")
+    if complete:
+        folder.append("run-exit", complete=True)
+    return folder
+
+
+def day(number: int) -> str:
+    return f"202601{number:02}T023000Z"
+
+
+def some(root: Path, kinds: str) -> list[keeping.Stored]:
+    """One run of a gigabyte per letter, oldest first: complete, incomplete or pinned."""
+    return [
+        keeping.Stored(
+            run=RunFolder(root / "h" / day(number + 1)),
+            is_complete=kind != "i",
+            bytes=10**9,
+            stays="pinned" if kind == "p" else None,
+        )
+        for number, kind in enumerate(kinds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "keep", "limit", "gone"),
+    [
+        ("cccc", 2, None, [1, 2]),
+        ("cccc", 4, None, []),
+        ("cccc", 9, None, []),
+        ("cicic", 2, None, [1, 2]),  # what lies between those that are kept stays
+        ("iiicc", 2, None, [1, 2, 3]),
+        ("pccc", 2, None, [2]),
+        ("cpcc", 3, None, [1]),
+        ("cccc", None, 2, [1, 2]),
+        ("cccc", None, 0, [1, 2, 3]),  # never the newest
+        ("ccci", None, 0, [1, 2]),  # nor the newest that is complete
+        ("cpcc", None, 1, [1, 3]),
+        ("cccccc", 4, 3, [1, 2, 3]),
+        ("", 2, 0, []),
+    ],
+)
+def test_which_runs_go(tmp_path: Path, kinds: str, keep: int | None, limit: int | None, gone: list[int]) -> None:
+    runs = some(tmp_path, kinds)
+    used = len(kinds) * 10**9
+    choice = keeping.choose(runs, keep, None if limit is None else limit * 10**9, used)
+    assert [run.run.id for run in choice.remove] == [day(number) for number in gone]
+    left = used - len(gone) * 10**9
+    assert choice.over_bytes == (max(left - limit * 10**9, 0) if limit is not None else 0)
+
+
+def test_what_is_pinned_renamed_linked_or_holds_what_is_not_ours_stays(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for number in range(1, 7):
+        a_run(tmp_path, day(number))
+    host = tmp_path / "testhost"
+    (host / day(1) / keeping.PIN).touch()
+    (host / day(2) / "notes.md").write_text("mine")
+    (host / day(3) / "stack" / "link").symlink_to("/etc")
+    a_run(tmp_path / "elsewhere", day(7)).path.rename(tmp_path / "moved")
+    (host / day(7)).symlink_to(tmp_path / "moved")
+    a_run(tmp_path, "before-the-driver")
+    a_run(tmp_path, day(1), host="another")
+    found = {run.run.id: run.stays for run in keeping.stored(results, "testhost", [f"testhost/{day(4)}", day(6)])}
+    assert found == {
+        "before-the-driver": "renamed", day(1): "pinned", day(2): "holds files that are not ours: notes.md",
+        day(3): "holds files that are not ours: stack/link", day(4): "pinned", day(5): None, day(6): "pinned", day(7): "a link",
+    }  # fmt: skip
+
+
+def test_removing_takes_whole_runs_and_their_logs_and_nothing_else(tmp_path: Path) -> None:
+    results, book = Results(tmp_path), Journal(tmp_path)
+    for number in range(1, 5):
+        a_run(tmp_path, day(number), complete=number != 2)
+        if number != 2:
+            book.append("night", night=day(number))
+            book.append("night-exit", night=day(number), exit_code=0, run=f"testhost/{day(number)}")
+        book.folder.mkdir(exist_ok=True)
+        book.log(day(number)).write_text("log")
+    a_run(tmp_path, day(1), host="another")
+    (book.folder / "mine.log").write_text("mine")
+    (tmp_path / "testhost" / "notes.md").write_text("mine")
+    found = keeping.stored(results, "testhost", [])
+    said = list(keeping.lighten(results, book, found, keeping.choose(found, 2, None, 0)))
+    assert sorted(p.name for p in (tmp_path / "testhost").iterdir()) == [day(3), day(4), "notes.md"]
+    assert sorted(p.name for p in book.folder.glob("*.log")) == [f"{day(3)}.log", f"{day(4)}.log", "mine.log"]
+    assert not (book.folder / "removed").exists() and (tmp_path / "another" / day(1) / "run.jsonl").exists()
+    assert sum(line.startswith("removed testhost/") for line in said) == 2
+
+
+def test_a_removal_that_was_interrupted_is_finished_and_what_came_meanwhile_is_left(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    a_run(tmp_path, day(1))
+    a_run(tmp_path, day(2))
+    for run in keeping.stored(results, "testhost", []):
+        keeping.set_aside(results, run)
+    (tmp_path / "nightly/removed/testhost" / day(2) / "stack" / "notes.md").write_text("mine")
+    assert not results.runs()
+    keeping.sweep(results)
+    left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == [Path("nightly/removed/testhost", day(2), "stack/notes.md")]

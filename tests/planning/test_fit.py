@@ -1,0 +1,167 @@
+"""What can't run on a machine is a skip before anything slow: its reason, and the nearest that would run."""
+
+from dataclasses import replace
+
+import pytest
+
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.planning.fit import Disk, Means, Why
+from torchmatrix.planning.plan import make_plan
+
+GIB = 2**30
+CONTAINERS = Means(containers=True)
+GEFORCE = ("NVIDIA GeForce RTX 3090", "8.6")
+A100 = ("NVIDIA A100-SXM4-80GB", "8.0")
+RESNET = 'model = "resnet50"\nbatch = 1'
+
+
+def machine(host: Host, gpu: tuple[str, str], driver: str = "580.65.06", memory_bytes: int = 80 * GIB) -> Host:
+    name, capability = gpu
+    one = replace(host.gpus[0], name=name, capability=capability, memory_bytes=memory_bytes)
+    return replace(host, gpus=(one,), driver=driver)
+
+
+def why(host: Host, stack: str, workload: str = RESNET, means: Means = CONTAINERS) -> Why | None:
+    """Why the one cell of this stack and workload is skipped, or None if it would run."""
+    plan = make_plan(matrix_file.parse(f"[[stack]]\n{stack}\n[[workload]]\n{workload}\ncounts = [1]\n"), host, means)
+    assert len(plan.cells) + len(plan.skips) == 1
+    return plan.skips[0].why if plan.skips else None
+
+
+def ngc(tag: str) -> str:
+    return f'image = "nvcr.io/nvidia/pytorch:{tag}-py3"'
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "tag", "nearest"),
+    [
+        (GEFORCE, "570.133.7", "25.02", None),  # the driver that came with its CUDA
+        (GEFORCE, "535.54.03", "25.02", None),  # older, of the same CUDA major: minor-version compatibility
+        (GEFORCE, "470.57.02", "25.02", "22.12"),
+        (GEFORCE, "570.133.7", "25.09", "25.06"),
+        (GEFORCE, "580.65.06", "25.09", None),
+        (A100, "470.57.02", "25.02", None),  # forward compatibility of data-centre GPUs
+        (A100, "470.42.01", "25.02", "22.12"),  # the branch, but older than its first that will do
+        (A100, "515.65.01", "25.02", "22.12"),  # a branch that NVIDIA doesn't name for it
+        (A100, "515.65.01", "23.04", None),
+        (A100, "535.86.10", "25.09", None),
+        (("NVIDIA RTX A6000", "8.6"), "535.86.10", "25.09", "25.06"),
+    ],
+)
+def test_an_ngc_image_needs_a_driver_of_its_cuda_or_forward_compatibility(
+    nvidia_host: Host, gpu: tuple[str, str], driver: str, tag: str, nearest: str | None
+) -> None:
+    found = why(machine(nvidia_host, gpu, driver), ngc(tag))
+    if nearest is None:
+        assert found is None
+    else:
+        assert found and "needs NVIDIA driver" in found.reason and f"this machine has {driver}" in found.reason
+        assert "(data-centre GPUs also run it on late drivers of R4" in found.reason
+        assert "update the driver" in found.fix and f"pytorch:{nearest}-py3" in found.fix
+        tag_of_fix = found.fix.split("pytorch:")[1].split("-py3")[0]
+        assert why(machine(nvidia_host, gpu, driver), ngc(tag_of_fix)) is None, "the fix itself runs"
+
+
+def test_wheels_have_no_forward_compatibility(nvidia_host: Host) -> None:
+    found = why(machine(nvidia_host, A100, "535.86.10"), 'torch = "2.9.1"\ncuda = "13.0"')
+    assert found and found.reason == "CUDA 13 needs NVIDIA driver 580 or newer; this machine has 535.86.10"
+    assert found.fix == 'update the driver, or the nearest that it runs: torch = "2.9.1", cuda = "12.6"'
+
+
+def test_an_image_that_no_table_lists_is_not_judged(nvidia_host: Host) -> None:
+    assert why(machine(nvidia_host, GEFORCE, "450.80.02"), ngc("99.12")) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tag", "nearest"),
+    [
+        (("NVIDIA H100 80GB HBM3", "9.0"), "22.08", "26.05"),
+        (("NVIDIA H100 80GB HBM3", "9.0"), "22.09", None),
+        (("NVIDIA GeForce RTX 5090", "12.0"), "24.12", "26.05"),
+        (("NVIDIA GeForce RTX 5090", "12.0"), "25.01", None),
+        (("NVIDIA B300 SXM6 AC", "10.3"), "25.02", None),
+        (("Tesla V100-SXM2-16GB", "7.0"), "24.12", None),
+        (("Tesla V100-SXM2-16GB", "7.0"), "25.02", "24.12"),
+        (("Tesla T4", "7.5"), "25.09", None),
+        (("NVIDIA L4", "8.9"), "22.05", None),
+    ],
+)
+def test_an_ngc_image_without_code_for_the_gpu_is_a_skip_with_the_newest_that_has(
+    nvidia_host: Host, gpu: tuple[str, str], tag: str, nearest: str | None
+) -> None:
+    found = why(machine(nvidia_host, gpu), ngc(tag))
+    if nearest is None:
+        assert found is None
+    else:
+        assert found and f"has no code for {gpu[0]} ({gpu[1]})" in found.reason
+        assert found.fix == f'the nearest that has: image = "nvcr.io/nvidia/pytorch:{nearest}-py3"'
+
+
+def test_a_stack_for_the_other_vendor_names_this_vendors_wheels_of_the_release(nvidia_host: Host, amd_host: Host) -> None:
+    amd = replace(amd_host, gpus=amd_host.gpus[:1])
+    on_amd = why(amd, 'torch = "2.5.1"\ncuda = "12.4"')
+    assert on_amd and on_amd.fix.endswith('; for this machine: torch = "2.5.1", rocm = "6.2"')
+    image_on_amd = why(amd, ngc("24.10"))
+    assert image_on_amd and image_on_amd.fix.endswith('; for this machine: torch = "2.5.0", rocm = "6.2"')
+    on_nvidia = why(machine(nvidia_host, A100), 'torch = "2.5.1"\nrocm = "6.2"')
+    assert on_nvidia and on_nvidia.fix.endswith('; for this machine: torch = "2.5.1", cuda = "11.8"')
+
+
+@pytest.mark.parametrize(
+    ("workload", "gib"),
+    [
+        ('model = "bert-large-cased"', 332_531_714 * 16 / GIB),  # AdamW: weights, gradients, two moments
+        ('model = "bert-large-cased"\noptimizer = "sgd"', 332_531_714 * 12 / GIB),
+        ('model = "bert-large-cased"\nmode = "infer"', 332_531_714 * 4 / GIB),
+        ('model = "resnet50"\nprecision = "amp"', 25_557_032 * 12 / GIB),  # autocast keeps fp32 weights
+    ],
+)
+def test_a_gpu_that_cannot_hold_the_models_own_bytes_is_a_skip(nvidia_host: Host, workload: str, gib: float) -> None:
+    stack = 'torch = "2.5.1"\ncuda = "12.4"'
+    small = machine(nvidia_host, A100, memory_bytes=int((gib - 0.01) * GIB))
+    found = why(small, stack, f"{workload}\nbatch = 1")
+    assert found and f"needs more than {gib:.1f} GiB of GPU memory" in found.reason and "more memory" in found.fix
+    assert why(machine(nvidia_host, A100, memory_bytes=int((gib + 0.01) * GIB)), stack, f"{workload}\nbatch = 1") is None
+
+
+def test_unknown_memory_is_not_judged(amd_host: Host) -> None:
+    host = replace(amd_host, gpus=amd_host.gpus[:1])
+    assert host.gpus[0].memory_bytes is None
+    assert why(host, 'torch = "2.5.1"\nrocm = "6.2"', 'model = "bert-large-cased"\nbatch = 1') is None
+
+
+@pytest.mark.parametrize(
+    ("stack", "gib"), [('torch = "2.5.1"\ncuda = "12.4"', 5), (ngc("25.02"), 18), ('image = "pytorch/pytorch:2.5.1"', 6)]
+)
+def test_a_stack_that_does_not_fit_on_the_disk_is_a_skip_unless_it_is_stored_already(
+    nvidia_host: Host, stack: str, gib: int
+) -> None:
+    def with_free(free: float, **more: frozenset[str]) -> Why | None:
+        disk = Disk(place="/data", free_bytes=int(free * GIB))
+        return why(machine(nvidia_host, A100), stack, means=Means(containers=True, disk=disk, **more))
+
+    found = with_free(gib - 0.1)
+    assert found and found.reason == f"takes at least {gib} GiB on disk; /data has {gib - 0.1:.1f} GiB free"
+    assert "torchmatrix clean" in found.fix and "data root" in found.fix
+    assert with_free(gib + 0.1) is None
+    name = matrix_file.parse(f"[[stack]]\n{stack}\n[[workload]]\n{RESNET}\n").stacks[0].name
+    assert with_free(0.1, stored=frozenset({name})) is None
+    assert why(machine(nvidia_host, A100), stack) is None, "unknown free space is not judged"
+
+
+def test_the_fix_for_a_full_disk_is_the_engines_own(cpu_host: Host) -> None:
+    means = Means(containers=False, disk=Disk(place="/home", free_bytes=0))
+    plan = make_plan(
+        matrix_file.parse(f'[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\ndevice = "cpu"\n{RESNET}\n'), cpu_host, means
+    )
+    assert {skip.why.fix.split(", or ")[1] for skip in plan.skips} == {"set TORCHMATRIX_CACHE to a folder on a larger disk"}
+
+
+def test_a_python_that_is_neither_here_nor_to_be_had_is_a_skip(nvidia_host: Host) -> None:
+    lacking = Means(containers=False, pythonless={"torch2.5.1-cu124"})
+    found = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"', means=lacking)
+    assert found and found.reason == "this machine has no Python 3.11 (or >=3.9,<3.13), and uv can't download it"
+    assert "install Python 3.11" in found.fix and "container engine" in found.fix
+    exact = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"\npython = "3.10"', means=lacking)
+    assert exact and exact.reason == "this machine has no Python 3.10, and uv can't download it"

@@ -1,0 +1,210 @@
+"""The plan: cells, skips with reasons, baselines, order, selection."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.stacks import PYPI
+from torchmatrix.planning.fit import Means
+from torchmatrix.planning.plan import Plan, make_plan, select
+from torchmatrix.running.launch_order import interleave
+
+CONTAINERS = Means(containers=True)
+TEXT = """
+[[stack]]
+torch = "2.5.1"
+cuda = "12.4"
+[[stack]]
+torch = "1.13.1"
+cuda = "11.7"
+[[stack]]
+torch = "2.5.1"
+rocm = "6.2"
+[[stack]]
+torch = "2.5.1"
+cpu = true
+[[stack]]
+image = "nvcr.io/nvidia/pytorch:25.02-py3"
+[[workload]]
+model = "resnet50"
+precision = ["fp32", "tf32"]
+compile = [false, true]
+batch = 8
+[[workload]]
+device = "cpu"
+model = "resnet50"
+precision = ["fp32", "amp"]
+batch = 2
+"""
+
+
+def plan_for(host: Host, text: str = TEXT, means: Means = CONTAINERS) -> Plan:
+    return make_plan(matrix_file.parse(text), host, means)
+
+
+def a100(host: Host) -> Host:
+    """The same machine with GPUs for which torch 1.13 has code."""
+    return replace(host, gpus=tuple(replace(g, name="NVIDIA A100-SXM4-80GB", capability="8.0") for g in host.gpus))
+
+
+def reasons(plan: Plan, part: str) -> set[str]:
+    return {skip.why.reason for skip in plan.skips if part in skip.cell.id}
+
+
+def test_on_a_gpu_server_gpu_stacks_run_and_the_rest_is_skipped_with_a_reason(nvidia_host: Host) -> None:
+    plan = plan_for(nvidia_host)
+    assert "torch2.5.1-cu124/resnet50-train-fp32-b8-224px/gpu0+1+2+3" in {cell.id for cell in plan.cells}
+    assert reasons(plan, "rocm") == {"needs an AMD GPU; this machine has 4 x NVIDIA H100"}
+    assert reasons(plan, "-cpu/") == {"CPU stacks run only where there is no GPU"}
+    assert "needs GPU 7 (counting from 0); this machine has 4 GPUs" in reasons(plan, "gpu0+1+2+3+4+5+6+7")
+    on_a100 = plan_for(a100(nvidia_host))
+    assert reasons(on_a100, "torch1.13.1-cu117/resnet50-train-fp32-b8-224px-compile/gpu0") >= {
+        "torch 1.13.1 has no torch.compile (it came with 2.0)"
+    }
+    assert all(skip.why.fix for skip in plan.skips)
+
+
+def test_without_a_gpu_only_cpu_cells_run_and_float16_is_refused(cpu_host: Host) -> None:
+    plan = plan_for(cpu_host)
+    assert [cell.id for cell in plan.cells] == [
+        "torch2.5.1-cpu/resnet50-train-fp32-b2-224px/cpu0",
+        "torch2.5.1-cpu/resnet50-train-fp32-b2-224px/cpu0+1",
+    ]
+    assert reasons(plan, "-cpu/resnet50-train-amp") == {"precision amp needs a GPU"}
+    assert reasons(plan, "cu124") == {"needs an NVIDIA GPU; this machine has no GPU"}
+
+
+def test_a_cpu_device_is_the_same_share_of_the_cores_whatever_n_is(cpu_host: Host) -> None:
+    one, two = (cell.gpus for cell in plan_for(cpu_host).cells)
+    assert (one.cpus, one.threads) == (("0,1",), 2)
+    assert (two.cpus, two.threads) == (("0,1", "2,3"), 2)
+    gpu_counts = plan_for(cpu_host, TEXT.replace("batch = 8", "batch = 8\ncounts = [8]"))
+    assert [cell.gpus.cpus for cell in gpu_counts.cells] == [("0,1",), ("0,1", "2,3")]
+    single = plan_for(replace(cpu_host, cores=(0,)))
+    assert reasons(single, "cpu0+1") >= {"needs 2 CPU cores, one per process; this machine offers 1"}
+
+
+def test_the_one_gpu_baseline_is_added_whatever_is_asked_for(nvidia_host: Host) -> None:
+    text = TEXT + "[gpus]\ncounts = [4]\nlists = [[2, 3]]\n"
+    labels = {cell.gpus.label for cell in plan_for(nvidia_host, text).cells}
+    assert labels == {"gpu0", "gpu0+1+2+3", "gpu2", "gpu2+3"}
+    each = plan_for(nvidia_host, TEXT + "[gpus]\ncounts = [2]\neach = true\n")
+    assert {cell.gpus.label for cell in each.cells} == {"gpu0", "gpu1", "gpu2", "gpu3", "gpu0+1"}
+
+
+def test_an_old_driver_a_mixed_set_and_an_old_gpu_are_reasons(nvidia_host: Host) -> None:
+    old = plan_for(replace(nvidia_host, driver="470.57.02"))
+    assert reasons(old, "cu124") == {"CUDA 12 needs NVIDIA driver 525.60.13 or newer; this machine has 470.57.02"}
+    old = plan_for(replace(a100(nvidia_host), driver="470.57.02"))
+    assert "torch1.13.1-cu117/resnet50-train-fp32-b8-224px/gpu0" in {cell.id for cell in old.cells}
+    v100 = Gpu(index=1, uuid="GPU-v", name="Tesla V100", vendor="nvidia", capability="7.0")
+    mixed = plan_for(replace(nvidia_host, gpus=(nvidia_host.gpus[0], v100)))
+    assert "mixes GPU models (NVIDIA H100, Tesla V100): a scale factor over them means nothing" in reasons(mixed, "gpu0+1")
+    assert "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer" in reasons(mixed, "tf32")
+
+
+def test_without_containers_vendor_images_are_skipped(nvidia_host: Host) -> None:
+    found = reasons(plan_for(nvidia_host, means=Means(containers=False)), "nvidia-pytorch")
+    assert found == {"nvcr.io/nvidia/pytorch:25.02-py3 is a container image, and no container engine is in use"}
+
+
+def test_a_stack_without_any_index_that_answers_is_left_out_unless_it_is_built(cpu_host: Host) -> None:
+    urls = {"https://download.pytorch.org/whl/cpu", PYPI}
+    lost = Means(containers=True, unreachable=urls)
+    assert all("no answer from" in reason for reason in reasons(plan_for(cpu_host, means=lost), "-cpu/resnet50-train-fp32"))
+    assert not plan_for(cpu_host, means=lost).cells
+    built = Means(containers=True, unreachable=urls, built={"torch2.5.1-cpu"})
+    assert plan_for(cpu_host, means=built).cells
+    one = Means(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
+    assert plan_for(cpu_host, means=one).cells
+
+
+def test_compile_is_refused_on_a_python_that_torch_cannot_compile_on(nvidia_host: Host) -> None:
+    text = TEXT.replace('torch = "1.13.1"\ncuda = "11.7"', 'torch = "2.0.1"\ncuda = "11.8"\npython = "3.11"')
+    assert reasons(plan_for(nvidia_host, text), "torch2.0.1-cu118/resnet50-train-fp32-b8-224px-compile/gpu0") >= {
+        "torch.compile of torch 2.0.1 needs Python 3.10 or older, not 3.11"
+    }
+
+
+def test_an_interpreter_uses_what_the_machine_has(cpu_host: Host, nvidia_host: Host) -> None:
+    text = TEXT + '[[stack]]\nname = "mine"\npython = "/opt/bin/python"\n'
+    assert {c.gpus.label for c in plan_for(cpu_host, text).cells if c.stack.name == "mine"} == {"cpu0", "cpu0+1"}
+    assert "gpu0" in {c.gpus.label for c in plan_for(nvidia_host, text).cells if c.stack.name == "mine"}
+
+
+def test_selection_by_glob_and_field(nvidia_host: Host) -> None:
+    plan = plan_for(nvidia_host)
+    chosen = select(plan, ["torch2.5.1-cu124/*"], ["precision=fp32", "compile=false", "count=2"])
+    ids = ["torch2.5.1-cu124/resnet50-train-fp32-b8-224px/gpu0", "torch2.5.1-cu124/resnet50-train-fp32-b8-224px/gpu0+1"]
+    assert [cell.id for cell in chosen.cells] == ids  # the baseline comes along
+    with pytest.raises(BadInput) as caught:
+        select(plan, [], ["precison=fp32"])
+    assert 'did you mean "precision"?' in caught.value.hint
+
+
+def test_launches_are_interleaved_in_rounds_in_an_order_that_the_seed_repeats(nvidia_host: Host) -> None:
+    cells = [cell for cell in plan_for(nvidia_host).cells if cell.gpus.label in ("gpu0", "gpu0+1")]
+    order = list(interleave(cells, 3, seed=7))
+    assert order == list(interleave(cells, 3, seed=7)) != list(interleave(cells, 3, seed=8))
+    assert len(order) == 3 * len(cells)
+    rounds = [number for _, number in order]
+    assert rounds == sorted(rounds), "the sets share gpu0, so that they are one block"
+
+
+def test_devices_that_share_nothing_are_blocks_one_after_the_other(nvidia_host: Host) -> None:
+    every = plan_for(nvidia_host, TEXT + "[gpus]\ncounts = [1]\nlists = [[2], [2, 3]]\n").cells
+    labels = [cell.gpus.label for cell, _ in interleave(every, 3, seed=7)]
+    changes = sum((a == "gpu0") != (b == "gpu0") for a, b in itertools.pairwise(labels))
+    assert set(labels) == {"gpu0", "gpu2", "gpu2+3"} and changes == 1
+
+
+def test_two_workloads_that_become_the_same_here_are_refused(nvidia_host: Host) -> None:
+    twins = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
+    twins += '[[workload]]\nmodel = "resnet50"\nbatch = 64\n'
+    twins += '[[workload]]\nmodel = "resnet50"\nbatch = { default = 32, "80GB" = 64 }\n'
+    with pytest.raises(BadInput, match="measured twice on this machine"):
+        plan_for(nvidia_host, twins)
+
+
+def test_to_explain_a_cell_adds_every_device_alone_and_the_cells_without_all_reduce_and_without_ddp(nvidia_host: Host) -> None:
+    text = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n[gpus]\ncounts = [2]\n'
+    text += '[[workload]]\nmodel = "resnet50"\nbatch = 64\nexplain = true\n[[workload]]\nmodel = "resnet18"\nbatch = 64\n'
+    chosen = select(plan_for(nvidia_host, text), ["*resnet50*gpu0+1"], [])
+    name = "torch2.5.1-cu124/resnet50-train-fp32-b64-224px"
+    assert {cell.id for cell in chosen.cells} == {
+        f"{name}/gpu0", f"{name}/gpu1", f"{name}/gpu0+1", f"{name}-no-sync/gpu0+1", f"{name}-independent/gpu0+1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "stack", "nearest"),
+    [
+        ("NVIDIA H100", "9.0", ("1.12.1", "11.6"), 'torch = "2.0.0", cuda = "11.8"'),
+        ("NVIDIA H100", "9.0", ("1.13.1", "11.7"), 'torch = "2.0.0", cuda = "11.8"'),
+        ("NVIDIA B200", "10.0", ("2.7.0", "12.6"), 'torch = "2.7.0", cuda = "12.8"'),
+        ("Tesla V100-SXM2-16GB", "7.0", ("2.11.0", "12.8"), 'torch = "2.11.0", cuda = "12.6"'),
+        ("NVIDIA GeForce RTX 5090", "12.0", ("2.7.0", "11.8"), 'torch = "2.7.0", cuda = "12.8"'),
+        ("NVIDIA GeForce RTX 5090", "12.0", ("2.5.1", "12.4"), 'torch = "2.7.0", cuda = "12.8"'),
+        ("Tesla V100-SXM2-16GB", "7.0", ("2.7.1", "12.8"), 'torch = "2.7.1", cuda = "11.8"'),
+        ("Tesla V100-SXM2-16GB", "7.0", ("2.15.0", "13.0"), 'torch = "2.14.1", cuda = "12.6"'),
+        ("NVIDIA GeForce RTX 4090", "8.9", ("1.13.1", "11.7"), None),
+        ("NVIDIA A100-SXM4-40GB", "8.0", ("1.12.1", "11.3"), None),
+        ("NVIDIA B300", "10.3", ("2.7.0", "12.8"), None),
+    ],
+)
+def test_a_gpu_that_a_wheel_has_no_code_for_is_a_skip_with_the_nearest_stack_that_has(
+    nvidia_host: Host, gpu: str, capability: str, stack: tuple[str, str], nearest: str | None
+) -> None:
+    gpus = tuple(replace(g, name=gpu, capability=capability) for g in nvidia_host.gpus)
+    host = replace(nvidia_host, gpus=gpus, driver="580.65.06")
+    text = f'[[stack]]\ntorch = "{stack[0]}"\ncuda = "{stack[1]}"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\ncounts = [1]\n'
+    plan = plan_for(host, text)
+    if nearest is None:
+        assert plan.cells and not plan.skips
+    else:
+        assert not plan.cells and f"has no code for {gpu} ({capability})" in plan.skips[0].why.reason
+        assert plan.skips[0].why.fix == f"the nearest that has: {nearest}"

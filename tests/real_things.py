@@ -1,0 +1,127 @@
+"""What tests with real things need: a stack of real PyTorch, a container engine, a registry, a certificate authority."""
+
+import io
+import os
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import docker
+import pytest
+
+from containers import BRIDGE, SMALL, Registry, free_port, remove_images
+from sites import Authority, make_authority
+from support import REAL_MATRIX
+from torchmatrix.engines import packages, recipes
+from torchmatrix.engines.docker import DockerEngine, connect
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.matrix.stacks import PYPI
+
+
+@pytest.fixture(scope="session")
+def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of the stack's virtualenv, as the launches of a build say."""
+    from torchmatrix.facts.store import Results
+    from torchmatrix.matrix import matrix_file
+    from torchmatrix.running import session
+
+    text = REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
+    (stack,) = matrix_file.parse(text).stacks
+    engines, _ = session.choose_engines("local", Results(tmp_path_factory.mktemp("results")))
+    lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
+    return engines["local"].build(recipes.choose_recipe(stack, engines["local"], lost), lambda line: None).reference
+
+
+@pytest.fixture
+def real_matrix(tmp_path: Path, real_python: str) -> Path:
+    """A matrix of that stack; a test appends its workloads."""
+    path = tmp_path / "matrix.toml"
+    path.write_text(REAL_MATRIX)
+    return path
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[docker.DockerClient]:
+    """A daemon that answers, or a skip that says why."""
+    if "DOCKER_HOST" not in os.environ and not Path("/var/run/docker.sock").exists():
+        pytest.skip("no container engine: no Docker socket and no DOCKER_HOST (tests/start-engine starts one)")
+    try:
+        client = connect()
+    except EngineUnusable as error:
+        pytest.skip(f"no container engine: {error}")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority that nobody else trusts."""
+    try:
+        return make_authority(tmp_path_factory.mktemp("tls"), ["127.0.0.1", BRIDGE])
+    except FileNotFoundError:
+        pytest.skip("making a certificate needs openssl")
+
+
+@pytest.fixture(scope="session")
+def small(client: docker.DockerClient) -> Iterator[str]:
+    """That base, under a name that no registry has."""
+    tag = "torchmatrix-test/small:1"
+    client.images.build(fileobj=io.BytesIO(SMALL.encode()), tag=tag, rm=True, forcerm=True)
+    yield tag
+    client.images.remove(tag, force=True)
+
+
+@pytest.fixture(scope="session")
+def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry of our own on loopback, which Docker uses without TLS."""
+    folder = tmp_path_factory.mktemp("registry")
+    address = f"127.0.0.1:{free_port()}"
+    settings = f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{address}'}}\n"
+    settings += f"storage: {{filesystem: {{rootdirectory: '{folder}'}}, delete: {{enabled: true}}}}\n"
+    (folder / "config.yml").write_text(settings)
+    try:
+        process = subprocess.Popen(
+            ["docker-registry", "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        pytest.skip("no docker-registry (Debian's package of that name)")
+    try:
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(f"http://{address}/v2/").close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield Registry(address=address, client=client)
+        for image in client.images.list():
+            for reference in (*image.tags, *image.attrs["RepoDigests"]):
+                if reference.startswith(f"{address}/"):
+                    with suppress(docker.errors.ImageNotFound):  # it went with the reference before
+                        client.images.remove(reference)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def own(client: docker.DockerClient) -> Iterator[str]:
+    """The name of a stack that nobody else has; its images are removed after the test."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    yield name
+    remove_images(client, name)
+
+
+@pytest.fixture(scope="session")
+def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of what installs packages in a container, from PyPI."""
+    folder, platform = tmp_path_factory.mktemp("uv"), DockerEngine(client).platform()
+    if recipes.unreachable_indexes([PYPI]):
+        pytest.skip("PyPI does not answer: no wheel of uv for the container")
+    lines = packages.resolve([packages.UV], PYPI, "3.11", lambda line: None, platform)
+    packages.download(lines, PYPI, "3.11", platform, folder, lambda line: None)
+    (found,) = folder.iterdir()
+    return found

@@ -1,0 +1,337 @@
+"""Nothing that was planted comes out: credentials and absolute paths never, who and where it was not with --redact."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from torchmatrix.facts.store import Results
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.reporting import redaction, report
+from torchmatrix.reporting.redaction import Pseudonyms, Redaction, names
+from torchmatrix.reporting.redaction.secrets import is_secret_name, without_secrets
+
+UUID = "GPU-3f9a1c2e-77aa-4b1c-9d2e-0a1b2c3d4e5f"
+TOKEN = "S3cr3tT0kenXyz987"
+
+
+def cleaner(enabled: bool = True, **roots: str) -> Redaction:
+    places = {"/srv/lab/results": "results", "/srv/lab/torchmatrix": "."}
+    return Redaction(enabled=enabled, roots=places | roots, names=Pseudonyms())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"git+https://{TOKEN}@git.example/x.git",
+        f"https://user:{TOKEN}@pypi.example/simple",
+        f"https://user:p@{TOKEN}@pypi.example/simple",
+        f"https://bucket.example/x?X-Amz-Signature={TOKEN}&b=1",
+        f"https://x.example/?token={TOKEN}",
+        f"https://x.example/?q={TOKEN * 2}",
+        f"HF_TOKEN={TOKEN}",
+        f"export AWS_SECRET_ACCESS_KEY='{TOKEN} with spaces'",
+        f'docker run -e "WANDB_API_KEY={TOKEN}" image',
+        f"#7 ENV NPM_TOKEN {TOKEN}",
+        f"pip install --password {TOKEN} x",
+        f"--auth-token={TOKEN}",
+        f'{{"password": "{TOKEN}"}}',
+        f"password: {TOKEN}",
+        f"Authorization: Bearer {TOKEN}",
+        f"authorization: basic {TOKEN}",
+        f"sent bearer {TOKEN}",
+        "pushed with ghp_0123456789abcdefghijABCDEFGHIJ",
+        "key eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{TOKEN}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{TOKEN}",
+    ],
+)
+def test_credentials_go_always(text: str) -> None:
+    for enabled in (False, True):
+        shown = cleaner(enabled).text(text)
+        assert "…" in shown or "://" in shown
+        assert not any(word in shown for word in (TOKEN, "ghp_0123", "eyJhbGci"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TOKENIZERS_PARALLELISM=false", "RuntimeError: unexpected key(s) in state_dict", "KeyError: 'x'", "key = 3",
+        "torch==2.5.1",
+        "python@sha256:" + "0" * 64, "100 images/s, 3 GB/s and/or 1/2", "https://download.pytorch.org/whl/cpu?x=1", "a ~ b … c",
+        "</script> <br/> <b>x</b>", "max_tokens=128", "nvidia-curand-cu12==10.3.7.77", "CUDNN_VERSION=9.5.1.17", "at 12:34:56",
+        "std::vector<int>", "x[::2]", "ratio 3:2", "python:3.11-slim-bookworm", "--master_addr 127.0.0.1", "container image",
+        "docker run -v torchmatrix-cache-1:/cache -e A=1 --tmpfs /tmp:rw python3 /opt/workload/bench.py",
+        "/dev/kfd /dev/dri/renderD128", "",
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_stays_as_it_is(text: str) -> None:
+    assert cleaner(True).text(text) == text and cleaner(False).text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "hidden"),
+    [
+        ("/srv/lab/results/h/r/x.log", "results/h/r/x.log", "results/h/r/x.log"),
+        ("python /srv/lab/torchmatrix/images/a.py", "python ./images/a.py", "python ./images/a.py"),
+        ("/srv/lab/torchmatrix", ".", "."),
+        ("/home/alice/src/bench.py", "~/src/bench.py", "~/…/bench.py"),
+        ("-I/home/alice/include", "-I~/include", "-I~/include"),
+        ("PATH=/home/alice/bin:/data/alice/bin", "PATH=~/bin:…/bin", "PATH=~/bin:…/bin"),
+        ("/root/.cache/torchmatrix/stacks/a/bin/python", "~/.cache/torchmatrix/stacks/a/bin/python",
+         "~/.cache/torchmatrix/stacks/a/bin/python"),
+        ("/Users/bob/x y", "~/x y", "~/x y"),
+        ("/nfs/export/home/carol/runs/a/b", "~/runs/a/b", "~/…/b"),
+        ("File \"/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py\", line 3",
+         "File \"…/lib/python3.11/site-packages/torch/nn/functional.py\", line 3",
+         "File \"…/lib/python3.11/site-packages/torch/nn/functional.py\", line 3"),
+        ("file:///data/project-x/w.whl", "…/w.whl", "…/w.whl"),
+        ("(see /mnt/project-x/notes.txt)", "(see …/notes.txt)", "(see …/notes.txt)"),
+        ("/scratch", "…/scratch", "…/scratch"),
+        ("ssh://box.example/home/alice/x", "ssh://box.example/~/x", "ssh://mirror-1/…"),
+    ],
+)  # fmt: skip
+def test_no_path_is_absolute(text: str, shown: str, hidden: str) -> None:
+    assert (cleaner(False).text(text), cleaner(True).text(text)) == (shown, hidden)
+
+
+def learnt(*events: dict[str, Any]) -> Redaction:
+    found = cleaner()
+    for event in events:
+        found.learn(event)
+    return found
+
+
+HEADER = {
+    "event": "run",
+    "host": {
+        "name": "gpubox7.corp.acme.com", "kernel": "6.1", "notes": [],
+        "gpus": [{"name": "NVIDIA H200", "uuid": UUID, "vbios": "96.00.74.00.01", "serial": "1654922001234",
+                  "pci_bus": "00000000:3B:00.0", "memory_bytes": 1}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ping gpubox7 failed", "ping host-1 failed"),
+        ("ping GPUBOX7.corp.acme.com failed", "ping host-1 failed"),
+        ("gpubox7_results and gpubox7.log", "host-1_results and host-1.log"),
+        (f"device {UUID} fell off", "device GPU-1 fell off"),
+        (f"device {UUID[4:]} fell off", "device GPU-1 fell off"),
+        ("--gpus '\"device=" + UUID + "\"'", "--gpus '\"device=GPU-1\"'"),
+        ("MIG-9a1c2e3f-77aa-4b1c-9d2e-0a1b2c3d4e5f", "GPU-1"),
+        ("NVRM: Xid (PCI:0000:3b:00): 79", "NVRM: Xid (PCI:PCI-1): 79"),
+        ("at 0000:3b:00.0 and 00000000:3B:00.0", "at PCI-1 and PCI-1"),
+        ("serial 1654922001234, VBIOS 96.00.74.00.01", "serial serial-1, VBIOS VBIOS-1"),
+        ("from 10.1.2.3 and fe80::1c2e:3f4a:1 to 10.1.2.3:8080", "from IP-1 and IP-2 to IP-1:8080"),
+        ("ether 3c:ec:ef:12:34:56", "ether MAC-1"),
+        ("node 0c42:a103:0065:4bf2", "node MAC-1"),
+        ("mail alice.smith@acme.com now", "mail … now"),
+        ("https://nexus.acme.com:8443/team-x/simple torch", "https://mirror-1:8443/… torch"),
+        ("https://download.pytorch.org/whl/cpu", "https://download.pytorch.org/whl/cpu"),
+        ("process 4711 (python3, user alice)", "process 4711 (a program, user user-1)"),
+        ("container 9f2c1ab34de5 exited", "container container-1 exited"),
+        ("resolve nas-2.internal", "resolve host-1"),
+    ],
+)  # fmt: skip
+def test_who_and_where_become_pseudonyms(text: str, shown: str) -> None:
+    assert learnt(HEADER).text(text) == shown
+
+
+def test_fields_are_replaced_and_products_are_not() -> None:
+    shown = learnt(HEADER).value(HEADER)
+    gpu = shown["host"]["gpus"][0]
+    assert shown["host"]["name"] == "host-1" and gpu["name"] == "NVIDIA H200"
+    assert (gpu["uuid"], gpu["vbios"], gpu["serial"], gpu["pci_bus"]) == ("GPU-1", "VBIOS-1", "serial-1", "PCI-1")
+
+
+def test_a_serial_number_is_one_as_a_number_too() -> None:
+    assert learnt().value({"serial": 1654922001234, "index": 3}) == {"serial": "serial-1", "index": 3}
+
+
+def test_without_redact_hosts_and_devices_stay() -> None:
+    plain = cleaner(False)
+    plain.learn(HEADER)
+    assert plain.value(HEADER) == HEADER and plain.text("gpubox7 10.1.2.3") == "gpubox7 10.1.2.3"
+
+
+def test_a_host_that_is_called_like_a_word_of_ours_changes_no_meaning() -> None:
+    header = {"event": "run", "host": {"name": "train", "kernel": "6.1"}, "workload": {"mode": "train", "unit": "images"}}
+    shown = learnt(header).value(header)
+    assert shown["host"]["name"] == "host-1" and shown["workload"] == {"mode": "train", "unit": "images"}
+    short = {"event": "run", "host": {"name": "vm", "kernel": "6.1"}}
+    assert learnt(short).value(short)["host"]["name"] == "host-1" and learnt(short).text("the vm.max_map") == "the vm.max_map"
+
+
+def test_a_private_registry_is_known_from_an_image_and_found_in_all_texts() -> None:
+    found = learnt({"event": "launch", "stack": {"image": "registry.acme.com:5000/hub/pytorch:24.10", "base": None}})
+    assert (
+        found.text("pull registry.acme.com:5000/hub/x: denied by registry.acme.com")
+        == "pull mirror-1:5000/hub/x: denied by mirror-1"
+    )
+    assert learnt({"stack": {"image": "nvcr.io/nvidia/pytorch:24.10-py3"}}).text("nvcr.io/nvidia") == "nvcr.io/nvidia"
+
+
+def test_fields_with_telling_names_lose_their_values() -> None:
+    value = {
+        "variables": {"MY_API_KEY": TOKEN, "NCCL_DEBUG": "INFO"},
+        "password": TOKEN,
+        "tokens": 3,
+        "key": "ca27",
+        "token": None,
+    }
+    shown = cleaner(False).value(value)
+    assert shown == {
+        "variables": {"MY_API_KEY": "…", "NCCL_DEBUG": "INFO"}, "password": "…", "tokens": 3, "key": "ca27", "token": None,
+    }  # fmt: skip
+    assert is_secret_name("HF_TOKEN") and is_secret_name("apiKey".lower()) and not is_secret_name("TOKENIZERS_PARALLELISM")
+
+
+def test_pseudonyms_stay_the_same_from_one_publication_to_the_next(tmp_path: Path) -> None:
+    first = names.load(tmp_path)
+    assert [first.of("host", "b"), first.of("host", "a"), first.of("user", "a")] == ["host-1", "host-2", "user-1"]
+    first.save(tmp_path)
+    again = names.load(tmp_path)
+    assert again.of("host", "A") == "host-2" and again.of("host", "c") == "host-3" and again.secret == first.secret
+    assert (tmp_path / names.FILE).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"secret": "x", "numbers": [1]}'])
+def test_a_damaged_list_of_pseudonyms_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / names.FILE).write_text(text)
+    with pytest.raises(BadInput, match="damaged"):
+        names.load(tmp_path)
+
+
+def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnusable, match="can't write"):
+        Pseudonyms().save(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "letters", ["a" * 200_000, "-" * 200_000, "/a" * 100_000, "a." * 100_000, "0" * 200_000, "A=" * 100_000, "a:" * 100_000]
+)
+def test_long_lines_take_no_long_time(letters: str) -> None:
+    """Quadratic patterns would need minutes here, and the run of the tests would show it."""
+    assert cleaner().text(letters) is not None and without_secrets(letters) is not None
+
+
+PLANTED = {
+    "host": "gpubox7", "domain": "corp-acme", "user": "alicesmith", "uuid": UUID, "bare-uuid": UUID[4:],
+    "serial": "1654922001234", "vbios": "96.00.74.00.01", "pci": "3B:00.0", "token": TOKEN, "registry": "registry.acme",
+    "mirror": "nexus.acme",
+    "address": "10.20.30.40", "mac": "3c:ec:ef:12:34:56", "project": "secret-project", "other-user": "bobjones",
+    "container": "9f2c1ab34de5", "mount": "/mnt/tank",
+}  # fmt: skip
+"""Words that must not be in anything that is published with --redact."""
+
+
+def planted_run(root: Path) -> Any:
+    """A run that has every planted word in every place that takes a text."""
+    everything = (
+        f"gpubox7.corp-acme.example /home/alicesmith/secret-project/a/x.py /mnt/tank/secret-project/b/y.py {UUID} {UUID[4:]} "
+        f"1654922001234 96.00.74.00.01 00000000:3B:00.0 git+https://{TOKEN}@git.nexus.acme.example/secret-project "
+        f"HF_TOKEN={TOKEN} registry.acme.example:5000/hub/x https://nexus.acme.example/simple 10.20.30.40 "
+        "3c:ec:ef:12:34:56 alicesmith@gpubox7 process 12 (python, user bobjones) container 9f2c1ab34de5 /data/alicesmith"
+    )
+    gpu = HEADER["host"]["gpus"][0] | {"index": 0}  # type: ignore[index]
+    host = {
+        "name": "gpubox7.corp-acme.example",
+        "cpu": "CPU",
+        "kernel": "6.1",
+        "gpus": [gpu],
+        "cores": [0],
+        "notes": [everything],
+    }
+    stack = {"name": "alicesmith-stack", "torch": "2.5.1", "image": "registry.acme.example:5000/hub/pytorch:24.10"}
+    image = {
+        "reference": everything,
+        "digests": ["registry.acme.example:5000/hub/x@sha256:" + "0" * 64],
+        "arguments": {"URL": everything},
+    }
+    gpus = {"indices": [0], "label": "gpu0", "vendor": "nvidia", "gpus": [gpu], "threads": 1}
+    engine = {"engine": "docker", "Name": "gpubox7", "ServerVersion": "27", "DockerRootDir": "/mnt/tank/docker"}
+    launch = {"host": host, "image": image, "gpus": gpus, "engine": engine, "command": everything, "error": everything}
+    reading = {
+        "device": UUID,
+        "temperature_celsius": 50,
+        "foreign": ["process 12 (secret-project, user bobjones)"],
+        "error": everything,
+    }
+    run = write_run(
+        root,
+        [
+            {**launch, "stack": "alicesmith-stack", "readings": [(float(t), reading) for t in (100, 110, 119)]},
+            {**launch, "stack": "alicesmith-stack", "outcome": "crashed"},
+            {**launch, "stack": "b", "outcome": "build-failed"},
+        ],
+        skips=[("gpubox7-stack/w/gpu0", everything)],
+        host=host, command=everything, matrix=f'# {everything}\n[[stack]]\npython = "/mnt/tank/secret-project/python"\n',
+        watch_notes=[everything],
+    )  # fmt: skip
+    host_folder = run.path.parent.rename(root / "gpubox7.corp-acme.example")
+    folder = type(run)(host_folder / run.id)
+    for path in folder.path.rglob("round*.jsonl"):
+        path.with_suffix(".log").write_text(f"{everything}\n" * 3)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["event"] == "launch":
+                line["stack"] = stack
+            if line["event"] == "environment":
+                line |= {"torch_config": everything, "packages": [f"x @ {everything}"], "variables": {"LD_PRELOAD": everything}}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder.path / "locks").mkdir()
+    (folder.path / "locks" / "alicesmith-stack.lock").write_text(f'index = "{everything}"\n')
+    return folder
+
+
+def leaks(content: bytes, words: dict[str, str] = PLANTED) -> list[str]:
+    low = content.lower()
+    return [name for name, word in words.items() if word.lower().encode() in low]
+
+
+def test_no_planted_word_is_in_a_redacted_copy_nor_in_what_is_made_of_it(tmp_path: Path) -> None:
+    run = planted_run(tmp_path / "results")
+    cleaned = redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms())
+    copy = redaction.staged(run, cleaned, tmp_path / "staged", logs=True)
+    paths = [path for path in (tmp_path / "staged").rglob("*") if path.is_file()]
+    assert len(paths) == len([path for path in run.path.rglob("*") if path.is_file()])
+    for path in paths:
+        assert not leaks(path.read_bytes()), path
+        assert not leaks(path.relative_to(tmp_path / "staged").as_posix().encode())
+    page = report.render(report.view_of(copy))
+    assert not leaks(page.encode()) and "NVIDIA H200" in page and "host-1" in page and "100.0" in page
+
+
+def test_without_redact_credentials_and_absolute_paths_are_gone_all_the_same(tmp_path: Path) -> None:
+    run = planted_run(tmp_path / "results")
+    cleaned = redaction.for_results(Results(tmp_path / "results"), False, Pseudonyms())
+    copy = redaction.staged(run, cleaned, tmp_path / "staged", logs=True)
+    content = b"".join(path.read_bytes() for path in copy.path.rglob("*") if path.is_file())
+    assert set(leaks(content)) == set(PLANTED) - {"token", "mount"}
+    assert b"/home/" not in content and b"gpubox7" in content
+
+
+def test_numbers_and_what_follows_from_them_are_the_same_in_a_copy(tmp_path: Path) -> None:
+    run = planted_run(tmp_path / "results")
+    copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms()), tmp_path / "staged")
+    ours, theirs = report.view_of(run), report.view_of(copy)
+    for column in ("throughput", "temperature_last", "outcome", "peak_bytes", "batch", "seconds"):
+        assert (
+            ours.table[column].tolist() == pytest.approx(theirs.table[column].tolist(), nan_ok=True)
+            if column != "outcome"
+            else True
+        )
+    assert ours.table["outcome"].tolist() == theirs.table["outcome"].tolist()
+    assert len(set(theirs.table["cell"])) == len(set(ours.table["cell"]))
+
+
+def test_facts_without_anything_to_hide_are_copied_byte_for_byte(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "results", [{}, {"devices": (0, 1)}])
+    copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), False, Pseudonyms()), tmp_path / "staged")
+    for path in run.path.rglob("*.jsonl"):
+        assert (copy.path / path.relative_to(run.path)).read_bytes() == path.read_bytes()

@@ -1,0 +1,189 @@
+"""The page: self-contained, escaped, honest about what is unknown."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from records import write_run
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.reporting import report
+from torchmatrix.reporting.report import words
+
+
+def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
+    return report.render(report.view_of(write_run(tmp_path, list(launches), **more)))
+
+
+class Scripts(HTMLParser):
+    """The scripts of a page: what runs, and the data that charts are drawn from."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.running: list[str] = []
+        self.data: list[str] = []
+        self._into: list[str] | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "script":
+            self._into = self.data if dict(attrs).get("type") == "application/json" else self.running
+            self._into.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._into = None
+
+
+def the_page_s_own(page: str) -> bool:
+    """Runs nothing but the two scripts that its policy names by their hashes."""
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in Scripts(page).running]
+    return bool(policy) and all(f"'sha256-{found}'" in policy[1] for found in hashes) and "unsafe-eval" not in policy[1]
+
+
+def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {}, {"devices": (0, 1), "rate": 180.0}, {"stack": "stack-b", "rate": 120.0})
+    without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"(?:src|href)=[\"'](?!#|data:)", without) and "@import" not in without
+    assert without.count("<figure") == without.count("<svg") == len(Scripts(page).data) > 2
+    assert len(Scripts(page).running) == 2 and the_page_s_own(page)
+
+
+def test_a_page_without_charts_carries_no_runtime(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {"outcome": "crashed"})
+    assert len(Scripts(page).running) == 1 and the_page_s_own(page) and len(page) < 100_000
+
+
+def test_hostile_strings_are_inert(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script><!--"
+    page = page_of(
+        tmp_path,
+        {"stack": evil},
+        {"stack": "b" + evil, "rate": 120.0},
+        {"stack": "c", "workload": evil, "outcome": "crashed", "error": evil + "\nmore", "command": evil},
+        {"devices": (0, 1), "stack": evil, "rate": 150.0},
+        skips=[(evil + "/w/gpu0", evil)],
+        matrix=evil,
+        command=evil,
+    )
+    assert the_page_s_own(page) and len(Scripts(page).running) == 2 and "&lt;script&gt;alert(1)" in page
+    for data in Scripts(page).data:
+        json.loads(data)
+
+
+def test_credentials_and_homes_do_not_travel_with_a_page(tmp_path: Path) -> None:
+    token, home = "ghp_" + "a1B2" * 6, str(Path.home() / "project")
+    error = f"pip failed: git+https://alice:hunter22@host.example/x.git, Authorization: Bearer {token}, in {home}"
+    write_run(tmp_path, [{}, {"stack": "b", "outcome": "crashed", "error": error, "command": f"curl --token {token}"}])
+    page = report.page_of(RunFolder(tmp_path / "testhost" / "20260101T000000Z"))
+    packed = re.search(r'facts.tar.gz" href="data:application/gzip;base64,([^"]*)"', page)
+    assert packed and "pip failed: git+https://host.example/x.git" in page
+    facts = gzip.decompress(base64.b64decode(packed[1])).decode()
+    assert "pip failed" in facts and home not in facts
+    for secret in (token, "hunter22"):
+        assert secret not in page and secret not in facts
+
+
+def test_every_failure_is_explained_with_its_first_error_line_and_the_commands_to_repeat_it(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {"outcome": "oom", "error": "CUDA out of memory. Tried\nsecond line"})
+    assert '<p class="error">CUDA out of memory. Tried</p>' in page and "second line" not in page
+    assert "torchmatrix run 'stack-a/resnet50-train-fp32-b4/gpu0'" in page
+    assert "python bench.py --model resnet50" in page
+
+
+def test_skips_are_shown_with_their_reason(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {}, skips=[("rocm/w/gpu0", "needs an AMD GPU"), ("rocm/v/gpu0", "needs an AMD GPU")])
+    assert "needs an AMD GPU" in page and re.search(r"<dt>cells skipped</dt><dd>2</dd>", page)
+
+
+def test_unknown_is_n_a_and_one_launch_has_no_interval(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {})
+    row = page.split("<th>Workload, stack, devices</th>")[1].split("<tbody>")[1].split("</tbody>")[0]
+    assert (
+        "100.0</b> images/s" in row
+        and row.count("n/a") == 3
+        and "nan" not in re.sub(r"<script.*?</script>", "", page.lower(), flags=re.S).split("<main")[1]
+    )
+
+
+def test_an_empty_run_and_an_all_failed_run_still_render(tmp_path: Path) -> None:
+    assert "Nothing has been launched." in page_of(tmp_path / "a", complete=False)
+    page = page_of(tmp_path / "b", {"outcome": "crashed"}, {"outcome": "build-failed", "stack": "x"})
+    assert "No cell has been measured" in page and "images/s" not in page
+
+
+def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
+    assert "has not come to its end" in page_of(tmp_path / "a", {}, complete=False)
+    assert "has not come to its end" not in page_of(tmp_path / "b", {})
+
+
+def test_the_html_is_balanced(tmp_path: Path) -> None:
+    class Balance(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag not in ("meta", "br", "path", "line", "rect"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag not in ("path", "line", "rect"):
+                assert self.open.pop() == tag
+
+    balance = Balance()
+    balance.feed(page_of(tmp_path, {}, {"devices": (0, 1), "rate": 180.0}, {"outcome": "oom", "stack": "b"}))
+    assert not balance.open
+
+
+def test_figures_have_four_digits_and_no_silent_zero() -> None:
+    assert [words.figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
+        "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "n/a", "n/a",
+    ]  # fmt: skip
+
+
+def test_the_headline_claims_only_what_the_data_support(tmp_path: Path) -> None:
+    two = page_of(tmp_path / "a", {"rate": 100.0}, {"stack": "b", "rate": 300.0})
+    assert "One launch each: no interval" in two
+    impossible = page_of(tmp_path / "b", {"rate": 100.0}, {"rate": 400.0, "devices": (0, 1)})
+    assert "Scale factors: each" not in impossible and "impossible?" in impossible
+    rates = [{"rate": r} for r in (99.0, 100.0, 101.0)]
+    clear = page_of(tmp_path / "c", *rates, *({"stack": "b", **{"rate": 1.3 * r["rate"]}} for r in rates))
+    assert "b runs resnet50-train-fp32-b4 at × 1.300 of stack-a" in clear
+    same = page_of(tmp_path / "d", *rates, *({"stack": "b", **r} for r in reversed(rates)))
+    assert "no difference is beyond its 95 % interval" in same
+
+
+def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{}])
+    (launch,) = run.launches()
+    first = launch.path.read_text().splitlines(keepends=True)
+    launch.path.with_name("round1-try2.jsonl").write_text("".join(first))
+    launch.path.write_text("".join(first[:3]))
+    page = report.render(report.view_of(run))
+    assert "1 launches that were interrupted or lost have been measured again" in page
+    assert "<dt>launches not ok</dt><dd>0</dd>" in page
+
+
+def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path) -> None:
+    times = range(90, 130)
+    reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980}
+    readings = [(float(t), {**reading, "energy_joules": 512.0 * t, "reasons": ["hw_slowdown"]}) for t in times]
+    page = report.render(report.view_of(write_run(tmp_path, [{"readings": readings, "flops": 67e9}] * 2)))
+    assert "61 °C" in page and "512 W" in page and "throttled</abbr>" in page
+    assert "256.0 J" in page  # 512 W over 20 s and 40 items
+    assert "10.0 %" in page  # 100 items/s x 67 GFLOP of the 67 TFLOP/s of an H200 in fp32
+    assert "n/a in this run" not in page
+
+
+def test_what_nobody_could_read_is_said_once_and_has_no_column(tmp_path: Path) -> None:
+    page = report.render(report.view_of(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}])))
+    assert "temperature (this machine doesn&#39;t tell)" in page and "energy (no energy counter can be read)" in page
+    assert "MFU (no peak is known for this device)" in page and '<th class="n">MFU</th>' not in page

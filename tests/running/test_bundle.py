@@ -1,0 +1,223 @@
+"""A bundle is read whole before anything changes: cut, damaged, foreign and hostile archives; what an import leaves."""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
+from support import FAKE_PYTHON, Command
+from torchmatrix.engines.local import LocalEngine
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.settings import Settings
+from torchmatrix.running import bundle
+
+Site = Callable[..., Settings]
+FILES = {
+    "wheelhouse/helper-1.0-py3-none-any.whl": b"w" * 3000,
+    "matrix.toml": b"# a matrix\n",
+    "matrix.lock": b"# a lock\n",
+    "presets/mine.toml": b"# a preset\n",
+}
+
+
+@dataclass
+class StandIn:
+    """As much of an engine as an import asks."""
+
+    name: str = "local"
+    machine: str = "linux/amd64"
+
+    def platform(self) -> str:
+        return self.machine
+
+
+def write(path: Path, content: dict[str, bytes], **changes: Any) -> Path:
+    """An archive of `content` as `bundle export` writes it; `changes` of its index."""
+    entries = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in content.items()}
+    index = {"version": 1, "tool": "0", "platform": "linux/amd64", "workload_hash": "w", "images": {}, "files": entries}
+    with tarfile.open(path, "w") as tar:
+        for name, data in {"bundle.json": json.dumps({**index, **changes}).encode(), **content}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture
+def load(site: Site, tmp_path: Path) -> Callable[..., bundle.Imported]:
+    """Imports an archive into the folder `over-there` of a machine without containers."""
+    site()
+
+    def call(archive: Path, force: bool = False, machine: str = "linux/amd64") -> bundle.Imported:
+        engine: Any = StandIn(machine=machine)
+        return bundle.load(archive, tmp_path / "over-there", {"local": engine}, force)
+
+    return call
+
+
+def assert_untouched(tmp_path: Path) -> None:
+    assert not (tmp_path / "over-there").exists() and not (tmp_path / "cache").exists()
+
+
+def test_a_whole_bundle_is_imported_file_by_file(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
+    found = load(write(tmp_path / "b.tar", FILES))
+    there = {str(p.relative_to(found.folder)): p.read_bytes() for p in found.folder.rglob("*") if p.is_file()}
+    assert there == {name: data for name, data in FILES.items() if not name.startswith("wheelhouse")}
+    assert found.wheelhouse == tmp_path / "cache" / "wheelhouse"
+    assert (found.wheelhouse / "helper-1.0-py3-none-any.whl").read_bytes() == b"w" * 3000
+
+
+def test_an_archive_cut_short_anywhere_changes_nothing(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
+    whole = write(tmp_path / "b.tar", FILES).read_bytes()
+    with tarfile.open(tmp_path / "b.tar") as tar:
+        last = max(member.offset_data + member.size for member in tar)
+    cut = tmp_path / "cut.tar"
+    for end in (*range(0, last, 97), last - 1):
+        cut.write_bytes(whole[:end])
+        with pytest.raises(BadInput, match=r"cut\.tar (is cut short or damaged|is no bundle)") as caught:
+            load(cut)
+        assert caught.value.hint
+    assert_untouched(tmp_path)
+
+
+def test_a_flipped_byte_in_any_file_changes_nothing(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
+    whole = write(tmp_path / "b.tar", FILES).read_bytes()
+    with tarfile.open(tmp_path / "b.tar") as tar:
+        places = [(member.name, member.offset_data + member.size // 2) for member in tar]
+        headers = [member.offset + 5 for member in tar]
+    damaged = tmp_path / "damaged.tar"
+    for name, place in [*places, *(("a header", place) for place in headers)]:
+        data = bytearray(whole)
+        data[place] ^= 0x40
+        damaged.write_bytes(data)
+        with pytest.raises(BadInput, match=r"damaged\.tar (is cut short or damaged|is no bundle|has the version|is for)"):
+            load(damaged)
+        assert_untouched(tmp_path), name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../escaped", "/tmp/torchmatrix-escaped", "presets/../../escaped.toml", ".bashrc", "wheelhouse/a.pth", "presets/a/b.toml"],
+)
+def test_a_name_that_no_bundle_has_is_refused(load: Callable[..., bundle.Imported], tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="holds what no bundle has"):
+        load(write(tmp_path / "b.tar", {**FILES, name: b"x"}))
+    assert_untouched(tmp_path)
+
+
+def test_a_file_that_is_not_in_the_index_or_stands_there_twice_is_refused(
+    load: Callable[..., bundle.Imported], tmp_path: Path
+) -> None:
+    extra = write(tmp_path / "extra.tar", FILES, files={})
+    with pytest.raises(BadInput, match=r"damaged: matrix\.lock"):
+        load(extra)
+    path = write(tmp_path / "twice.tar", FILES)
+    with tarfile.open(path, "a") as tar:
+        info = tarfile.TarInfo("matrix.toml")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"evil"))
+    with pytest.raises(BadInput, match=r"matrix\.toml stands there twice"):
+        load(path)
+    link = write(tmp_path / "link.tar", FILES)
+    with tarfile.open(link, "a") as tar:
+        info = tarfile.TarInfo("presets/link.toml")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(info)
+    with pytest.raises(BadInput, match="damaged"):
+        load(link)
+    assert_untouched(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"platform": "linux/arm64"}, r"is for linux/arm64, this machine is linux/amd64"),
+        ({"version": 2}, r"has the version 2, not 1"),
+        ({"platform": None}, r"damaged"),
+        ({"images": []}, r"damaged"),
+        ({"files": {"matrix.toml": {}}}, r"damaged"),
+        ({"files": []}, r"damaged"),
+        ({"images": {"torchmatrix/x:1": "sha256:1"}}, r"holds images, and no container engine answers"),
+    ],
+)
+def test_a_bundle_for_another_machine_or_of_another_form_is_refused(
+    load: Callable[..., bundle.Imported], tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    from torchmatrix.ground.errors import ToolError
+
+    with pytest.raises(ToolError, match=said) as caught:
+        load(write(tmp_path / "b.tar", FILES, **changes))
+    assert caught.value.hint
+    assert_untouched(tmp_path)
+
+
+def test_a_matrix_that_is_there_stays_unless_forced(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
+    folder = tmp_path / "over-there"
+    folder.mkdir()
+    (folder / "matrix.lock").write_text("mine")
+    with pytest.raises(BadInput, match=r"over-there has matrix\.lock already"):
+        load(write(tmp_path / "b.tar", FILES))
+    assert (folder / "matrix.lock").read_text() == "mine" and not (folder / "matrix.toml").exists()
+    load(write(tmp_path / "b.tar", FILES), force=True)
+    assert (folder / "matrix.lock").read_bytes() == FILES["matrix.lock"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["import", "nothing.tar"], "can't read nothing.tar: No such file"),
+        (["import", "matrix.toml"], "matrix.toml is cut short or damaged"),
+        (["import", "."], "can't read ."),
+    ],
+)
+def test_what_is_no_archive_is_refused_by_the_command(
+    torchmatrix: Command, fake_matrix: Path, words: list[str], said: str
+) -> None:
+    done = torchmatrix("bundle", *words, "--engine", "local")
+    assert done.returncode == 2 and said in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_only_what_is_locked_and_built_is_exported_and_it_says_what_to_do(
+    torchmatrix: Command, site: Site, tmp_path: Path
+) -> None:
+    def export(*words: str, archive: str = "b.tar", code: int = 2) -> str:
+        done = torchmatrix("bundle", "export", archive, "--engine", "local", *words)
+        assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+        return done.stderr
+
+    with serving(tiny_wheels(tmp_path / "wheels")) as index:
+        site(TORCHMATRIX_MIRRORS=mirrors(index.url))
+        (tmp_path / "matrix.toml").write_text(
+            tiny_matrix(rest=f'[[stack]]\nname = "mine"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n')
+        )
+        assert "no stack is selected" in export("mine/*", code=3)
+        assert "not in the lock: tiny" in export()
+        assert torchmatrix("lock").returncode == 0
+        assert "not built: tiny" in export()
+        torchmatrix("build", "--locked")
+        assert "can't write /nowhere/b.tar" in export(archive="/nowhere/b.tar")
+        done = torchmatrix("bundle", "export", "b.tar", "--engine", "local")
+        assert done.returncode == 0, done.stderr
+        index.wheels.joinpath("helper-1.0-py3-none-any.whl").unlink()
+        failed = torchmatrix("bundle", "export", "c.tar", "--engine", "local", "--wheels", UV_CACHE_DIR=str(tmp_path / "c"))
+        assert failed.returncode == 4 and "helper" in failed.stderr and "Traceback" not in failed.stderr
+        assert sorted(path.name for path in tmp_path.glob("*.tar")) == ["b.tar"], "no half archive"
+    over = tmp_path / "over"
+    elsewhere = {"TORCHMATRIX_CACHE": str(tmp_path / "cache-over"), "UV_CACHE_DIR": str(tmp_path / "uv-over")}
+    done = torchmatrix("bundle", "import", "b.tar", "--into", "over", "--engine", "local", **elsewhere)
+    assert done.returncode == 0 and done.stdout.strip() == "over/matrix.toml", done.stderr
+    assert f"export TORCHMATRIX_WHEELHOUSE={tmp_path}/cache-over/wheelhouse" in done.stderr
+    site(TORCHMATRIX_MIRRORS=mirrors("http://127.0.0.1:9"), TORCHMATRIX_WHEELHOUSE=tmp_path / "cache-over" / "wheelhouse")
+    built = torchmatrix("build", "--locked", "--matrix", str(over / "matrix.toml"), **elsewhere)
+    assert "build failed tiny: self-test: " in built.stderr, "built without a network; its torch is an invented one"
+    assert OFFICIAL in (over / "matrix.lock").read_text()
+    _, recipe = tiny_stack(tiny_matrix())
+    assert LocalEngine(tmp_path / "cache-over", "").is_ready(recipe) is False, "what was built is the locked recipe"
+    assert len(list((tmp_path / "cache-over" / "stacks").glob("tiny-*"))) == 1
