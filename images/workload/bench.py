@@ -12,7 +12,7 @@ import time
 
 import cache
 import failures
-import protocol
+from channel import VERSION, Channel
 
 PRECISION_OVERRIDES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
@@ -56,15 +56,13 @@ def parse(argv):
 
 
 def main(argv):
-    channel = protocol.Channel(int(os.environ.get("RANK", "0")))
+    channel = Channel(int(os.environ.get("RANK", "0")))
     args = parse(argv)
     if args.deadline:
         faulthandler.dump_traceback_later(args.deadline, exit=True)
     overrides = _set_environment(args)
     state = cache.prepare(args.cache, args.rank)
-    channel.emit(
-        "hello", protocol=protocol.VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides
-    )
+    channel.emit("hello", protocol=VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides)
     try:
         _run(channel, args)
     except Exception as error:  # the border of the process: every failure becomes a failure line and an exit code

@@ -1,6 +1,6 @@
 """What an exception means: the outcomes that this box can tell."""
 
-import protocol
+from channel import Numerics, Unsupported
 
 OOM_MESSAGES = (
     "out of memory", "alloc_failed", "allocation_failed", "allocfailed", "failed to allocate", "can't allocate memory",
@@ -11,9 +11,9 @@ OOM_MESSAGES = (
 
 def kind_of(error):
     """The outcome that an exception means: unsupported, numerics, oom or crashed."""
-    if isinstance(error, protocol.Unsupported):
+    if isinstance(error, Unsupported):
         return "unsupported"
-    if isinstance(error, protocol.Numerics):
+    if isinstance(error, Numerics):
         return "numerics"
     text = ("%s %s" % (type(error).__name__, error)).lower()
     if isinstance(error, MemoryError) or "outofmemoryerror" in text or any(m in text for m in OOM_MESSAGES):

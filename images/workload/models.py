@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from protocol import Unsupported
+from channel import Unsupported
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json")) as _file:
     CATALOG = json.load(_file)

@@ -14,7 +14,7 @@ import probe
 import record
 import reference
 import steps
-from protocol import Numerics, Unsupported
+from channel import Numerics, Unsupported
 from timing import is_flat, measure_window, seconds_per_step
 from world import World
 

@@ -11,7 +11,7 @@ import contextlib
 
 import torch
 
-from protocol import Unsupported
+from channel import Unsupported
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
 

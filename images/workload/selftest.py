@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import failures
-import protocol
+from channel import VERSION, Channel, Numerics
 
 VENDOR_GUARD = "/opt/torchmatrix/vendor_guard.py"
 """In images that are made from a vendor's."""
@@ -32,9 +32,9 @@ def parse(argv):
 
 
 def main(argv):
-    channel = protocol.Channel(0)
+    channel = Channel(0)
     args = parse(argv)
-    channel.emit("hello", protocol=protocol.VERSION, arguments=vars(args))
+    channel.emit("hello", protocol=VERSION, arguments=vars(args))
     try:
         channel.emit("self-test", **check(args))
     except Exception as error:  # the border of the process
@@ -98,7 +98,7 @@ def _train(name):
     model, loss_of, _ = build(args, Alone.device)
     loss = float(steps.make_step(args, Alone, model.train(), loss_of)(0))
     if not math.isfinite(loss):
-        raise protocol.Numerics("the loss of %s is not finite" % name)
+        raise Numerics("the loss of %s is not finite" % name)
     return loss
 
 
@@ -112,7 +112,7 @@ def _compiles():
     x = torch.randn(8, 8)
     eager, compiled = float(function(x)), float(torch.compile(function)(x))
     if abs(eager - compiled) > 1e-3 * max(1.0, abs(eager)):
-        raise protocol.Numerics("torch.compile gives %r where eager gives %r" % (compiled, eager))
+        raise Numerics("torch.compile gives %r where eager gives %r" % (compiled, eager))
     return True
 
 

@@ -7,7 +7,7 @@ import torch
 
 import models
 import precision
-from protocol import Unsupported
+from channel import Unsupported
 
 
 def distribute(args, world, model):

@@ -205,9 +205,10 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(tmp_path: Path) ->
 
 def test_several_processes_at_once_read_the_same(results: Results) -> None:
     code = (
-        "import sys; from pathlib import Path; from torchmatrix import index; from torchmatrix.store import Results\n"
+        "import sys; from pathlib import Path\n"
+        "from torchmatrix.analysis import facts_cache; from torchmatrix.facts.store import Results\n"
         "results = Results(Path(sys.argv[1]))\n"
-        "print(sum(len(run.launches) for _ in range(5) for run in index.read(results, results.runs())))"
+        "print(sum(len(run.launches) for _ in range(5) for run in facts_cache.read(results, results.runs())))"
     )
     command = [sys.executable, "-c", code, str(results.root)]
     three = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]

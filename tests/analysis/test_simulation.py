@@ -22,7 +22,7 @@ from torchmatrix.analysis.intervals import (
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, Method
-from torchmatrix.planning.plan import Cell, Means, make_plan
+from torchmatrix.planning.plan import Cell, Supplies, make_plan
 from torchmatrix.running import launch_order
 
 TRUTH = 100.0
@@ -63,7 +63,7 @@ def cell(cpu_host: Host) -> Cell:
     """Any cell; a test makes more of it by giving them other ids."""
     text = '[cpus]\ncounts = [1]\n[[stack]]\nname = "a"\npython = "/usr/bin/python3"\naccelerator = "cpu"\n'
     text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
-    (only,) = make_plan(matrix_file.parse(text), cpu_host, Means(containers=False)).cells
+    (only,) = make_plan(matrix_file.parse(text), cpu_host, Supplies(containers=False)).cells
     return only
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+import channel
 import failures
 import probe
-import protocol
 
 RECORDED = {
     "fp32": {"matmul": (2.41e-7, "float32"), "convolution": (2.19e-7, "float32")},
@@ -75,8 +75,8 @@ def test_out_of_memory_is_recognised_in_every_librarys_words(error: Exception) -
     [
         (RuntimeError("CUDA error: device-side assert triggered"), "crashed"),
         (RuntimeError("Expected all tensors to be on the same device"), "crashed"),
-        (protocol.Unsupported("no compile"), "unsupported"),
-        (protocol.Numerics("loss"), "numerics"),
+        (channel.Unsupported("no compile"), "unsupported"),
+        (channel.Numerics("loss"), "numerics"),
     ],
 )
 def test_other_failures_are_not_out_of_memory(error: Exception, kind: str) -> None:

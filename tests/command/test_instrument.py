@@ -17,7 +17,7 @@ from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
-from torchmatrix.planning.fit import Means
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_cell, rounds, session
 from torchmatrix.running.news import LaunchFinished
@@ -42,7 +42,7 @@ class SteadyDraw:
 
 def watched_job(fake_matrix: Path, host: Host, sensor: SteadyDraw) -> tuple[Cell, launch_cell.Job]:
     """The first cell of the stand-in's matrix, and a run whose machine is watched by `sensor`."""
-    cell = make_plan(matrix_file.load(fake_matrix), host, Means(containers=False)).cells[0]
+    cell = make_plan(matrix_file.load(fake_matrix), host, Supplies(containers=False)).cells[0]
     results = Results(fake_matrix.parent / "results")
     engines, _ = session.choose_engines("local", results)
     return cell, launch_cell.Job(
@@ -136,7 +136,7 @@ def test_comparing_two_runs_gives_ratio_and_verdict(torchmatrix: Command, fake_m
 
 def test_comparing_what_is_not_alike_is_refused_with_the_field(torchmatrix: Command, fake_matrix: Path) -> None:
     assert torchmatrix("run", "--fast").returncode == 0
-    assert torchmatrix("run", "--fast", "--protocol", "aime").returncode == 0
+    assert torchmatrix("run", "--fast", "--method", "aime").returncode == 0
     done = torchmatrix("compare", "last", "last~1")
     assert done.returncode == 2 and "not comparable" in done.stdout and "method.name (aime and steady)" in done.stdout
 

@@ -232,7 +232,7 @@ def test_a_second_night_leaves_the_first_alone(torchmatrix: Command, quick: Path
 
 
 def test_a_night_beside_a_run_by_hand_measures_nothing(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
-    with Results(tmp_path / "results").lock():
+    with Results(tmp_path / "results").hold():
         done = torchmatrix("nightly", "run", "--engine", "local")
     assert done.returncode == 4 and f"another run holds {tmp_path}/results: process {os.getpid()}" in done.stderr
     assert not Results(tmp_path / "results").runs() and nights(tmp_path)[0].exit_code == 4

@@ -80,11 +80,11 @@ def test_unknown_fields_and_events_are_kept() -> None:
 
 
 def test_the_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:
-    with Results(tmp_path).lock():
-        with pytest.raises(EngineUnusable, match=r"another run holds .*process") as caught, Results(tmp_path).lock():
+    with Results(tmp_path).hold():
+        with pytest.raises(EngineUnusable, match=r"another run holds .*process") as caught, Results(tmp_path).hold():
             pass
         assert caught.value.exit_code == 4
-    with Results(tmp_path).lock():
+    with Results(tmp_path).hold():
         pass
 
 

@@ -1,4 +1,4 @@
-"""Measuring protocols: what the command line asks for, and the schedule that follows."""
+"""Measuring methods: what the command line asks for, and the schedule that follows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, Method, Request
-from torchmatrix.planning.fit import Means
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
 
@@ -17,7 +17,7 @@ TEXT = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\ndevice = "cpu"\nmo
 
 
 def cells(host: Host) -> list[Cell]:
-    return list(make_plan(matrix_file.parse(TEXT + "counts = [1]\n"), host, Means(containers=False)).cells)
+    return list(make_plan(matrix_file.parse(TEXT + "counts = [1]\n"), host, Supplies(containers=False)).cells)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_the_number_of_launches_is_as_asked(request_: Request, launches: int) ->
     assert request_.applied(Method()).launches == launches
 
 
-def test_aimes_protocol_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_path: Path) -> None:
-    asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\nsteps = 200\n"), Request(protocol="aime"))
+def test_aimes_method_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_path: Path) -> None:
+    asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\nsteps = 200\n"), Request(method="aime"))
     assert (asked.method.start_below_celsius, asked.method.statistic, asked.method.launches) == (50.0, "mean", 3)
     assert {(w.steps, w.windows, w.seconds) for w in asked.workloads} == {(50, 1, 0.0)}
 
@@ -44,7 +44,7 @@ def test_aimes_protocol_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp
         (Request(until="0%"), "is not a percentage"),
         (Request(until="many%"), "is not a percentage"),
         (Request(budget_minutes=5), "--budget limits --until"),
-        (Request(protocol="lambda"), 'unknown protocol "lambda"'),
+        (Request(method="lambda"), 'unknown method "lambda"'),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_way_out(request_: Request, message: str) -> None:

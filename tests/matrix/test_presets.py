@@ -13,7 +13,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, presets
 from torchmatrix.matrix.matrix_file import load, parse
-from torchmatrix.planning.fit import Means
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Plan, make_plan
 
 NEWEST = ["torch2.15.0-cu132 3.12", "nvidia-pytorch-26.05-py3"]
@@ -46,7 +46,7 @@ def a100_host(nvidia_host: Host) -> Host:
 
 
 def plan_of(name: str, host: Host, containers: bool = True) -> Plan:
-    return make_plan(presets.load(name), host, Means(containers=containers))
+    return make_plan(presets.load(name), host, Supplies(containers=containers))
 
 
 def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, bool, int, int | str]]:
@@ -155,7 +155,9 @@ def test_no_preset_measures_a_cell_twice_on_any_known_gpu(facts: gpu_specs.GpuFa
         capability=facts.compute_capability,
     )
     for name in presets.names():
-        make_plan(presets.load(name), replace(cpu_host, vendor=vendor, gpus=(gpu,), driver="595.45.04"), Means(containers=True))
+        make_plan(
+            presets.load(name), replace(cpu_host, vendor=vendor, gpus=(gpu,), driver="595.45.04"), Supplies(containers=True)
+        )
 
 
 def test_init_writes_the_whole_preset_and_plan_reads_it(torchmatrix: Command, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix.matrix_file import parse
 from torchmatrix.matrix.starter import starter_matrix
-from torchmatrix.planning.fit import Means
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import make_plan
 
 
@@ -11,7 +11,7 @@ def test_each_machine_gets_its_own_stacks_and_none_is_skipped(cpu_host: Host, nv
     for host, accelerator in ((cpu_host, "cpu"), (nvidia_host, "cuda"), (amd_host, "rocm")):
         matrix = parse(starter_matrix(host, containers=True))
         assert {stack.accelerator for stack in matrix.stacks} == {accelerator}
-        plan = make_plan(matrix, host, Means(containers=True))
+        plan = make_plan(matrix, host, Supplies(containers=True))
         unsuited = {skip.why.reason for skip in plan.skips}
         assert plan.cells and unsuited <= {"tf32 is a mode of NVIDIA GPUs"}
 

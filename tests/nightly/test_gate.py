@@ -81,7 +81,7 @@ def test_a_limit_is_never_closer_than_the_tolerance(tmp_path: Path) -> None:
     assert (only(judged(tmp_path, tolerance=0.02)).low, only(judged(tmp_path, tolerance=0.02)).verdict) == (0.98, "ok")
 
 
-def test_the_night_s_figure_is_the_median_or_the_mean_as_the_protocol_says(tmp_path: Path) -> None:
+def test_the_night_s_figure_is_the_median_or_the_mean_as_the_method_says(tmp_path: Path) -> None:
     rates = [{"rate": rate} for rate in (90.0, 100.0, 101.0)]
     mean = [{**rate, "method": {"name": "aime", "statistic": "mean"}} for rate in rates]
     write(tmp_path / "a", rates, rates)

@@ -237,7 +237,7 @@ def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path,
     ):
         spend(asked, print, lambda data: None)
     assert not Journal(asked.results).nights()
-    with Results(asked.results).lock(), pytest.raises(EngineUnusable, match="another run holds"):
+    with Results(asked.results).hold(), pytest.raises(EngineUnusable, match="another run holds"):
         night(tmp_path, monkeypatch, {})
     (last,) = Journal(asked.results).nights()
     assert last.exit_code == 4 and last.run is None and "another run holds" in str(last.summary)

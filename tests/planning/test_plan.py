@@ -9,11 +9,11 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.stacks import PYPI
-from torchmatrix.planning.fit import Means
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Plan, make_plan, select
 from torchmatrix.running.launch_order import interleave
 
-CONTAINERS = Means(containers=True)
+CONTAINERS = Supplies(containers=True)
 TEXT = """
 [[stack]]
 torch = "2.5.1"
@@ -42,7 +42,7 @@ batch = 2
 """
 
 
-def plan_for(host: Host, text: str = TEXT, means: Means = CONTAINERS) -> Plan:
+def plan_for(host: Host, text: str = TEXT, means: Supplies = CONTAINERS) -> Plan:
     return make_plan(matrix_file.parse(text), host, means)
 
 
@@ -108,18 +108,18 @@ def test_an_old_driver_a_mixed_set_and_an_old_gpu_are_reasons(nvidia_host: Host)
 
 
 def test_without_containers_vendor_images_are_skipped(nvidia_host: Host) -> None:
-    found = reasons(plan_for(nvidia_host, means=Means(containers=False)), "nvidia-pytorch")
+    found = reasons(plan_for(nvidia_host, means=Supplies(containers=False)), "nvidia-pytorch")
     assert found == {"nvcr.io/nvidia/pytorch:25.02-py3 is a container image, and no container engine is in use"}
 
 
 def test_a_stack_without_any_index_that_answers_is_left_out_unless_it_is_built(cpu_host: Host) -> None:
     urls = {"https://download.pytorch.org/whl/cpu", PYPI}
-    lost = Means(containers=True, unreachable=urls)
+    lost = Supplies(containers=True, unreachable=urls)
     assert all("no answer from" in reason for reason in reasons(plan_for(cpu_host, means=lost), "-cpu/resnet50-train-fp32"))
     assert not plan_for(cpu_host, means=lost).cells
-    built = Means(containers=True, unreachable=urls, built={"torch2.5.1-cpu"})
+    built = Supplies(containers=True, unreachable=urls, built={"torch2.5.1-cpu"})
     assert plan_for(cpu_host, means=built).cells
-    one = Means(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
+    one = Supplies(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
     assert plan_for(cpu_host, means=one).cells
 
 

@@ -39,7 +39,7 @@ def test_a_free_and_cool_gpu_is_ready_at_once() -> None:
     assert said == [] and ready.temperature_celsius == 41 and not ready.too_warm
 
 
-def test_the_cold_protocol_waits_until_the_hottest_gpu_is_below_its_limit() -> None:
+def test_the_cold_method_waits_until_the_hottest_gpu_is_below_its_limit() -> None:
     hot, cool = {"device": "GPU-0", "temperature_celsius": 61}, {"device": "GPU-0", "temperature_celsius": 49}
     said, ready = outcome(readiness.wait([Script(hot, hot, cool)], ["GPU-0"], PROTOCOLS["aime"], poll_seconds=0.01))
     assert said == ["cooling down: 61 °C, wanted below 50 °C"] * 2 and ready.temperature_celsius == 49 and not ready.too_warm

@@ -2,11 +2,11 @@
 
 DEFINITIONS = {
     "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process; "
-    "the median over launches (the mean under the protocol aime).",
+    "the median over launches (the mean by the method aime).",
     "interval": "95 % confidence interval of the mean over launches (Student's t, n - 1 degrees of freedom). One launch has "
     "no interval: n/a.",
     "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",
-    "protocol": "steady: warm-up until the step time is flat. cold: each launch begins below a temperature. aime: from below "
+    "method": "steady: warm-up until the step time is flat. cold: each launch begins below a temperature. aime: from below "
     "50 °C, 50 steps, mean of 3 launches.",
     "effective_precision": "What matrix products and convolutions really computed in, probed against float64 in each launch. "
     "A setting that computes in less than it says has the outcome numerics.",

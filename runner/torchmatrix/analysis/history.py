@@ -21,7 +21,7 @@ COLUMNS = (
     "cv", "environment",
 )  # fmt: skip
 _MAY_BE_NONE = ("workload", "unit", "reason")
-_WORK_FIELDS = ("workload hash", "batch per device", "protocol")
+_WORK_FIELDS = ("workload hash", "batch per device", "method")
 """What besides the environment makes figures of two runs different things."""
 
 Row = dict[str, Any]
@@ -152,7 +152,7 @@ def _launched(run: Indexed, launches: Sequence[Row]) -> Row:
     shown, found = tables.shown(launches), tables.summary(launches)
     environment = dict(run.environments.get(shown["stack"], {}))
     if found["n"]:
-        values = (str(run.header.get("workload_hash") or UNKNOWN)[:12], str(shown["batch"]), str(shown["protocol"]))
+        values = (str(run.header.get("workload_hash") or UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
         environment |= dict(zip(_WORK_FIELDS, values, strict=True))
     return {
         "workload": shown["workload"],

@@ -95,7 +95,7 @@ _FROM_WATCH = (
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", *_FROM_WORKLOAD, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
-    "device_memory_bytes", "device_multiprocessors", "protocol", "statistic", "too_warm", "start_unknown", "throughput",
+    "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
     "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked",
     "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
@@ -136,7 +136,7 @@ def _launch_row(launch: Launch) -> Row:
         "device_name": device.get("name"),
         "device_memory_bytes": device.get("memory_bytes"),
         "device_multiprocessors": device.get("multiprocessors"),
-        "protocol": method.get("name", "steady"),
+        "method": method.get("name", "steady"),
         "statistic": method.get("statistic", "median"),
         "too_warm": bool((header.get("start") or {}).get("too_warm")),
         "start_unknown": _is_start_unknown(header),
@@ -165,7 +165,7 @@ def _launch_row(launch: Launch) -> Row:
 
 
 def _is_start_unknown(header: dict[str, Any]) -> bool:
-    """Did the protocol set a temperature to start below, and none could be read?"""
+    """Did the method set a temperature to start below, and none could be read?"""
     limit = (header.get("method") or {}).get("start_below_celsius")
     return limit is not None and (header.get("start") or {}).get("temperature_celsius") is None
 

@@ -13,7 +13,7 @@ from torchmatrix.ground.errors import BadInput
 
 if TYPE_CHECKING:
     from torchmatrix.machine.host import Host
-    from torchmatrix.planning.fit import Means
+    from torchmatrix.planning.fit import Supplies
 
 
 @app.command()
@@ -56,11 +56,11 @@ def list_presets(as_json: JsonOption = False) -> None:
     """List the published benchmarks that can be repeated, and how many of their cells this machine can run."""
     from torchmatrix.machine import host
     from torchmatrix.matrix import presets
-    from torchmatrix.planning.fit import Means
+    from torchmatrix.planning.fit import Supplies
     from torchmatrix.running import session
 
-    here, means = host.detect(), Means(containers=session.docker_answers())
-    found = [_described(name, here, means) for name in presets.names()]
+    here, supplies = host.detect(), Supplies(containers=session.docker_answers())
+    found = [_described(name, here, supplies) for name in presets.names()]
     if as_json:
         print(json.dumps(found))
         return
@@ -72,12 +72,12 @@ def list_presets(as_json: JsonOption = False) -> None:
     say("\nwrite one as matrix.toml: torchmatrix init --preset NAME")
 
 
-def _described(name: str, here: "Host", means: "Means") -> dict[str, Any]:
+def _described(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
     from torchmatrix.matrix import presets
     from torchmatrix.planning import plan
 
     matrix = presets.load(name)
-    made = plan.make_plan(matrix, here, means)
+    made = plan.make_plan(matrix, here, supplies)
     said = {key: getattr(matrix.preset, key) for key in ("title", "question", "article", "claims", "deviations")}
     counts = {"cells": len(made.cells) + len(made.skips), "here": len(made.cells)}
     return {"name": name, **said, "stacks": [stack.name for stack in matrix.stacks], **counts}

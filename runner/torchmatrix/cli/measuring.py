@@ -22,9 +22,9 @@ from torchmatrix.cli.options import (
     LaunchesOption,
     LockedOption,
     MatrixOption,
+    MethodOption,
     NewOption,
     OutputOption,
-    ProtocolOption,
     ResultsOption,
     UntilOption,
     WhereOption,
@@ -102,7 +102,7 @@ def run(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     output: OutputOption = REPORT,
-    protocol: ProtocolOption = None,
+    method: MethodOption = None,
     launches: LaunchesOption = None,
     fast: Annotated[bool, typer.Option("--fast", help="One launch per cell: no intervals.")] = False,
     rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
@@ -115,7 +115,7 @@ def run(
     from torchmatrix.matrix.method import Request
     from torchmatrix.running import session
 
-    request = Request(protocol=protocol, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
+    request = Request(method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
     _measure_and_exit(s, output, new)
 
@@ -128,7 +128,7 @@ def explain(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     output: OutputOption = REPORT,
-    protocol: ProtocolOption = None,
+    method: MethodOption = None,
     launches: LaunchesOption = None,
     new: NewOption = False,
     as_json: JsonOption = False,
@@ -138,7 +138,7 @@ def explain(
     from torchmatrix.reporting import terminal
     from torchmatrix.running import session
 
-    request = Request(protocol=protocol, launches=launches)
+    request = Request(method=method, launches=launches)
     s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
     if s.plan.cells and not any(cell.workload.parallel != "ddp" for cell in s.plan.cells):
         raise NothingSelected(

@@ -168,7 +168,7 @@ def nightly_keep(
     limit = None if disk_gb is None else round(disk_gb * 1e9)
     choice = keeping.choose(found, keep, limit, keeping.bytes_on_disk(store.root))
     if yes:
-        with store.lock():
+        with store.hold():
             for line in keeping.lighten(store, Journal(results), found, choice):
                 say(line)
     else:

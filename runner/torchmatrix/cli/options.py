@@ -14,7 +14,7 @@ WhereOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file.")]
-ProtocolOption = Annotated[str | None, typer.Option("--protocol", help="steady, cold or aime, instead of the matrix's.")]
+MethodOption = Annotated[str | None, typer.Option("--method", help="steady, cold or aime, instead of the matrix's.")]
 LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")]
 UntilOption = Annotated[
     str | None, typer.Option("--until", help="As many launches as narrow each interval to this half-width, such as 1%.")

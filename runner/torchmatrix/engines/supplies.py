@@ -10,10 +10,12 @@ from torchmatrix.engines.engine import Engine
 from torchmatrix.engines.local import finds_python, python_sources
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.planning.fit import Disk, Means
+from torchmatrix.planning.fit import Disk, Supplies
 
 
-def find(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], cache_folder: Path, is_here: bool) -> Means:
+def find(
+    stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], cache_folder: Path, is_here: bool
+) -> Supplies:
     """For the stacks that `engine` would build. Networks and Pythons are asked only for those that are not built yet.
 
     `locks`: of the stacks that are built from one. `cache_folder`: where the local engine builds. `is_here`: the engine runs
@@ -22,7 +24,7 @@ def find(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock]
     to_build = [stack for stack in stacks if stack.source != "interpreter"]
     built = frozenset(stack.name for stack in to_build if recipes.ready_recipe(stack, engine, locks.get(stack.name)))
     missing = [stack for stack in to_build if stack.name not in built]
-    return Means(
+    return Supplies(
         containers=engine.name == "docker",
         built=built,
         stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes.recipes(s, locks.get(s.name))))},

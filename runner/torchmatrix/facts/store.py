@@ -198,7 +198,7 @@ class Results:
         return self.root / ".lock"
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed holder's lock is free."""
         with held(self.lock_file, f"another run holds {self.root}", "wait for it, or write elsewhere: --results DIR"):
             yield

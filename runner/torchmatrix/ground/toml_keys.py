@@ -12,7 +12,10 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
-    """What a key may hold. `axis`: a list is allowed too and multiplies. `plural`: it must be a list."""
+    """What a key may hold. `axis`: a list is allowed too and multiplies. `plural`: it must be a list.
+
+    `formerly`: an older name of the key, which files written before still have.
+    """
 
     kind: type
     default: Any = None
@@ -23,6 +26,7 @@ class Key:
     explanation: str = ""
     axis: bool = False
     plural: bool = False
+    formerly: str = ""
 
 
 NAME = Key(
@@ -87,10 +91,20 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 def check(table: Table, keys: Mapping[str, Key], place: Place, problems: Problems) -> dict[str, Any]:
     """The values of `table` with defaults filled in; axes and plurals as tuples. Problems are added, never raised."""
+    table = _with_present_names(table, keys, place, problems)
     for name in table:
         if name not in keys:
             problems.add(place, name, f'unknown key "{name}"; {nearest(name, keys)}')
     return {name: _value(table, name, key, place, problems) for name, key in keys.items()}
+
+
+def _with_present_names(table: Table, keys: Mapping[str, Key], place: Place, problems: Problems) -> Table:
+    """`table` with every former name replaced by the present one."""
+    present = {key.formerly: name for name, key in keys.items() if key.formerly}
+    for former, name in present.items():
+        if former in table and name in table:
+            problems.add(place, former, f'is the former name of "{name}", which stands there too: keep one')
+    return {present.get(name, name): value for name, value in table.items()}
 
 
 def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) -> Any:

@@ -68,7 +68,7 @@ class Matrix:
 _SECTIONS: dict[str, dict[str, Key]] = {
     "run": {
         "launches": Key(kind=int, default=3, minimum=1),
-        "protocol": Key(kind=str, default="steady", choices=tuple(method.PROTOCOLS)),
+        "method": Key(kind=str, default="steady", choices=tuple(method.METHODS), formerly="protocol"),
         "start_below_celsius": Key(kind=float, minimum=1, maximum=150),
         "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440),
         "seed": Key(kind=int, default=0, minimum=0),
@@ -128,7 +128,7 @@ def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
 
 
 def under(matrix: Matrix, request: Request) -> Matrix:
-    """`matrix` under the protocol that the command line asks for; a protocol with its own steps sets them."""
+    """`matrix` by the method that the command line asks for; a method with its own steps sets them."""
     chosen = request.applied(matrix.method)
     workloads = matrix.workloads
     if chosen.steps is not None:
@@ -189,7 +189,7 @@ def _preset(data: Table, problems: Problems) -> Preset | None:
 
 
 def _method(run: dict[str, Any]) -> Method:
-    chosen = method.named(run["protocol"])
+    chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
     return replace(
         chosen, launches=run["launches"], start_below_celsius=below, cool_down_seconds=60.0 * run["cool_down_minutes"]

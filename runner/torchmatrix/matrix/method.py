@@ -1,4 +1,4 @@
-"""The measuring protocol of a run: how often, in which state the device is, which steps, which statistic is the headline."""
+"""How a run is measured: how often, in which state the device is, which steps, which statistic is the headline."""
 
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ class Method:
     budget_seconds: float | None = None
 
 
-PROTOCOLS = {
+METHODS = {
     "steady": Method(),
     "cold": Method(name="cold", start_below_celsius=50.0),
     "aime": Method(name="aime", start_below_celsius=50.0, steps=50, statistic="mean"),
@@ -41,39 +41,39 @@ PROTOCOLS = {
 """steady: warm up until the step time is flat, and say whether temperature and clock were. cold: begin each launch below a
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
 DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
-"""The fields in which two recorded protocols must not differ if their numbers are to be compared."""
+"""The fields in which two recorded methods must not differ if their numbers are to be compared."""
 
 
 def named(name: str) -> Method:
-    """The protocol of that name. Raises BadInput."""
-    if name not in PROTOCOLS:
-        raise BadInput(f'unknown protocol "{name}"', hint=f"protocols: {', '.join(PROTOCOLS)}")
-    return PROTOCOLS[name]
+    """The method of that name. Raises BadInput."""
+    if name not in METHODS:
+        raise BadInput(f'unknown method "{name}"', hint=f"methods: {', '.join(METHODS)}")
+    return METHODS[name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the command line asks of the protocol; None leaves the matrix's word. `until`: such as "1%"."""
+    """What the command line asks of the method; None leaves the matrix's word. `until`: such as "1%"."""
 
-    protocol: str | None = None
+    method: str | None = None
     launches: int | None = None
     fast: bool = False
     rigorous: bool = False
     until: str | None = None
     budget_minutes: float | None = None
 
-    def applied(self, method: Method) -> Method:
-        """`method` as asked. Raises BadInput for what contradicts itself or has no meaning."""
+    def applied(self, given: Method) -> Method:
+        """`given` as asked. Raises BadInput for what contradicts itself or has no meaning."""
         asked = [n for n, on in (("--launches", self.launches), ("--fast", self.fast), ("--rigorous", self.rigorous),
                                  ("--until", self.until)) if on]  # fmt: skip
         if len(asked) > 1:
             raise BadInput(f"{' and '.join(asked)} contradict each other", hint="choose one number of launches")
         if self.budget_minutes is not None and not self.until:
             raise BadInput("--budget limits --until, which is not given", hint="--until 1% --budget 120")
-        chosen = method
-        if self.protocol:
-            preset = named(self.protocol)
-            chosen = replace(preset, launches=method.launches, cool_down_seconds=method.cool_down_seconds)
+        chosen = given
+        if self.method:
+            preset = named(self.method)
+            chosen = replace(preset, launches=given.launches, cool_down_seconds=given.cool_down_seconds)
         if self.until:
             budget = None if self.budget_minutes is None else 60 * self.budget_minutes
             return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)

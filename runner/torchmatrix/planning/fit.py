@@ -22,7 +22,7 @@ class Disk:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Means:
+class Supplies:
     """What there is to run with. All collections but `unreachable` (index URLs) hold names of stacks.
 
     `containers`: is a container engine chosen? `built`: stacks that are built; `stored`: those, and those whose layers are on
@@ -47,16 +47,16 @@ def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
     return Why(reason=reason, fix="name GPUs of one model in [gpus] lists, or ask for it: [gpus] mixed = true")
 
 
-def why_not_stack(stack: Stack, matrix: Matrix, host: Host, means: Means) -> Why | None:
+def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
     """Why this machine can't run this stack at all, or None."""
     return (
         _why_not_accelerator(stack, matrix, host)
-        or _why_not_engine(stack, means)
+        or _why_not_engine(stack, supplies)
         or why_not_driver(stack, host)
         or why_not_architecture(stack, host)
-        or _why_not_index(stack, means)
-        or _why_not_python(stack, means)
-        or _why_not_disk(stack, means)
+        or _why_not_index(stack, supplies)
+        or _why_not_python(stack, supplies)
+        or _why_not_disk(stack, supplies)
     )
 
 
@@ -75,17 +75,17 @@ def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None
     return None
 
 
-def _why_not_engine(stack: Stack, means: Means) -> Why | None:
-    if stack.source == "image" and not means.containers:
+def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
+    if stack.source == "image" and not supplies.containers:
         reason = f"{stack.image} is a container image, and no container engine is in use"
         return Why(reason=reason, fix="start Docker or set DOCKER_HOST, and don't ask for --engine local")
     return None
 
 
-def _why_not_index(stack: Stack, means: Means) -> Why | None:
-    if stack.name in means.built or not stack.indexes:
+def _why_not_index(stack: Stack, supplies: Supplies) -> Why | None:
+    if stack.name in supplies.built or not stack.indexes:
         return None
-    if all(index.url in means.unreachable for index in stack.indexes):
+    if all(index.url in supplies.unreachable for index in stack.indexes):
         reason = f"can't be built: no answer from {', '.join(index.url for index in stack.indexes)}"
         return Why(
             reason=reason, fix='mend the network or the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
@@ -93,21 +93,21 @@ def _why_not_index(stack: Stack, means: Means) -> Why | None:
     return None
 
 
-def _why_not_python(stack: Stack, means: Means) -> Why | None:
-    if stack.name not in means.pythonless:
+def _why_not_python(stack: Stack, supplies: Supplies) -> Why | None:
+    if stack.name not in supplies.pythonless:
         return None
     wanted = f"{stack.python} (or {stack.python_range})" if stack.python_range else stack.python
     reason = f"this machine has no Python {wanted}, and uv can't download it"
     return Why(reason=reason, fix=f"install Python {stack.python} or let uv reach its downloads, or use a container engine")
 
 
-def _why_not_disk(stack: Stack, means: Means) -> Why | None:
+def _why_not_disk(stack: Stack, supplies: Supplies) -> Why | None:
     needed = least_disk_bytes(stack)
-    if means.disk is None or needed is None or stack.name in means.stored or means.disk.free_bytes >= needed:
+    if supplies.disk is None or needed is None or stack.name in supplies.stored or supplies.disk.free_bytes >= needed:
         return None
-    free = means.disk.free_bytes / 2**30
-    reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {means.disk.place} has {free:.1f} GiB free"
-    larger = "move Docker's data root" if means.containers else "set TORCHMATRIX_CACHE to a folder"
+    free = supplies.disk.free_bytes / 2**30
+    reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {supplies.disk.place} has {free:.1f} GiB free"
+    larger = "move Docker's data root" if supplies.containers else "set TORCHMATRIX_CACHE to a folder"
     return Why(reason=reason, fix=f"free space (torchmatrix clean lists what it can remove), or {larger} on a larger disk")
 
 

@@ -11,7 +11,7 @@ from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload, batch_on, changed, ddp_id
-from torchmatrix.planning.fit import Means, Why, why_not_memory, why_not_mixed, why_not_stack, why_not_workload
+from torchmatrix.planning.fit import Supplies, Why, why_not_memory, why_not_mixed, why_not_stack, why_not_workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,13 +60,13 @@ class Plan:
     skips: tuple[Skip, ...]
 
 
-def make_plan(matrix: Matrix, host: Host, means: Means) -> Plan:
+def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
     """Every cell of the matrix, as something to run or as a skip; the one-device baselines are added."""
     cells: list[Cell] = []
     skips: list[Skip] = []
     sets = _SetsOf(matrix, host)
     for stack in matrix.stacks:
-        stack_reason = why_not_stack(stack, matrix, host, means)
+        stack_reason = why_not_stack(stack, matrix, host, supplies)
         for workload in matrix.workloads:
             if not _belong_together(stack, workload, host):
                 continue

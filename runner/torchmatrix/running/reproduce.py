@@ -72,7 +72,7 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     """Everything to repeat `launch` with on this machine. Raises BadInput where that would be another measurement."""
     folder, record = _run_of(launch)
     header = launch.header
-    asked = matrix_file.under(matrix_file.parse(record["matrix"]), Request(protocol=header["method"]["name"], launches=1))
+    asked = matrix_file.under(matrix_file.parse(record["matrix"]), Request(method=header["method"]["name"], launches=1))
     if header["workload"]["explain"]:
         asked = matrix_file.explained(asked)
     name, path = str(header["stack"]["name"]), folder.lock_of(str(header["stack"]["name"]))

@@ -28,7 +28,7 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, changed
 from torchmatrix.planning import estimate
-from torchmatrix.planning.fit import Means
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, Plan, make_plan, select
 from torchmatrix.running import launch_order, rounds
 from torchmatrix.running.build_stacks import build_all
@@ -52,7 +52,7 @@ class Session:
     engines: dict[str, Engine]
     engine_choice: str
     plan: Plan
-    means: Means
+    supplies: Supplies
     locks: Mapping[str, StackLock]
     notes: tuple[str, ...]
     launches: list[tuple[Cell, int]]
@@ -66,7 +66,7 @@ class Session:
 
     def recipe_for(self, stack: Stack) -> Recipe:
         """The recipe that is built, or can be; the locked one where there is a lock."""
-        return recipes.choose_recipe(stack, self.engine_for(stack), self.means.unreachable, self.locks.get(stack.name))
+        return recipes.choose_recipe(stack, self.engine_for(stack), self.supplies.unreachable, self.locks.get(stack.name))
 
 
 def prepare(
@@ -121,7 +121,7 @@ def assemble(
         engines=engines,
         engine_choice=choice,
         plan=plan,
-        means=found,
+        supplies=found,
         locks=locks,
         notes=locked_stacks.unlocked(wanted, locks, drifts),
         launches=list(launch_order.interleave(plan.cells, asked.method.launches, asked.seed)),
@@ -191,10 +191,10 @@ def _plan(
     where: Sequence[str],
     *,
     is_here: bool,
-) -> tuple[Plan, Means, list[Stack]]:
+) -> tuple[Plan, Supplies, list[Stack]]:
     """The selected plan. What building takes is looked at only for stacks that run here otherwise; these are named too."""
     containers = "docker" in engines
-    plan = select(make_plan(asked, host, Means(containers=containers)), globs, where)
+    plan = select(make_plan(asked, host, Supplies(containers=containers)), globs, where)
     wanted = recipes.stacks_of(plan.cells)
     found = supplies.find(wanted, builder_of(engines), locks, cache_folder(), is_here)
     if any(stack.name not in found.built for stack in wanted if stack.source != "interpreter"):
@@ -205,7 +205,7 @@ def _plan(
 @contextmanager
 def hold(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
     """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
-    with s.results.lock(), watching(s) as (sensors, notes):
+    with s.results.hold(), watching(s) as (sensors, notes):
         _remove_orphans(s)
         folder = None if new else s.results.unfinished(s.host.name, s.key)
         if folder is None:
@@ -275,7 +275,7 @@ def todo(s: Session, job: Job) -> list[tuple[Cell, int]]:
 
 
 def scheduled(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Iterator[tuple[Cell, int]]:
-    """`left`, in its order; with an adaptive protocol what is left depends on what was measured meanwhile."""
+    """`left`, in its order; with an adaptive method what is left depends on what was measured meanwhile."""
     method, begin = s.matrix.method, time.monotonic()
     if method.until is None:
         yield from left

@@ -77,7 +77,7 @@ _JOB = (
     _text("device_name", "the first device, as the driver calls it"),
     _whole("device_memory_bytes", "memory of the first device"),
     _whole("device_multiprocessors", "multiprocessors (AMD: compute units) of the first device"),
-    _text("protocol", DEFINITIONS["protocol"]),
+    _text("method", DEFINITIONS["method"]),
     _text("statistic", "median or mean: what makes one figure of the launches"),
 )
 _RUNNING = (
@@ -118,7 +118,7 @@ _CELLS = (
     _whole("launches_not_flat", "launches whose warm-up ended at its cap, before the step time was flat", "not_flat"),
     _whole("launches_throttled", DEFINITIONS["throttled"], "throttled"),
     _whole("launches_not_steady", "launches in which temperature or clock still changed", "not_steady"),
-    _whole("launches_too_warm", "launches that began above the protocol's temperature", "too_warm"),
+    _whole("launches_too_warm", "launches that began above the method's temperature", "too_warm"),
     _whole("launches_start_unknown", "launches whose temperature at the start could not be read", "start_unknown"),
     _whole("launches_clock_jumped", "launches in which the wall clock was set", "clock_jumps"),
 )  # fmt: skip
@@ -139,8 +139,8 @@ _LAUNCHES = (
     _number("clock_mhz", "mean over the timed windows, the slowest device"),
     _flag("throttled", DEFINITIONS["throttled"]),
     _flag("steady", "temperature and clock stayed; unknown with fewer than three readings"),
-    _flag("too_warm", "it began above the protocol's temperature"),
-    _flag("start_unknown", "the protocol has a temperature to start below, and none could be read"),
+    _flag("too_warm", "it began above the method's temperature"),
+    _flag("start_unknown", "the method has a temperature to start below, and none could be read"),
     _number("first_step_seconds", "first step, with compilation if there is any"),
     _text("compile_cache", "cold: the compile cache was empty; warm: it was not"),
     _flag("flat", "the warm-up ended because the step time was flat"),

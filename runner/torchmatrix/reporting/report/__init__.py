@@ -68,7 +68,7 @@ def _context(view: View) -> dict[str, Any]:
         "repeated": len(view.every) - len(view.launches),
         "throttled_tries": sections.throttled_tries(view),
         "started": utc(header.get("unix_seconds")),
-        "protocol": header.get("method") or {"name": "n/a"},
+        "method": header.get("method") or {"name": "n/a"},
         "cells": sections.cell_rows(view),
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),

@@ -116,9 +116,9 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
         (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
          "during the timed windows, by more than 3 °C or 1 %"),
-        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches began above the protocol's temperature, "
+        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches began above the method's temperature, "
          "after the longest wait"),
-        (cell["start_unknown"], "start temperature unknown", True, "the protocol has one to start below; none could be read"),
+        (cell["start_unknown"], "start temperature unknown", True, "the method has one to start below; none could be read"),
         (cell["foreign"], "disturbed", True, f"others used the devices meanwhile: {', '.join(cell['foreign'])}"),
         (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as asked ([gpus] mixed = true)"),
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
