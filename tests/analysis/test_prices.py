@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import prices
+from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, report
 
@@ -35,7 +35,7 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
 
 def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
     held = listed(tmp_path, HEAD + "Instinct MI250X,4,9000,EUR,us,2026-01-31\n")
-    facts = next(facts for facts in prices.gpus.load() if facts.name == "Instinct MI250X")
+    facts = next(facts for facts in gpu_specs.load() if facts.name == "Instinct MI250X")
     price = held.of_device(facts.driver_names[0], 64 * 2**30)
     assert price is not None and (price.per_hour, price.purchase) == (2, 4500)
 

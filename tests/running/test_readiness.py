@@ -7,7 +7,7 @@ import pytest
 
 from torchmatrix.ground.errors import EngineUnusable, ExitCode
 from torchmatrix.machine.telemetry import Reading
-from torchmatrix.matrix.method import PROTOCOLS, Method
+from torchmatrix.matrix.method import METHODS, Method
 from torchmatrix.running import readiness
 from torchmatrix.running.readiness import Ready
 
@@ -41,7 +41,7 @@ def test_a_free_and_cool_gpu_is_ready_at_once() -> None:
 
 def test_the_cold_method_waits_until_the_hottest_gpu_is_below_its_limit() -> None:
     hot, cool = {"device": "GPU-0", "temperature_celsius": 61}, {"device": "GPU-0", "temperature_celsius": 49}
-    said, ready = outcome(readiness.wait([Script(hot, hot, cool)], ["GPU-0"], PROTOCOLS["aime"], poll_seconds=0.01))
+    said, ready = outcome(readiness.wait([Script(hot, hot, cool)], ["GPU-0"], METHODS["aime"], poll_seconds=0.01))
     assert said == ["cooling down: 61 °C, wanted below 50 °C"] * 2 and ready.temperature_celsius == 49 and not ready.too_warm
 
 
@@ -74,7 +74,7 @@ def test_what_others_do_on_gpus_of_other_cells_does_not_matter() -> None:
 
 def test_a_hot_cpu_does_not_keep_a_cool_gpu_waiting() -> None:
     sensors = [Script({"device": "cpu", "temperature_celsius": 70}), Script({"device": "GPU-0", "temperature_celsius": 30})]
-    said, ready = outcome(readiness.wait(sensors, ["cpu", "GPU-0"], PROTOCOLS["cold"]))
+    said, ready = outcome(readiness.wait(sensors, ["cpu", "GPU-0"], METHODS["cold"]))
     assert said == [] and ready.temperature_celsius == 30
 
 
@@ -90,7 +90,7 @@ class Late(Script):
 
 def test_a_gpu_that_has_not_been_read_yet_is_waited_for() -> None:
     sensor = Late({"device": "GPU-0"}, {"device": "GPU-0"}, {"device": "GPU-0", "temperature_celsius": 44})
-    said, ready = outcome(readiness.wait([sensor], ["GPU-0"], PROTOCOLS["cold"], poll_seconds=0.01))
+    said, ready = outcome(readiness.wait([sensor], ["GPU-0"], METHODS["cold"], poll_seconds=0.01))
     assert said == ["waiting for a first reading"] * 2 and ready.temperature_celsius == 44
 
 
