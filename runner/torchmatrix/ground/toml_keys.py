@@ -14,7 +14,7 @@ Table = Mapping[str, Any]
 class Key:
     """What a key may hold. `axis`: a list is allowed too and multiplies. `plural`: it must be a list.
 
-    `formerly`: an older name of the key, which files written before still have.
+    `meaning`: a sentence for the reference. `formerly`: an older name of the key, which files written before still have.
     """
 
     kind: type
@@ -27,6 +27,7 @@ class Key:
     axis: bool = False
     plural: bool = False
     formerly: str = ""
+    meaning: str = ""
 
 
 NAME = Key(
