@@ -8,12 +8,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import keeping, machine, measuring, nightly, reading, sharing, watching
+from torchmatrix.cli import keep, measure, nights, read, start
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
 from torchmatrix.ground.errors import ExitCode, ToolError
 
-__all__ = ["keeping", "machine", "main", "measuring", "nightly", "reading", "sharing", "watching"]
+__all__ = ["keep", "main", "measure", "nights", "read", "start"]
 
 
 def main() -> NoReturn:

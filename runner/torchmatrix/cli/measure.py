@@ -1,11 +1,11 @@
-"""Verbs that plan, build and measure: plan, build, run, explain, batch."""
+"""Verbs that measure: build, run, batch, explain, reproduce."""
 
 import json
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -34,42 +34,6 @@ from torchmatrix.ground.errors import ExitCode, NothingSelected
 if TYPE_CHECKING:
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.running.session import Session
-
-
-@app.command()
-def plan(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    as_json: JsonOption = False,
-) -> None:
-    """Show every cell: * would run, - is skipped and why. Runs nothing."""
-    from torchmatrix.running import session
-
-    s = session.prepare(matrix, results, engine, globs or [], where or [])
-    preamble(s)
-    if not s.plan.skips:
-        refuse_nothing(s)
-    if as_json:
-        print(json.dumps(_plan_as_json(s)))
-        return
-    lines = [f"- {skip.cell.id}  {skip.why.reason}" for skip in s.plan.skips] + [f"* {cell.id}" for cell in s.plan.cells]
-    print("\n".join(lines))
-    say(f"\n{len(s.plan.cells)} to run, {len(s.plan.skips)} skipped" + (":" if s.plan.skips else ""))
-    for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
-        say(f"  {line}")
-
-
-def _plan_as_json(s: "Session") -> dict[str, Any]:
-    def fields(cell: Any) -> dict[str, Any]:
-        return {"id": cell.id, "stack": cell.stack.name, "workload": cell.workload.id, "gpus": cell.gpus.label}
-
-    return {
-        "cells": [fields(cell) for cell in s.plan.cells],
-        "skips": [{**fields(skip.cell), "reason": skip.why.reason, "fix": skip.why.fix} for skip in s.plan.skips],
-    }
 
 
 @app.command()
@@ -121,6 +85,25 @@ def run(
 
 
 @app.command()
+def batch(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+) -> None:
+    """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
+    from torchmatrix.running import session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    preamble(s)
+    refuse_nothing(s)
+    with session.hold(s, new=True) as job:
+        narrator = tell(session.find_batches(s, job), [], {})
+    raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
+
+
+@app.command()
 def explain(
     globs: Annotated[list[str], typer.Argument(help="Globs on the ids of cells with several devices.")],
     where: WhereOption = None,
@@ -148,25 +131,6 @@ def explain(
     rows = terminal.decomposition(folder)
     print(json.dumps(rows) if as_json else terminal.decomposition_in_words(rows))
     raise typer.Exit(_code(counts))
-
-
-@app.command()
-def batch(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-) -> None:
-    """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
-    from torchmatrix.running import session
-
-    s = session.prepare(matrix, results, engine, globs or [], where or [])
-    preamble(s)
-    refuse_nothing(s)
-    with session.hold(s, new=True) as job:
-        narrator = tell(session.find_batches(s, job), [], {})
-    raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Verbs about what is kept: lock, clean."""
+"""Verbs about what is kept: lock, bundle, clean."""
 
 from pathlib import Path
 from typing import Annotated

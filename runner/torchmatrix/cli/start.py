@@ -1,4 +1,4 @@
-"""Verbs about this machine and what it can repeat: init, presets, doctor."""
+"""Verbs to start with: init, presets, doctor, plan."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say
-from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
+from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words
+from torchmatrix.cli.options import (
+    MATRIX,
+    RESULTS,
+    EngineOption,
+    GlobsArgument,
+    JsonOption,
+    MatrixOption,
+    ResultsOption,
+    WhereOption,
+)
 from torchmatrix.ground.errors import BadInput
 
 if TYPE_CHECKING:
     from torchmatrix.machine.host import Host
     from torchmatrix.planning.fit import Supplies
+    from torchmatrix.running.session import Session
 
 
 @app.command()
@@ -102,3 +112,39 @@ def doctor(
             if check.fix:
                 print(f"      fix: {check.fix}")
     raise typer.Exit(max(check.exit_code for check in checks))
+
+
+@app.command()
+def plan(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Show every cell: * would run, - is skipped and why. Runs nothing."""
+    from torchmatrix.running import session
+
+    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    preamble(s)
+    if not s.plan.skips:
+        refuse_nothing(s)
+    if as_json:
+        print(json.dumps(_plan_as_json(s)))
+        return
+    lines = [f"- {skip.cell.id}  {skip.why.reason}" for skip in s.plan.skips] + [f"* {cell.id}" for cell in s.plan.cells]
+    print("\n".join(lines))
+    say(f"\n{len(s.plan.cells)} to run, {len(s.plan.skips)} skipped" + (":" if s.plan.skips else ""))
+    for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
+        say(f"  {line}")
+
+
+def _plan_as_json(s: "Session") -> dict[str, Any]:
+    def fields(cell: Any) -> dict[str, Any]:
+        return {"id": cell.id, "stack": cell.stack.name, "workload": cell.workload.id, "gpus": cell.gpus.label}
+
+    return {
+        "cells": [fields(cell) for cell in s.plan.cells],
+        "skips": [{**fields(skip.cell), "reason": skip.why.reason, "fix": skip.why.fix} for skip in s.plan.skips],
+    }
