@@ -7,7 +7,7 @@ UV     := $(BIN)/python -m uv
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test proof twice versions check clean
+.PHONY: help matrix demo plan report doctor test proof twice versions check docs clean
 
 help:            ## this list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -42,6 +42,11 @@ twice: $(VENV)/dev ## one lock built in two Docker engines that held nothing: th
 check: $(VENV)/dev ## format, lint, types, direction of imports
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
+docs: $(VENV)/docs ## the pages of docs/ as a website in dist/docs/, with all links checked
+	@$(BIN)/python docs/site/reference.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
+	@echo dist/docs/index.html
+
 clean:           ## remove the tool's own virtualenv (results stay)
 	rm -rf $(VENV)
 
@@ -53,6 +58,10 @@ $(BIN)/python:
 $(TM): pyproject.toml | $(BIN)/python
 	@$(UV) pip install --quiet --python $(BIN)/python --editable .
 	@touch $(TM)
+
+$(VENV)/docs: pyproject.toml | $(BIN)/python
+	@$(UV) pip install --quiet --python $(BIN)/python --editable '.[docs]'
+	@touch $(TM) $(VENV)/docs
 
 $(VENV)/dev: pyproject.toml | $(BIN)/python
 	@$(UV) pip install --quiet --python $(BIN)/python --editable '.[dev]'

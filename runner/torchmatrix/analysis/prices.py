@@ -32,7 +32,7 @@ else:
 COLUMNS = ("gpu", "price_per_hour", "purchase_price", "currency", "source", "date")
 _CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
 _NEEDED = ("gpu", "currency", "source", "date")
-_HINT = "the README describes the format, under Prices"
+_HINT = "docs/publishing.md describes the format, under Prices"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

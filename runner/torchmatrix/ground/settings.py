@@ -28,7 +28,7 @@ else:
     import tomli as tomllib
 
 HUB = "docker.io"
-_SECTION = "Locked, mirrored, without a network"
+_EXPLAINED = "docs/airgap.md explains its keys, under Settings of a site"
 _MIRROR = Key(
     kind=str,
     pattern=r"[^@?\s]+",
@@ -110,7 +110,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     check(mirrors, dict.fromkeys(mirrors, _MIRROR), Place(header="[mirrors]"), problems)
     if problems.messages:
         listing = "\n".join(f"  {message}" for message in problems.messages)
-        raise BadInput(f"{path}:\n{listing}", hint=f"its keys are explained in the README, under {_SECTION}")
+        raise BadInput(f"{path}:\n{listing}", hint=_EXPLAINED)
     return values
 
 

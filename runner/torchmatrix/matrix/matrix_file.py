@@ -65,34 +65,58 @@ class Matrix:
     preset: Preset | None = None
 
 
-_SECTIONS: dict[str, dict[str, Key]] = {
+SECTIONS: dict[str, dict[str, Key]] = {
     "run": {
-        "launches": Key(kind=int, default=3, minimum=1),
-        "method": Key(kind=str, default="steady", choices=tuple(method.METHODS), formerly="protocol"),
-        "start_below_celsius": Key(kind=float, minimum=1, maximum=150),
-        "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440),
-        "seed": Key(kind=int, default=0, minimum=0),
-        "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080),
+        "launches": Key(kind=int, default=3, minimum=1, meaning="Launches per cell; an interval needs at least two."),
+        "method": Key(
+            kind=str,
+            default="steady",
+            choices=tuple(method.METHODS),
+            formerly="protocol",
+            meaning="How launches are measured: see method.md.",
+        ),
+        "start_below_celsius": Key(
+            kind=float,
+            minimum=1,
+            maximum=150,
+            meaning="Each launch waits until its devices are cooler than this; unset, the method decides.",
+        ),
+        "cool_down_minutes": Key(
+            kind=float, default=10.0, minimum=0, maximum=1_440, meaning="How long a launch waits for that, at most."
+        ),
+        "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
+        "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
     },
     "gpus": {
-        "lists": Key(kind=list, default=(), plural=True),
-        "counts": Key(kind=int, default=(1, 2, 4, 8), minimum=1, plural=True),
-        "each": Key(kind=bool, default=False),
-        "mixed": Key(kind=bool, default=False),
+        "lists": Key(kind=list, default=(), plural=True, meaning="Device sets by index: `[[0, 1], [2, 3]]`."),
+        "counts": Key(kind=int, default=(1, 2, 4, 8), minimum=1, plural=True, meaning="Device sets of the first N GPUs."),
+        "each": Key(kind=bool, default=False, meaning="Also measure every GPU alone; shows a weak GPU and gives E*."),
+        "mixed": Key(kind=bool, default=False, meaning="Allow different GPU models in one set."),
     },
     "cpus": {
-        "counts": Key(kind=int, default=(1, 2), minimum=1, plural=True),
-        "each": Key(kind=bool, default=False),
-        "when": Key(kind=str, default="no-gpu", choices=("no-gpu", "always")),
+        "counts": Key(
+            kind=int,
+            default=(1, 2),
+            minimum=1,
+            plural=True,
+            meaning="Device sets of the first N slots. A slot is an equal share of the cores, with one process pinned to it.",
+        ),
+        "each": Key(kind=bool, default=False, meaning="Also measure every slot alone."),
+        "when": Key(
+            kind=str,
+            default="no-gpu",
+            choices=("no-gpu", "always"),
+            meaning="Run CPU stacks only on machines without a GPU, or on every machine.",
+        ),
     },
 }
 _TEXTS = Key(kind=str, default=(), plural=True)
-_PRESET: dict[str, Key] = {
-    "title": Key(kind=str),
-    "article": ADDRESSES,
-    "question": Key(kind=str),
-    "claims": _TEXTS,
-    "deviations": _TEXTS,
+PRESET: dict[str, Key] = {
+    "title": Key(kind=str, meaning="What the preset is called. Required."),
+    "article": replace(ADDRESSES, meaning="Where it was published."),
+    "question": Key(kind=str, meaning="What a reader finds out. Required."),
+    "claims": replace(_TEXTS, meaning="The files of `reports/published/` (without `.csv`) that hold the published figures."),
+    "deviations": replace(_TEXTS, meaning="What differs from the article, and why: one sentence each."),
 }
 
 
@@ -122,7 +146,7 @@ def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
         listing = "\n".join(f"  {message}" for message in problems.messages)
         raise BadInput(
             f"{name} has {count} problem{'s' if count > 1 else ''}:\n{listing}",
-            hint="nothing was run; the keys are explained in the README and in `torchmatrix init`'s file",
+            hint="nothing was run; docs/matrix.md explains the keys, and so does the file that `torchmatrix init` writes",
         )
     return matrix
 
@@ -142,12 +166,12 @@ def explained(matrix: Matrix) -> Matrix:
 
 
 def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
-    known = [*_SECTIONS, "preset", "stack", "workload"]
+    known = [*SECTIONS, "preset", "stack", "workload"]
     for key in data:
         if key not in known:
             problems.add(Place(header=f"[{key}]"), None, f'unknown table "{key}"; {nearest(key, known)}')
     sections = {
-        name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in _SECTIONS.items()
+        name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in SECTIONS.items()
     }
     preset = _preset(data, problems)
     stacks = _each(data, "stack", problems, make_stack)
@@ -177,7 +201,7 @@ def _preset(data: Table, problems: Problems) -> Preset | None:
     if "preset" not in data:
         return None
     place = Place(header="[preset]")
-    values = check(_table(data, "preset", problems), _PRESET, place, problems)
+    values = check(_table(data, "preset", problems), PRESET, place, problems)
     for required in ("title", "question"):
         if not values[required]:
             problems.add(place, None, f"needs {required}")

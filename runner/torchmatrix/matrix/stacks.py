@@ -1,7 +1,7 @@
 """A [[stack]] table -> Stack: one software combination, what the catalog says of it filled in."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check
@@ -44,27 +44,29 @@ class Stack:
     compile_python: str | None = None
 
 
-_KEYS: dict[str, Key] = {
-    "name": NAME,
-    "torch": Key(kind=str),
-    "cuda": Key(kind=str),
-    "rocm": Key(kind=str),
-    "cpu": Key(kind=bool, default=False),
-    "image": ADDRESS,
-    "python": Key(kind=str),
-    "accelerator": Key(kind=str, choices=("cuda", "rocm", "cpu")),
-    "torchvision": Key(kind=str),
-    "transformers": Key(kind=str),
-    "packages": ADDRESSES,
-    "base": ADDRESS,
-    "index": ADDRESS,
+KEYS: dict[str, Key] = {
+    "torch": Key(kind=str, meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm` or `cpu`."),
+    "cuda": Key(kind=str, meaning='The wheels for this CUDA version, such as `"12.4"`.'),
+    "rocm": Key(kind=str, meaning='The wheels for this ROCm version, such as `"6.2"`.'),
+    "cpu": Key(kind=bool, default=False, meaning="The wheels for CPUs."),
+    "image": replace(ADDRESS, meaning="A container image that holds PyTorch; it is kept as it is."),
+    "accelerator": Key(
+        kind=str, choices=("cuda", "rocm", "cpu"), meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's."
+    ),
+    "python": Key(kind=str, meaning='For wheels a version such as `"3.11"`; or the path of an interpreter that holds PyTorch.'),
+    "name": replace(NAME, meaning="Part of cell ids; derived if left out."),
+    "torchvision": Key(kind=str, meaning="Another version than the catalog's."),
+    "transformers": Key(kind=str, meaning="Another version than the catalog's."),
+    "packages": replace(ADDRESSES, meaning='Further requirements, such as `["numpy<2"]`.'),
+    "index": replace(ADDRESS, meaning="A package index instead of PyTorch's."),
+    "base": replace(ADDRESS, meaning="A container base instead of `python:X-slim-bookworm`."),
 }
 
 
 def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     """The stack that one [[stack]] table describes, or None if there is a problem with it."""
     before = len(problems.messages)
-    values = check(table, _KEYS, place, problems)
+    values = check(table, KEYS, place, problems)
     is_path = "/" in (values["python"] or "")
     sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
     if len(sources) != 1 and len(problems.messages) == before:

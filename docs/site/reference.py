@@ -1,0 +1,85 @@
+"""Writes the generated tables of matrix.md and definitions.md from the code: python docs/site/reference.py [--check].
+
+A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. With --check nothing is written, and a stale page
+ends with exit code 1.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.ground.toml_keys import Key
+from torchmatrix.matrix import matrix_file, stacks
+
+DOCS = Path(__file__).resolve().parents[1]
+_PLACE = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", list: "lists", dict: "table"}
+
+
+def pages() -> dict[Path, str]:
+    """Every page with a generated table, as it should be."""
+    tables = {name: keys_table(keys) for name, keys in matrix_file.SECTIONS.items()}
+    tables |= {"stack": keys_table(stacks.KEYS), "preset": keys_table(matrix_file.PRESET), "definitions": _definitions()}
+    found = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
+    return {
+        path: _PLACE.sub(lambda m: f"{m[1]}\n{tables[m[2]]}\n{m[3]}", text)
+        for path, text in found.items()
+        if _PLACE.search(text)
+    }
+
+
+def keys_table(keys: Mapping[str, Key]) -> str:
+    """A Markdown table with a row for each key."""
+    rows = [
+        f"| `{name}`{' ×' if key.axis else ''} | {_values(key)} | {_default(key)} | {_cell(key.meaning)} |"
+        for name, key in keys.items()
+    ]
+    return "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _values(key: Key) -> str:
+    kind = " or ".join(f"`{choice}`" for choice in key.choices) if key.choices else _KINDS[key.kind]
+    kind = f"list of {kind}s" if key.plural and key.kind is not list else kind
+    limits = [f"at least {key.minimum:g}"] if key.minimum else []
+    limits += [f"at most {key.maximum:g}"] if key.maximum is not None else []
+    return ", ".join([kind, *limits])
+
+
+def _default(key: Key) -> str:
+    return "" if key.default in (None, ()) else f"`{_toml(key.default)}`"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\b([a-z-]+\.md)\b", r"[\1](\1)", text).replace("|", "\\|")
+
+
+def _definitions() -> str:
+    rows = [f"| `{name}` | {_cell(text)} |" for name, text in DEFINITIONS.items()]
+    return "\n".join(["| term | definition |", "|---|---|", *rows, ""])
+
+
+def main() -> int:
+    """The exit code: 0, or 1 if --check found a stale page."""
+    stale = [path for path, text in pages().items() if path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if "--check" in sys.argv:
+            print(f"error: {path.name} is out of date\n\nhint: python docs/site/reference.py", file=sys.stderr)
+        else:
+            path.write_text(pages()[path], encoding="utf-8")
+            print(path)
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

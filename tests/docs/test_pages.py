@@ -1,0 +1,69 @@
+"""The pages that a person reads: their links lead somewhere, and they agree with the code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from torchmatrix import cli
+from torchmatrix.cli.application import app
+from torchmatrix.ground.errors import ExitCode
+
+ROOT = Path(cli.__file__).parents[3]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The ids that a forge makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in _LINK.findall(_CODE.sub("", page.read_text())):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors_of(target), f"{page.name} links to {link}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md" or not page.exists():
+            continue
+        reached.add(page)
+        waiting += [(page.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(page.read_text())]
+    assert set(PAGES) <= reached
+
+
+def test_the_readme_fits_on_a_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_generated_tables_are_up_to_date() -> None:
+    checked = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "site" / "reference.py"), "--check"], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/commands.md"])
+def test_every_verb_is_described(page: str) -> None:
+    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    text = (ROOT / page).read_text()
+    assert verbs and [verb for verb in verbs if f"| `{verb}` |" not in text] == []
+
+
+def test_every_exit_code_is_described() -> None:
+    text = (ROOT / "docs" / "outcomes.md").read_text()
+    assert [code for code in ExitCode if f"\n| {code.value} |" not in text] == []
