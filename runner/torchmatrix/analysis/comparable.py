@@ -27,8 +27,8 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
     fields = [name for name in {**a, **b} if a.get(name) != b.get(name)]
     if not fields:
         return None
-    return "they differ in " + ", ".join(f"{name} ({_short(a.get(name))} and {_short(b.get(name))})" for name in fields)
+    return "they differ in " + ", ".join(f"{name} ({_head(a.get(name))} and {_head(b.get(name))})" for name in fields)
 
 
-def _short(value: Any) -> str:
+def _head(value: Any) -> str:
     return str(value)[:12]

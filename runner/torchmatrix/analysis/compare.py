@@ -14,6 +14,7 @@ from torchmatrix.facts.environments import differing, environment_of
 from torchmatrix.facts.launch import Launch, last_tries, read_launch, throughput
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.numbers import none_for_nan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +47,7 @@ class Comparison:
 
     def as_record(self) -> dict[str, Any]:
         """For --json; NaN becomes null."""
-        rows = [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(row).items()} for row in self.rows]
+        rows = [none_for_nan(asdict(row)) for row in self.rows]
         return {"rows": rows, "only_one": self.only_one, "environment": self.environment}
 
 

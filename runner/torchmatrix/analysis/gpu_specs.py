@@ -56,7 +56,7 @@ def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
     than 10 % off, though it bears the name: other sizes are other GPUs, and a slice of a partitioned GPU keeps the name.
     None if no row fits, or if several fit equally well.
     """
-    return nearest([facts for facts in load() if _plain(name) in map(_plain, facts.driver_names)], memory_bytes)
+    return nearest([facts for facts in load() if _bare_name(name) in map(_bare_name, facts.driver_names)], memory_bytes)
 
 
 def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | None:
@@ -125,7 +125,7 @@ def _facts(row: dict[str, str]) -> GpuFacts:
     )
 
 
-def _plain(name: str) -> str:
+def _bare_name(name: str) -> str:
     """Drivers before 470 left "NVIDIA " out; "Tesla" came and went."""
     plain = name.strip().casefold()
     for prefix in _PREFIXES:

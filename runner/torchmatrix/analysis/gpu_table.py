@@ -15,7 +15,7 @@ _FROM_CATALOG = (
 )  # fmt: skip
 
 
-def _plain(word: str) -> str:
+def _column_part(word: str) -> str:
     """A precision as a part of a column's name."""
     return word.replace("-", "_")
 
@@ -36,7 +36,7 @@ def gpu_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 COLUMNS = [
     "device_name", "gpu", "device_memory_bytes", "multiprocessors", *_FROM_CATALOG,
-    *(f"peak_{_plain(word)}_tflops" for word in PRECISIONS), *(f"mfu_{_plain(word)}" for word in PRECISIONS),
+    *(f"peak_{_column_part(word)}_tflops" for word in PRECISIONS), *(f"mfu_{_column_part(word)}" for word in PRECISIONS),
 ]  # fmt: skip
 
 
@@ -49,8 +49,8 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> d
         "device_memory_bytes": _memory(rows[0]),
         "multiprocessors": next((n for n in counted if isinstance(n, (int, float)) and n > 0), None),
         **{column: getattr(facts, column, None) for column in _FROM_CATALOG},
-        **{f"peak_{_plain(word)}_tflops": peak / 1e12 if peak else math.nan for word, peak in peaks.items()},
-        **{f"mfu_{_plain(word)}": _best_mfu(word, rows) for word in PRECISIONS},
+        **{f"peak_{_column_part(word)}_tflops": peak / 1e12 if peak else math.nan for word, peak in peaks.items()},
+        **{f"mfu_{_column_part(word)}": _best_mfu(word, rows) for word in PRECISIONS},
     }
 
 

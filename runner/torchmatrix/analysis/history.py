@@ -12,6 +12,7 @@ from torchmatrix.analysis import levels, tables
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import Interval, ratio
 from torchmatrix.facts.environments import UNKNOWN, Environment, changed, is_told
+from torchmatrix.ground.texts import clipped
 
 NEAR = 2
 """Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after
@@ -135,7 +136,7 @@ def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
 
 def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:
     """Such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
-    said = [f"{name} {_short(a, longest)} -> {_short(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
+    said = [f"{name} {clipped(a, longest)} -> {clipped(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
     more = len(environment) - len(said)
     return ", ".join(said) + (f", and {more} more" if more else "")
 
@@ -248,7 +249,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_nan(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _short(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"

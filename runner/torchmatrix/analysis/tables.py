@@ -11,6 +11,7 @@ import pandas as pd
 from torchmatrix.analysis import comparable, gpu_specs, watched
 from torchmatrix.analysis.intervals import mean_interval, noise_verdict
 from torchmatrix.facts.launch import Launch, measured, throughput
+from torchmatrix.ground.numbers import number_or_nan
 
 Row = dict[str, Any]
 
@@ -145,7 +146,7 @@ def _launch_row(launch: Launch) -> Row:
         **{key: getattr(seen, key) for key in _FROM_WATCH},
         "energy_per_item": seen.energy_joules / sum(w["items"] for w in windows) if windows else math.nan,
         "flops_key": tuple(workload.get(key) for key in ("model", "mode", "image_size", "sequence_length")),
-        "flops_per_item": _number(_first(launch, "reference").get("flops_per_item")),
+        "flops_per_item": number_or_nan(_first(launch, "reference").get("flops_per_item")),
         "peak_bytes": _peak(launch, "warm"),
         "cold_peak_bytes": _peak(launch, "cold"),
         "mixed": len({gpu.get("name") for gpu in devices.get("gpus") or ()}) > 1,
@@ -174,10 +175,6 @@ def _first(launch: Launch, kind: str) -> dict[str, Any]:
     return next(iter(launch.of(kind)), {})
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
-
-
 def _device(launch: Launch) -> dict[str, Any]:
     """The first device, as torch sees it in the box."""
     devices = _first(launch, "setup").get("devices") or [{}]
@@ -196,7 +193,7 @@ def _effective(launch: Launch) -> str | None:
 def _bus_bandwidth(launch: Launch) -> float:
     """Of the largest all-reduce that was probed: the gradients of this model."""
     sizes = _first(launch, "all-reduce").get("sizes") or [{}]
-    return _number(sizes[-1].get("bus_bytes_per_second"))
+    return number_or_nan(sizes[-1].get("bus_bytes_per_second"))
 
 
 def _borrow_flops(rows: Sequence[Row]) -> None:

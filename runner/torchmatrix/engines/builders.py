@@ -98,7 +98,7 @@ def classic(client: docker.DockerClient, build: Build, log: Log) -> None:
             buildargs=build.arguments | proxies(), labels=build.labels, decode=True,
         )  # fmt: skip
         for chunk in stream:
-            *lines, rest = (rest + _text(chunk)).split("\n")
+            *lines, rest = (rest + _words_of_chunk(chunk)).split("\n")
             for line in filter(str.strip, lines):
                 said.hear(line)
                 log(line)
@@ -108,7 +108,7 @@ def classic(client: docker.DockerClient, build: Build, log: Log) -> None:
         raise BuildFailed(said.failure(build))
 
 
-def _text(chunk: dict[str, Any]) -> str:
+def _words_of_chunk(chunk: dict[str, Any]) -> str:
     """What a chunk of the SDK's stream adds to the log: a step's output comes in pieces, that of its standard error in red."""
     if "status" in chunk:
         return f"{chunk['status']}\n"

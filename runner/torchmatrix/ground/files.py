@@ -1,21 +1,14 @@
-"""What several rooms write alike: a number as a reader sees it, a file that is there whole or not at all."""
+"""Files that are read or written the same way in several rooms."""
 
-import math
 from pathlib import Path
-from typing import Any
 
 
-def is_known(value: Any) -> bool:
-    """A number that isn't NaN?"""
-    return isinstance(value, (int, float)) and not math.isnan(value)
-
-
-def figure(value: Any) -> str:
-    """Four significant digits; n/a for what is unknown."""
-    if not is_known(value):
-        return "n/a"
-    text = f"{value:#.4g}".rstrip(".")
-    return f"{value:.0f}" if "e" in text and value >= 1e4 else text
+def text_of(path: Path) -> str | None:
+    """What stands in a small file, such as one of /sys, without white space around it; None if it can't be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
 
 
 def write_whole(path: Path, content: bytes) -> None:

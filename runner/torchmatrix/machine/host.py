@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.ground.files import text_of
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
 from torchmatrix.machine.host_gpus import amd_gpus, masked, nvidia_gpus
 
@@ -69,7 +70,7 @@ def detect() -> Host:
         sockets=_sockets(cpus),
         smt=_smt(cpus),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
-        governor=_text(cpus / "cpu0/cpufreq/scaling_governor"),
+        governor=text_of(cpus / "cpu0/cpufreq/scaling_governor"),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=platform.release(),
         os=_os_name(),
@@ -113,20 +114,13 @@ def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "host"
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
 def _os_name() -> str:
-    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', _text(Path("/etc/os-release")) or "", re.MULTILINE)
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text_of(Path("/etc/os-release")) or "", re.MULTILINE)
     return match.group(1) if match else platform.platform()
 
 
 def _cpu_name() -> str:
-    match = re.search(r"^model name\s*:\s*(.*)$", _text(Path("/proc/cpuinfo")) or "", re.MULTILINE)
+    match = re.search(r"^model name\s*:\s*(.*)$", text_of(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return match.group(1) if match else platform.processor() or "unknown CPU"
 
 
@@ -135,18 +129,18 @@ def _physical_cores(cpus: Path) -> tuple[int, ...]:
     allowed = sorted(os.sched_getaffinity(0))
     first_of: dict[str, int] = {}
     for cpu in allowed:
-        siblings = _text(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
+        siblings = text_of(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
         first_of.setdefault(siblings, cpu)
     return tuple(sorted(first_of.values()))
 
 
 def _sockets(cpus: Path) -> int | None:
     """How many CPU packages there are; some virtual machines don't say (-1)."""
-    packages = {_text(path) for path in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None, "-1"}
+    packages = {text_of(path) for path in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None, "-1"}
     return len(packages) or None
 
 
 def _smt(cpus: Path) -> bool | None:
     """Whether hyper-threads are in use."""
-    active = _text(cpus / "smt/active")
+    active = text_of(cpus / "smt/active")
     return None if active is None else active == "1"

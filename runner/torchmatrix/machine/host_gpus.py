@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.ground.files import text_of
 from torchmatrix.machine import topology
 
 _ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # nothing to tell where there's no device either
@@ -148,7 +149,7 @@ def amd_gpus(sys_root: Path, dev_root: Path) -> Found:
         gpus=tuple(_amd_gpu(i, node, properties, sys_root, dev_root) for i, (node, properties) in enumerate(nodes)),
         links=_frozen(topology.amd_links(sys_root)),
         p2p=_frozen(topology.amd_p2p(sys_root)),
-        driver=_text(sys_root / "module/amdgpu/version") or f"kernel {platform.release()}",
+        driver=text_of(sys_root / "module/amdgpu/version") or f"kernel {platform.release()}",
     )
 
 
@@ -161,12 +162,12 @@ def _amd_gpu(index: int, node: Path, properties: Mapping[str, str], sys_root: Pa
         with suppress(OSError):
             groups.add(way_in.stat().st_gid)
     target = int(properties.get("gfx_target_version", "0"))
-    bank = _text(node / "mem_banks/0/properties") or ""
+    bank = text_of(node / "mem_banks/0/properties") or ""
     size = re.search(r"size_in_bytes (\d+)", bank)
     return Gpu(
         index=index,
         uuid=f"GPU-{int(properties.get('unique_id', '0')):016x}",
-        name=_text(node / "name") or "AMD GPU",
+        name=text_of(node / "name") or "AMD GPU",
         vendor="amd",
         memory_bytes=int(size.group(1)) if size else None,
         capability=f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target else None,
@@ -180,13 +181,6 @@ def _amd_gpu(index: int, node: Path, properties: Mapping[str, str], sys_root: Pa
 
 def _frozen(rows: topology.Matrix) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(row) for row in rows)
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
 
 
 def masked(found: Found, names: tuple[str, ...], environment: Mapping[str, str], notes: list[str]) -> Found:

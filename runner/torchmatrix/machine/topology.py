@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.ground.files import text_of
+
 Matrix = list[list[str]]
 _Address = tuple[int, int, int]  # PCI domain, bus, device
 
@@ -100,7 +102,7 @@ def amd_p2p(sys_root: Path) -> Matrix:
 
 def pci_numa_node(device: Path) -> int | None:
     """The NUMA node that a PCI device's folder in sysfs names; None if there is none (-1) or it can't be read."""
-    text = _text(device / "numa_node")
+    text = text_of(device / "numa_node") or ""
     return int(text) if text.isdigit() else None
 
 
@@ -108,8 +110,8 @@ def sysfs_pcie(device: Path) -> str | None:
     """The same words as nvidia_pcie's from a PCI device's folder in sysfs, whose speeds read "32.0 GT/s PCIe"."""
     current, most = (
         (
-            _GENERATIONS.get(_text(device / f"{which}_link_speed").split(" ")[0]),
-            int(width) if (width := _text(device / f"{which}_link_width")).isdigit() else None,
+            _GENERATIONS.get((text_of(device / f"{which}_link_speed") or "").split(" ")[0]),
+            int(width) if (width := text_of(device / f"{which}_link_width") or "").isdigit() else None,
         )
         for which in ("current", "max")
     )
@@ -187,11 +189,4 @@ def _amd_matrix(sys_root: Path, word: Callable[[list[dict[str, str]]], str]) -> 
 
 def _properties(path: Path) -> dict[str, str]:
     """KFD's lines of a name and a number."""
-    return {words[0]: words[1] for line in _text(path).splitlines() if len(words := line.split()) == 2}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+    return {words[0]: words[1] for line in (text_of(path) or "").splitlines() if len(words := line.split()) == 2}

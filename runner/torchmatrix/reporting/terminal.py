@@ -14,15 +14,15 @@ from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.tables import cells_table, launches_table
 from torchmatrix.facts.launch import last_tries
 from torchmatrix.facts.store import Results, RunFolder
-
-LONGEST = 60
+from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
+from torchmatrix.ground.texts import clipped, printable
 
 
 def decomposition(run: RunFolder) -> list[dict[str, Any]]:
     """The rows of a run's decomposition; unknown figures are None."""
     launches = last_tries(run.launches())
     rows = decomposition_table(launches_table(launches)).to_dict("records")
-    return [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows]
+    return [none_for_nan(row) for row in rows]
 
 
 def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
@@ -30,7 +30,7 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         lines.append(str(row["cell"]))
-        parts = [f"{name} {_number(row[name])}{_span(row, name)}" for name in ("E", *FACTORS)]
+        parts = [f"{name} {four_decimals(row[name])}{_span(row, name)}" for name in ("E", *FACTORS)]
         lines += [f"  {parts[0]}  ="] + [f"    {part}" for part in parts[1:]]
         exposed, step = row["exposed_seconds"], row["step_seconds"]
         if exposed is not None:
@@ -53,7 +53,7 @@ def stated(results: Results, word: str) -> tuple[Figure, ...]:
 def findings_in_words(findings: list[Finding]) -> str:
     """One line per finding: place, field, value, limit, and the sentence that says why."""
     rows = [("row", "field", "value", "limit", "reason")]
-    rows += [(_place(f), f.field, _short(f.value) or "unknown", f.limit, f.reason) for f in findings]
+    rows += [(_place(f), f.field, clipped(f.value) or "unknown", f.limit, f.reason) for f in findings]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join("  ".join([*(f"{row[i]:<{widths[i]}}" for i in range(4)), row[4]]) for row in rows)
 
@@ -75,12 +75,12 @@ def comparison_in_words(found: Comparison) -> str:
         settle = f" (about {row.settle} launches each would settle it)" if row.settle else ""
         failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
         failed += "; round by round" if row.paired else ""
-        ratio = "n/a" if math.isnan(row.ratio) else f"{row.ratio:.4f}"
+        ratio = four_decimals(row.ratio)
         lines.append(f"{row.label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}")
     lines += [f"only on one side: {label}" for label in found.only_one]
     lines += ["", "environments: A, then B" if found.environment else "environments: no difference was recorded"]
     for name, (a, b) in found.environment.items():
-        lines.append(f"  {name}: {_short(a)}  |  {_short(b)}")
+        lines.append(f"  {name}: {clipped(a)}  |  {clipped(b)}")
     return "\n".join(lines)
 
 
@@ -94,9 +94,9 @@ def trends_in_words(found: Sequence[Trend]) -> str:
     lines = [_aligned(rows[0], widths)]
     for trend, row in zip(launched, rows[1:], strict=True):
         lines.append(_aligned(row, widths))
-        lines += [f"    {_plain(line)}" for line in _trend_notes(trend)]
+        lines += [f"    {printable(line)}" for line in _trend_notes(trend)]
     never = never_launched(found).items()
-    lines += [f"never launched ({len(cells)} cell{'s' * (len(cells) > 1)}): {_plain(reason)}" for reason, cells in never]
+    lines += [f"never launched ({len(cells)} cell{'s' * (len(cells) > 1)}): {printable(reason)}" for reason, cells in never]
     return "\n".join(lines)
 
 
@@ -114,7 +114,7 @@ def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:
     measured = f"{len(trend.measured)} of {len(trend.rows)}"
     unit = f"{trend.unit}/s" if trend.unit else ""
     name = f"{trend.host}: {trend.cell}" if hosts else trend.cell
-    return (_plain(name), measured, _four_digits(trend.first), _four_digits(trend.last), change, _plain(unit))
+    return (printable(name), measured, figure(trend.first), figure(trend.last), change, printable(unit))
 
 
 def _trend_notes(trend: Trend) -> Iterator[str]:
@@ -127,25 +127,6 @@ def _trend_notes(trend: Trend) -> Iterator[str]:
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     words = [f"{row[0]:<{widths[0]}}", *(f"{word:>{width}}" for word, width in zip(row[1:-1], widths[1:-1], strict=True))]
     return "  ".join([*words, row[-1]]).rstrip()
-
-
-def _four_digits(value: float) -> str:
-    if math.isnan(value):
-        return "n/a"
-    return f"{value:.0f}" if value >= 1000 else f"{value:#.4g}"
-
-
-def _plain(text: str) -> str:
-    """Without what could steer a terminal or break the line."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4f}"
 
 
 def _span(row: dict[str, Any], name: str) -> str:

@@ -150,14 +150,14 @@ def _measured(number: int, row: Mapping[str, Any], samples: tuple[float, ...]) -
         stack=row["stack"],
         workload=row["workload"],
         devices=row["devices"],
-        attention=_text(row["attention"]),
+        attention=_known_text(row["attention"]),
     )
 
 
 def _ours(number: int, row: Mapping[str, Any]) -> Figure:
     """A row of tables.cells_table. What is the same for all cells of a run (driver, date) stays unknown."""
     model, mode, image_size, sequence_length = row["flops_key"]
-    name, memory, vision = _text(row["device_name"]), row["device_memory_bytes"], image_size is not None
+    name, memory, vision = _known_text(row["device_name"]), row["device_memory_bytes"], image_size is not None
     facts = gpu_specs.find(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
     return Figure(
         file="", row=number, cell=row["cell"], vendor="torchmatrix", framework="pytorch", gpu=facts.name if facts else "",
@@ -165,13 +165,13 @@ def _ours(number: int, row: Mapping[str, Any]) -> Figure:
         memory_format=("nhwc" if row["channels_last"] else "nchw") if vision else "", compile=bool(row["compile"]),
         batch_per_gpu=int(row["batch"]), image_size=image_size,
         sequence_length=sequence_length, data="synthetic", throughput=float(row["throughput"]), rounding=0.0,
-        unit=f"{row['unit']}/s", steady_throughput=None, torch=_text(row["torch_build"]) or _text(row["torch"]),
+        unit=f"{row['unit']}/s", steady_throughput=None, torch=_known_text(row["torch_build"]) or _known_text(row["torch"]),
         image=row["stack"], driver="", date="", machine="", published_gpu=name, published_model=model,
         published_precision=row["precision"], source="", notes="",
     )  # fmt: skip
 
 
-def _text(value: Any) -> str:
+def _known_text(value: Any) -> str:
     """Pandas makes NaN of an unknown text."""
     return value if isinstance(value, str) else ""
 
@@ -183,7 +183,7 @@ def _column(name: str, row: Mapping[str, str]) -> str:
 def _figure(path: Path, number: int, row: Mapping[str, str]) -> Figure:
     known = {name: _known_value(name, row.get(name, "")) for name in (*_TEXTS, "compile")}
     precision, memory_format = _precision(row.get("precision", ""))
-    throughput = _number(path, number, row, "throughput")
+    throughput = _positive_number(path, number, row, "throughput")
     gpu_count = _whole(path, number, row, "gpus", least=0)
     if throughput is None:
         raise BadInput(f"{path}, row {number}: no throughput", hint="leave out rows without a figure")
@@ -195,7 +195,7 @@ def _figure(path: Path, number: int, row: Mapping[str, str]) -> Figure:
         compile={"true": True, "false": False}.get(known["compile"].lower()),
         batch_per_gpu=_whole(path, number, row, "batch_per_gpu"), image_size=_whole(path, number, row, "image_size"),
         sequence_length=_whole(path, number, row, "sequence_length"), throughput=throughput,
-        rounding=_half_unit(row["throughput"]), steady_throughput=_number(path, number, row, "steady_throughput"),
+        rounding=_half_unit(row["throughput"]), steady_throughput=_positive_number(path, number, row, "steady_throughput"),
         machine=row["machine"] or _lambdas_machine(known["source"]), published_gpu=row.get("published_gpu") or row["gpu"],
         published_model=row.get("published_model") or row["model"],
         published_precision=known["published_precision"] or row.get("precision", ""),
@@ -227,7 +227,7 @@ def _lambdas_machine(source: str) -> str:
     return found.group(1) if found else ""
 
 
-def _number(path: Path, number: int, row: Mapping[str, str], name: str) -> float | None:
+def _positive_number(path: Path, number: int, row: Mapping[str, str], name: str) -> float | None:
     """A number above 0, or None for an empty field."""
     text = row.get(name, "")
     try:

@@ -231,7 +231,7 @@ def _energy(answers: Mapping[str, Any]) -> float | None:
 def _reasons(answers: Mapping[str, Any]) -> list[str] | None:
     """Why it is throttled now; "throttled" from releases that make the bits a bool (True on some idle GPUs too)."""
     status = _dig(answers, "metrics.indep_throttle_status")
-    bits = _number(status)
+    bits = _number_in(status)
     if bits is not None:
         return list(dict.fromkeys(_BITS.get(bit, f"bit_0x{1 << bit:x}") for bit in range(64) if int(bits) >> bit & 1))
     told = status if isinstance(status, bool) else _dig(answers, "power.throttle_status")
@@ -240,7 +240,7 @@ def _reasons(answers: Mapping[str, Any]) -> list[str] | None:
 
 def _at(answers: Mapping[str, Any], paths: Sequence[str]) -> float | None:
     """The first number that there is at these paths."""
-    return next((number for path in paths if (number := _number(_dig(answers, path))) is not None), None)
+    return next((number for path in paths if (number := _number_in(_dig(answers, path))) is not None), None)
 
 
 def _dig(value: Any, path: str) -> Any:
@@ -249,12 +249,12 @@ def _dig(value: Any, path: str) -> Any:
     return value
 
 
-def _number(value: Any) -> float | None:
+def _number_in(value: Any) -> float | None:
     """The number in 42, "42", {"value": 42, "unit": "W"} or (the mean) [42, "N/A"]; None if it isn't one, or not available."""
     if isinstance(value, dict):
-        return _number(value.get("value"))
+        return _number_in(value.get("value"))
     if isinstance(value, list):
-        numbers = [number for item in value if (number := _number(item)) is not None]
+        numbers = [number for item in value if (number := _number_in(item)) is not None]
         return sum(numbers) / len(numbers) if numbers else None
     with suppress(TypeError, ValueError):
         number = value if isinstance(value, int) else float(value)  # 64 bits don't fit a float

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from torchmatrix.ground.files import text_of
 from torchmatrix.machine.telemetry import Reading, Sensor
 
 _TEMPERATURES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
@@ -19,7 +20,7 @@ def open_cpu(root: Path = Path("/sys"), system: Any = psutil) -> tuple[Sensor, s
     """The CPU's sensor, and what can't be watched and why, in words. `root`: where sysfs is; `system`: psutil or its like."""
     packages = _packages(root / "class/powercap")
     counters = tuple(_Wrapping(package) for package in packages)
-    unreadable = [package for package in packages if _number(package / "energy_uj") is None]
+    unreadable = [package for package in packages if _whole_number(package / "energy_uj") is None]
     note = None
     if unreadable:
         files = root / "class/powercap/intel-rapl:*/energy_uj"
@@ -36,7 +37,7 @@ class _Throttle:
 
     def count(self) -> int:
         """Events so far, the core's and the package's; 0 while they can't be read (the CPU is offline)."""
-        return sum(_number(file) or 0 for file in self.files)
+        return sum(_whole_number(file) or 0 for file in self.files)
 
 
 class _Wrapping:
@@ -47,12 +48,12 @@ class _Wrapping:
 
     def __init__(self, package: Path) -> None:
         self._file = package / "energy_uj"
-        self._range = _number(package / "max_energy_range_uj") or 0
-        self._last = _number(self._file) or 0
+        self._range = _whole_number(package / "max_energy_range_uj") or 0
+        self._last = _whole_number(self._file) or 0
         self._total = self._last
 
     def joules(self) -> float | None:
-        now = _number(self._file)
+        now = _whole_number(self._file)
         if now is None:
             return None
         self._total += now - self._last + (self._range if now < self._last else 0)
@@ -137,7 +138,7 @@ class CpuSensor:
 def _packages(powercap: Path) -> list[Path]:
     """RAPL's packages (Intel and AMD): not their parts (intel-rapl:0:1), not psys, not the same again as intel-rapl-mmio."""
     zones = [zone for zone in powercap.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", zone.name)]
-    return sorted(zone for zone in zones if (_text(zone / "name") or "").startswith("package"))
+    return sorted(zone for zone in zones if (text_of(zone / "name") or "").startswith("package"))
 
 
 def _throttle_files(cpus: Path) -> list[_Throttle]:
@@ -147,17 +148,10 @@ def _throttle_files(cpus: Path) -> list[_Throttle]:
         names = ("package_throttle_count", "core_throttle_count")
         files = tuple(file for name in names if (file := cpu / "thermal_throttle" / name).exists())
         if files:
-            throttles.append(_Throttle(_text(cpu / "topology/physical_package_id") or "0", files))
+            throttles.append(_Throttle(text_of(cpu / "topology/physical_package_id") or "0", files))
     return throttles
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
+def _whole_number(path: Path) -> int | None:
+    text = text_of(path)
     return int(text) if text and text.isdigit() else None

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.ground.numbers import none_for_nan
 
 COUNTING = ("regression", "failed", "missing", "skipped-now")
 """Verdicts on a cell that make the gate's verdict REGRESSION. The others: ok, faster, suspected, and those of UNJUDGED."""
@@ -85,9 +86,5 @@ class Gate:
     def as_record(self) -> dict[str, Any]:
         """For --json and the hook; NaN becomes null."""
         fields = {name: getattr(self, name) for name in ("run", "host", "started", "complete", "baseline")}
-        cells = [_known(asdict(cell)) | {"counts": cell.counts} for cell in self.cells]
-        return {"verdict": self.verdict, **_known(fields), **asdict(self.options), "cells": cells}
-
-
-def _known(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}
+        cells = [none_for_nan(asdict(cell)) | {"counts": cell.counts} for cell in self.cells]
+        return {"verdict": self.verdict, **none_for_nan(fields), **asdict(self.options), "cells": cells}

@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.ground.numbers import four_decimals as decimals
 from torchmatrix.nightly.gate.judged import UNJUDGED, Gate, Judged
 
 LONGEST = 300
@@ -129,7 +130,8 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
     ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
     head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
     rows = [
-        [one.verdict, code(one.cell), _ratio(one.ratio), _ratio(one.low), code(one.rule), code(_why(one))] for one in ordered
+        [one.verdict, code(one.cell), decimals(one.ratio), decimals(one.low), code(one.rule), code(_why(one))]
+        for one in ordered
     ]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     details = "\n".join(line.replace("```", "'''") for line in text(gate, results).splitlines())
@@ -154,10 +156,6 @@ def code(words: str) -> str:
     fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
     padding = " " if "`" in line else ""
     return f"{fence}{padding}{line}{padding}{fence}" if line else ""
-
-
-def _ratio(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{value:.4f}"
 
 
 def _why(one: Judged) -> str:

@@ -40,7 +40,7 @@ def on(name: str) -> alt.Chart:
 def finish(chart: Drawing, **rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The specification with its rows by name: no background, texts in INK."""
     spec: dict[str, Any] = chart.to_dict(validate=False)
-    return spec | {"config": _CONFIG, "datasets": {name: [_plain(row) for row in some] for name, some in rows.items()}}
+    return spec | {"config": _CONFIG, "datasets": {name: [_drawable(row) for row in some] for name, some in rows.items()}}
 
 
 _FONT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
@@ -55,12 +55,12 @@ _CONFIG = {
 }
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+def _drawable(row: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers to six digits, which is less than a pixel; null for what is unknown."""
-    return {str(key): _number(value) if isinstance(value, float) else value for key, value in row.items()}
+    return {str(key): _six_digits(value) if isinstance(value, float) else value for key, value in row.items()}
 
 
-def _number(value: float) -> float | None:
+def _six_digits(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis.intervals import Interval, difference_verdict
-from torchmatrix.ground.files import figure as figure
+from torchmatrix.ground.numbers import figure as figure
 
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from torchmatrix.ground.files import figure
+from torchmatrix.ground.numbers import figure
 from torchmatrix.matrix.workloads import PRECISIONS
 from torchmatrix.reporting.exports.table_set import records
 
@@ -27,7 +27,7 @@ def escaped(value: Any) -> str:
 def to_markdown(name: str, table: pd.DataFrame) -> bytes:
     """The table with the columns of _SHOWN; of a table that isn't there, all columns."""
     found = [dict(zip(table.columns, row, strict=True)) for row in records(table)]
-    shown = _SHOWN.get(name) or [(column, _plain(column)) for column in table.columns]
+    shown = _SHOWN.get(name) or [(column, _own(column)) for column in table.columns]
     lines = [_line([escaped(title) for title, _ in shown]), _line(["---"] * len(shown))]
     lines += [_line([write(row) for _, write in shown]) for row in found]
     return ("\n".join(lines) + "\n").encode()
@@ -37,7 +37,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _plain(column: str) -> Callable[[Row], str]:
+def _own(column: str) -> Callable[[Row], str]:
     """The column as it is; numbers with four significant digits."""
 
     def write(row: Row) -> str:
@@ -71,51 +71,51 @@ def _rate(row: Row) -> str:
     return "n/a" if value is None else f"{figure(value)} {escaped(row['unit'])}/s"
 
 
-_JOB = [("Workload", _plain("workload")), ("Stack", _plain("stack")), ("Devices", _plain("devices"))]
-_RATIO = [("Ratio", _plain("ratio")), ("95 % interval", _interval("ratio"))]
+_JOB = [("Workload", _own("workload")), ("Stack", _own("stack")), ("Devices", _own("devices"))]
+_RATIO = [("Ratio", _own("ratio")), ("95 % interval", _interval("ratio"))]
 _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
     "cells": [
-        *_JOB, ("Throughput", _rate), ("95 % interval", _interval("items_per_second")), ("n", _plain("launches_ok")),
-        ("CV", _times("cv_fraction", 100, "%")), ("Verdict", _plain("verdict")), ("Outcome", _plain("outcome")),
+        *_JOB, ("Throughput", _rate), ("95 % interval", _interval("items_per_second")), ("n", _own("launches_ok")),
+        ("CV", _times("cv_fraction", 100, "%")), ("Verdict", _own("verdict")), ("Outcome", _own("outcome")),
     ],
     "launches": [
-        *_JOB, ("Round", _plain("round")), ("Throughput", _rate), ("Outcome", _plain("outcome")), ("Error", _plain("error")),
+        *_JOB, ("Round", _own("round")), ("Throughput", _rate), ("Outcome", _own("outcome")), ("Error", _own("error")),
     ],
     "scaling": [
-        *_JOB, ("N", _plain("device_count")), ("S", _plain("speedup_S")), ("95 % interval", _interval("speedup_S")),
-        ("E", _plain("efficiency_E")), ("s", _plain("scale_factor_s")), ("95 % interval", _interval("scale_factor_s")),
-        ("E*", _plain("efficiency_E_star")),
+        *_JOB, ("N", _own("device_count")), ("S", _own("speedup_S")), ("95 % interval", _interval("speedup_S")),
+        ("E", _own("efficiency_E")), ("s", _own("scale_factor_s")), ("95 % interval", _interval("scale_factor_s")),
+        ("E*", _own("efficiency_E_star")),
     ],
     "decomposition": [
-        *_JOB, *((name, _plain(f"efficiency_{name}")) for name in ("E", "E_hetero", "E_corun", "E_ddp", "E_comm")),
+        *_JOB, *((name, _own(f"efficiency_{name}")) for name in ("E", "E_hetero", "E_corun", "E_ddp", "E_comm")),
         ("Exposed communication", _times("exposed_communication_seconds_per_step", 1e3, "ms")),
     ],
     "devices": [
-        ("Workload", _plain("workload")), ("Stack", _plain("stack")), ("Model", _plain("device_name")),
-        ("Device", _plain("device")), ("Throughput", _rate), *_RATIO, ("Weak", _plain("weak")),
+        ("Workload", _own("workload")), ("Stack", _own("stack")), ("Model", _own("device_name")),
+        ("Device", _own("device")), ("Throughput", _rate), *_RATIO, ("Weak", _own("weak")),
     ],
-    "speedups": [*_JOB, ("Over", _plain("baseline")), *_RATIO, ("n", _plain("launches_ok")), ("Why not", _plain("why"))],
+    "speedups": [*_JOB, ("Over", _own("baseline")), *_RATIO, ("n", _own("launches_ok")), ("Why not", _own("why"))],
     "settings": [
-        ("Setting", _plain("setting")), *_JOB, *_RATIO, ("n", _plain("launches_ok")), ("Why not", _plain("why")),
+        ("Setting", _own("setting")), *_JOB, *_RATIO, ("n", _own("launches_ok")), ("Why not", _own("why")),
     ],
     "gpus": [
-        ("GPU", _plain("device_name")), ("Architecture", _plain("architecture")), ("Memory", _times("memory_gb", 1, "GB")),
+        ("GPU", _own("device_name")), ("Architecture", _own("architecture")), ("Memory", _times("memory_gb", 1, "GB")),
         ("Bandwidth", _times("bandwidth_gb_per_second", 1, "GB/s")), ("Power limit", _times("power_watts", 1, "W")),
-        ("Launched", _plain("launch_date")),
+        ("Launched", _own("launch_date")),
         *((f"MFU {word}", _times(f"mfu_{word.replace('-', '_')}_fraction", 100, "%")) for word in PRECISIONS),
     ],
     "stacks": [
-        ("Stack", _plain("stack")), ("torch", _plain("torch")), ("Python", _plain("python")), ("CUDA", _plain("cuda")),
-        ("HIP", _plain("hip")), ("cuDNN", _plain("cudnn")), ("NCCL", _plain("nccl")), ("System", _plain("os")),
+        ("Stack", _own("stack")), ("torch", _own("torch")), ("Python", _own("python")), ("CUDA", _own("cuda")),
+        ("HIP", _own("hip")), ("cuDNN", _own("cudnn")), ("NCCL", _own("nccl")), ("System", _own("os")),
     ],
-    "failures": [*_JOB, ("Round", _plain("round")), ("Outcome", _plain("outcome")), ("Error", _plain("error"))],
+    "failures": [*_JOB, ("Round", _own("round")), ("Outcome", _own("outcome")), ("Error", _own("error"))],
     "published": [
-        ("Cell", _plain("cell")), ("Ours", _plain("ours")), ("95 % interval", _interval("ours")), ("Theirs", _plain("theirs")),
-        ("Ours / theirs", _plain("ratio")), ("Verdict", _plain("verdict")), ("Whose", _plain("vendor")),
+        ("Cell", _own("cell")), ("Ours", _own("ours")), ("95 % interval", _interval("ours")), ("Theirs", _own("theirs")),
+        ("Ours / theirs", _own("ratio")), ("Verdict", _own("verdict")), ("Whose", _own("vendor")),
     ],
     "claims": [
-        ("Claim", _plain("quantity")), ("Whose", _plain("vendor")), ("From", _plain("claimed_low")),
-        ("To", _plain("claimed_high")), ("Ours", _plain("ours")), ("95 % interval", _interval("ours")),
-        ("Verdict", _plain("verdict")),
+        ("Claim", _own("quantity")), ("Whose", _own("vendor")), ("From", _own("claimed_low")),
+        ("To", _own("claimed_high")), ("Ours", _own("ours")), ("95 % interval", _interval("ours")),
+        ("Verdict", _own("verdict")),
     ],
 }  # fmt: skip

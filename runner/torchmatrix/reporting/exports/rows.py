@@ -84,11 +84,11 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "findings": _findings(measured),
         "published": _published(section),
         "claims": _claims(section),
-        "prices": [_plain(price) for price in held.prices.values()],
+        "prices": [_fields_of(price) for price in held.prices.values()],
     }
 
 
-def _plain(noun: Any) -> Row:
+def _fields_of(noun: Any) -> Row:
     """A frozen dataclass as a row."""
     return {name: getattr(noun, name) for name in noun.__dataclass_fields__}
 
@@ -171,7 +171,7 @@ def _failure(launch: Launch, run: str) -> Row:
 
 
 def _findings(measured: Sequence[Measured]) -> list[Row]:
-    return [_plain(finding) for finding in audit.check([own.figure for own in measured])]
+    return [_fields_of(finding) for finding in audit.check([own.figure for own in measured])]
 
 
 def _published(section: Section | None) -> list[Row]:
@@ -182,7 +182,7 @@ def _published(section: Section | None) -> list[Row]:
             "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high, "theirs": pair.theirs.throughput,
             "ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high,
         }  # fmt: skip
-        found.append({**_plain(pair.theirs), **_plain(pair), "cell": pair.ours.figure.cell} | numbers)
+        found.append({**_fields_of(pair.theirs), **_fields_of(pair), "cell": pair.ours.figure.cell} | numbers)
     return found
 
 
@@ -194,7 +194,7 @@ def _claims(section: Section | None) -> list[Row]:
             "claimed_low": claim.low, "claimed_high": _end(claim.high), "low": tested.low, "high": _end(tested.high),
             "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high,
         }  # fmt: skip
-        found.append({**_plain(claim), **_plain(tested)} | numbers)
+        found.append({**_fields_of(claim), **_fields_of(tested)} | numbers)
     return found
 
 

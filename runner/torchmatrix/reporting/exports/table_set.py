@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.ground.numbers import number_or_nan
 from torchmatrix.reporting.exports import rows
 from torchmatrix.reporting.exports.columns import TABLES, Column
 
@@ -55,21 +56,16 @@ def records(table: pd.DataFrame) -> list[list[Any]]:
     return plain.where(table.notna(), None).to_numpy().tolist()  # type: ignore[no-any-return]
 
 
-def _text(value: Any) -> str | None:
+def _valid(value: Any) -> str | None:
     """Without halves of characters, which a box may print and no file can hold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _number(value: Any) -> float:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known else math.nan
-
-
 def _whole(value: Any) -> int | None:
     """Pandas makes floats of whole numbers where one is unknown."""
-    number = _number(value)
+    number = number_or_nan(value)
     return int(value) if number.is_integer() and abs(number) < _LARGEST else None
 
 
@@ -78,8 +74,14 @@ def _flag(value: Any) -> bool | None:
 
 
 def _list(value: Any) -> str | None:
-    return _text(json.dumps([str(item) for item in value], ensure_ascii=False)) if isinstance(value, (list, tuple)) else None
+    return _valid(json.dumps([str(item) for item in value], ensure_ascii=False)) if isinstance(value, (list, tuple)) else None
 
 
-_MADE: dict[str, Callable[[Any], Any]] = {"text": _text, "number": _number, "whole": _whole, "flag": _flag, "list": _list}
+_MADE: dict[str, Callable[[Any], Any]] = {
+    "text": _valid,
+    "number": number_or_nan,
+    "whole": _whole,
+    "flag": _flag,
+    "list": _list,
+}
 _TYPES = {"text": "string", "number": "float64", "whole": "Int64", "flag": "boolean", "list": "string"}

@@ -56,7 +56,7 @@ class Places:
             return self._address(found["url"])
         if found["home"] or self._roots.get(found["root"] or "") == "~":
             return "~" + self._below_home(found["below"] or found["rest"] or "")
-        return self._roots[found["root"]] + found["rest"] if found["root"] else _short(found["path"])
+        return self._roots[found["root"]] + found["rest"] if found["root"] else _anchored(found["path"])
 
     def _below_home(self, rest: str) -> str:
         if not self._is_hiding or rest.count("/") < 2:
@@ -106,7 +106,7 @@ def _named_by_us() -> frozenset[str]:
     return frozenset(host.lower() for file in files for host in hosts_in(file.read_text(encoding="utf-8")))
 
 
-def _short(path: str) -> str:
+def _anchored(path: str) -> str:
     """Of an absolute path what says nothing about the machine."""
     if _BOX.match(path):
         return path

@@ -18,7 +18,8 @@ from markupsafe import Markup
 from torchmatrix import __version__
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import figure, is_known, write_whole
+from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.reporting.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.reporting.redaction.secrets import without_secrets

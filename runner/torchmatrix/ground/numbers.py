@@ -1,0 +1,35 @@
+"""Numbers as every room reads and writes them: NaN and None are unknown, and unknown is n/a to a reader."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+UNKNOWN = "n/a"
+
+
+def is_known(value: Any) -> bool:
+    """Is it a number other than NaN?"""
+    return isinstance(value, (int, float)) and not math.isnan(value)
+
+
+def number_or_nan(value: Any) -> float:
+    """The value as a float; NaN for what is not a number, which True and False are not either."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+
+def none_for_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row for JSON, which has no NaN."""
+    return {str(key): None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+
+
+def figure(value: Any) -> str:
+    """Four significant digits; n/a for what is unknown."""
+    if not is_known(value):
+        return UNKNOWN
+    text = f"{value:#.4g}".rstrip(".")
+    return f"{value:.0f}" if "e" in text and value >= 1e4 else text
+
+
+def four_decimals(value: Any) -> str:
+    """For ratios and shares; n/a for what is unknown."""
+    return f"{value:.4f}" if is_known(value) else UNKNOWN

@@ -1,0 +1,14 @@
+"""Texts from outside, made fit for one line of a terminal or a table."""
+
+LONGEST = 60
+"""Letters of a value that stands in a line with others."""
+
+
+def clipped(text: str, longest: int = LONGEST) -> str:
+    """At most `longest` letters; what is cut ends in an ellipsis."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Without what could steer a terminal or break the line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
