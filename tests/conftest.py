@@ -1,15 +1,13 @@
 """Fixtures that more than one room of the tests uses."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support import FAKE_PYTHON, Command
+from support import FAKE_PYTHON, Command, invoke
 from torchmatrix.ground import settings
 from torchmatrix.machine.host import Gpu, Host
 
@@ -94,13 +92,10 @@ steps = 5
 
 @pytest.fixture
 def torchmatrix(tmp_path: Path) -> Command:
-    """Runs the real command in a folder of its own, with the local engine unless `engine` says otherwise."""
+    """Carries out command lines in a folder of its own, with the local engine unless `engine` says otherwise."""
 
     def call(*words: str, engine: str | None = "local", **variables: str) -> "subprocess.CompletedProcess[str]":
         engine_words = ["--engine", engine] if engine and words[0] in _WITH_ENGINE else []
-        return subprocess.run(
-            [sys.executable, "-m", "torchmatrix", *words, *engine_words],
-            cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True, timeout=900,
-        )  # fmt: skip
+        return invoke(tmp_path, *words, *engine_words, **variables)
 
     return call

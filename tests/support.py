@@ -1,11 +1,18 @@
 """What tests of several rooms share by import."""
 
+import io
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import pytest
+
+from torchmatrix import cli
 from torchmatrix.engines.local import _environment_of
+from torchmatrix.ground import settings
 
 FAKE_PYTHON = Path(__file__).parent / "fake_python"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -33,3 +40,22 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
+
+
+def invoke(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """The command in this process, as if it had been started in `folder` with these variables besides ours.
+
+    Starting Python and importing what a verb needs takes a second; few tests are about that.
+    """
+    said, told = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    command = ["torchmatrix", *words]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(told):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", command)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        settings.load.cache_clear()
+        code = cli.invoke(command[1:])
+    settings.load.cache_clear()
+    stdout, stderr = (stream.buffer.getvalue().decode() for stream in (said, told))
+    return subprocess.CompletedProcess(command, int(code), stdout, stderr)

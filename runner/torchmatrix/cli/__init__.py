@@ -13,36 +13,40 @@ from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
 from torchmatrix.ground.errors import ExitCode, ToolError
 
-__all__ = ["keep", "main", "measure", "nights", "read", "start"]
+__all__ = ["invoke", "keep", "main", "measure", "nights", "read", "start"]
 
 
 def main() -> NoReturn:
-    """The entry point: every error becomes a message, a hint and an exit code, here and nowhere else.
+    """The entry point."""
+    _interrupt_on_signals()
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(words: list[str]) -> int:
+    """Carry out one command line: every error becomes a message, a hint and the returned exit code, here and nowhere else.
 
     The command is invoked without its own `main`, which would end an interruption without a word.
     """
-    _interrupt_on_signals()
     try:
         command = typer.main.get_command(app)
-        with command.make_context("torchmatrix", sys.argv[1:]) as context:
-            code = command.invoke(context)
+        with command.make_context("torchmatrix", words) as context:
+            return int(command.invoke(context) or 0)
     except ToolError as error:
         complain(str(error), error.hint)
-        code = error.exit_code
+        return error.exit_code
     except typer.Exit as request:
-        code = request.exit_code
+        return request.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted", "the same command continues where it stopped")
-        code = ExitCode.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = ExitCode.OK
+        return ExitCode.OK
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's errors are about the arguments
             raise
         complain(str(error.format_message()), "see torchmatrix --help, or torchmatrix VERB --help")
-        code = ExitCode.BAD_INPUT
-    sys.exit(int(code or 0))
+        return ExitCode.BAD_INPUT
 
 
 def _interrupt_on_signals() -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -38,6 +39,7 @@ def connect() -> docker.DockerClient:
     where = os.environ.get("DOCKER_HOST", "the default socket")
     try:
         client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"))
+        weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
