@@ -17,7 +17,7 @@ from records import write_run
 from support import Command
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
-from torchmatrix.nightly.gate import Gate, GateOptions, Judged, hooks, judge, nights, noise, verdicts
+from torchmatrix.nightly.gate import Gate, GateOptions, Judged, chosen_runs, hooks, judge, noise, verdicts
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 CANARY = "canary/resnet50-train-fp32-b4/gpu0"
@@ -44,7 +44,7 @@ def write_values(root: Path, *values: float, first: int = 1, **more: Any) -> Non
 
 
 def judged(root: Path, baseline: str | None = None, **options: Any) -> Gate:
-    runs = nights.read(Results(root), nights=options.get("nights", 7), baseline=baseline)
+    runs = chosen_runs.read(Results(root), nights=options.get("nights", 7), baseline=baseline)
     return judge(runs, GateOptions(named=baseline is not None, **options))
 
 

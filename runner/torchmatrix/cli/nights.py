@@ -51,13 +51,12 @@ def gate(
     """Judge the newest run by the nights before it: PASS, or exit code 5 for a regression, a failed or a missing cell."""
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import gate as gating
-    from torchmatrix.nightly.gate import nights as reading
-    from torchmatrix.nightly.gate import verdicts
+    from torchmatrix.nightly.gate import chosen_runs, verdicts
 
     options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
-    found = gating.judge(reading.read(Results(results), run, nights, baseline, host), options)
+    found = gating.judge(chosen_runs.read(Results(results), run, nights, baseline, host), options)
     where = None if results == RESULTS else results
     print(json.dumps(verdicts.record(found, where)) if as_json else verdicts.text(found, where), flush=True)
     try:

@@ -13,10 +13,10 @@ from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting import exports, redaction
 from torchmatrix.reporting.report import attached, page, sections
+from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.report.gallery import charts_of
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
-from torchmatrix.reporting.report.words import utc
 
 __all__ = ["View", "charts_of", "make_view", "page_of", "render", "save", "view_of", "write"]
 

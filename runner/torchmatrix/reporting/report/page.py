@@ -23,7 +23,7 @@ from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.reporting.charts import VEGA_LITE, Chart, to_svg
 from torchmatrix.reporting.redaction.secrets import without_secrets
-from torchmatrix.reporting.report.words import FILTERS
+from torchmatrix.reporting.report.filters import FILTERS
 
 _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
 """White space around the parts of a table, which a browser doesn't show: a tenth of a large page."""

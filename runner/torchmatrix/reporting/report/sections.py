@@ -10,8 +10,8 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import Launch
+from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
-from torchmatrix.reporting.report.words import ratio
 
 LAUNCH_BOUND = 0.9
 """Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""

@@ -15,8 +15,8 @@ from torchmatrix.reporting import history_page as trend_pages
 from torchmatrix.reporting.exports.formats import to_csv
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.report import page, sections
+from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.report.view import View
-from torchmatrix.reporting.report.words import utc
 from torchmatrix.reporting.site.permalinks import RUNS, Page
 
 _BESIDE = {"All runs": "../../index.html", "Facts": "facts.tar.gz"}
