@@ -309,7 +309,7 @@ def test_against_a_named_run_too_the_nights_tell_what_is_usual(tmp_path: Path) -
     write_values(tmp_path, 100.0, *noisy, 96.0, 96.0)
     one = only(judged(tmp_path, baseline=day(1)))
     assert one.verdict == "ok" and one.nights == (day(1),) and "8 nights scatter by" in one.rule
-    few = only(judge(nights.read(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
+    few = only(judge(chosen_runs.read(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
     assert few.low == 0.99 and "how nights differ is unknown" in few.rule
 
 
