@@ -25,15 +25,15 @@ from torchmatrix.matrix.stacks import PYPI
 @pytest.fixture(scope="session")
 def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The interpreter of the stack's virtualenv, as the launches of a build say."""
+    from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.matrix import matrix_file
-    from torchmatrix.running import session
 
     text = REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
     (stack,) = matrix_file.parse(text).stacks
-    engines, _ = session.choose_engines("local", Results(tmp_path_factory.mktemp("results")))
+    local = choose("local", Results(tmp_path_factory.mktemp("results")).owner).local
     lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
-    return engines["local"].build(recipes.choose_recipe(stack, engines["local"], lost), lambda line: None).reference
+    return local.build(recipes.choose_recipe(stack, local, lost), lambda line: None).reference
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from support import Command
 from torchmatrix.analysis import scaling, tables
 from torchmatrix.engines import recipes
+from torchmatrix.engines.choose import choose
 from torchmatrix.facts.launch import Launch, last_tries
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
@@ -19,7 +20,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import launch_cell, rounds, session
+from torchmatrix.running import launch_cell, rounds
 from torchmatrix.running.news import LaunchFinished
 
 
@@ -44,10 +45,10 @@ def watched_job(fake_matrix: Path, host: Host, sensor: SteadyDraw) -> tuple[Cell
     """The first cell of the stand-in's matrix, and a run whose machine is watched by `sensor`."""
     cell = make_plan(matrix_file.load(fake_matrix), host, Supplies(containers=False)).cells[0]
     results = Results(fake_matrix.parent / "results")
-    engines, _ = session.choose_engines("local", results)
+    local = choose("local", results.owner).local
     return cell, launch_cell.Job(
         folder=results.new_run(host.name), host=host, owner=results.owner, timeout_seconds=60, seed=0, method=Method(),
-        engine_for=lambda stack: engines["local"], recipe_for=lambda stack: recipes.recipes(stack)[0], sensors=[sensor],
+        engine_for=lambda stack: local, recipe_for=lambda stack: recipes.recipes(stack)[0], sensors=[sensor],
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def load(site: Site, tmp_path: Path) -> Callable[..., bundle.Imported]:
 
     def call(archive: Path, force: bool = False, machine: str = "linux/amd64") -> bundle.Imported:
         engine: Any = StandIn(machine=machine)
-        return bundle.load(archive, tmp_path / "over-there", {"local": engine}, force)
+        return bundle.load(archive, tmp_path / "over-there", engine, force)
 
     return call
 

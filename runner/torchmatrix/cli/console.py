@@ -25,7 +25,7 @@ def preamble(s: "Session") -> None:
     host = s.host
     gpus = f"{len(host.gpus)} x {host.gpus[0].name}, driver {host.driver}" if host.gpus else "no GPU"
     say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {len(host.cores)} cores; {gpus}")
-    say(f"engine: {s.engine_choice}")
+    say(f"engine: {s.engines.why}")
     for note in (*host.notes, *s.notes):
         say(f"note: {note}")
 

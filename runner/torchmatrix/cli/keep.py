@@ -21,9 +21,9 @@ def lock(
     """Resolve the stacks: base images to digests, packages to versions and hashes, into matrix.lock beside the matrix."""
     from torchmatrix.engines import locked_stacks
     from torchmatrix.engines import lockfile as locks
-    from torchmatrix.running import session
+    from torchmatrix.running import housekeeping
 
-    chosen, its_engine, unreachable = session.lockable(matrix, results, engine, stacks or [])
+    chosen, its_engine, unreachable = housekeeping.lockable(matrix, results, engine, stacks or [])
     if not chosen:
         raise NothingSelected(
             "no stack to lock is selected", hint="a stack of wheels or an image; name it by its name or a glob"
@@ -39,7 +39,7 @@ def lock(
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix")
         del held[name]
-    for stack, found in locked_stacks.resolve(chosen, its_engine, unreachable, session.marks_folder(), lambda line: None):
+    for stack, found in locked_stacks.resolve(chosen, its_engine, unreachable, housekeeping.marks_folder(), lambda line: None):
         if isinstance(found, BuildFailed):
             failed += 1
             say(f"not locked  {stack.name}: {found}")
@@ -88,11 +88,11 @@ def bundle_import(
     force: Annotated[bool, typer.Option("--force", help="Replace a matrix that is there.")] = False,
 ) -> None:
     """Bring in an archive, after all of it was read and found whole; the matrix then runs without a network."""
+    from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results
-    from torchmatrix.running import bundle, session
+    from torchmatrix.running import bundle
 
-    engines, _ = session.choose_engines(engine, Results(results))
-    found = bundle.load(archive, into, engines, force)
+    found = bundle.load(archive, into, choose(engine, Results(results).owner).builder, force)
     for tag in found.images:
         say(f"image  {tag}")
     if found.wheelhouse:
@@ -110,9 +110,9 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only list it.")] = False,
 ) -> None:
     """List (and with --yes remove) images, virtualenvs and compile caches that the matrix no longer needs. Results stay."""
-    from torchmatrix.running import session
+    from torchmatrix.running import housekeeping
 
-    found = session.leftovers(matrix, results, engine, everything)
+    found = housekeeping.leftovers(matrix, results, engine, everything)
     for _, leftover in found:
         size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
         print(f"{leftover.kind:<10} {leftover.name}{size}")

@@ -46,13 +46,14 @@ def build(
     locked: LockedOption = False,
 ) -> None:
     """Build the images (or virtualenvs) of the selected cells, and nothing else."""
+    from torchmatrix.running import run as running
     from torchmatrix.running import session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
     preamble(s)
     refuse_nothing(s)
-    with session.hold(s) as job:
-        narrator = tell(session.build(s, job), [], {})
+    with running.opened(s) as job:
+        narrator = tell(running.build(s, job), [], {})
     if narrator.ready:
         say(f"ready before: {', '.join(narrator.ready)}")
     raise typer.Exit(ExitCode.CELL_NOT_OK if narrator.outcomes.get("build-failed") else ExitCode.OK)
@@ -93,13 +94,14 @@ def batch(
     engine: EngineOption = "auto",
 ) -> None:
     """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
+    from torchmatrix.running import run as running
     from torchmatrix.running import session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     preamble(s)
     refuse_nothing(s)
-    with session.hold(s, new=True) as job:
-        narrator = tell(session.find_batches(s, job), [], {})
+    with running.opened(s, new=True) as job:
+        narrator = tell(running.find_batches(s, job), [], {})
     raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
 
 
@@ -172,13 +174,13 @@ def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Pa
 
 def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool) -> None:
     from torchmatrix.running import reproduce as reproducing
-    from torchmatrix.running import session
+    from torchmatrix.running import run as running
 
     again = reproducing.prepare(reproducing.find(results, target), results, engine)
     s = again.session
     preamble(s)
     refuse_nothing(s)
-    with session.hold(s, new=True, command=_as_typed()) as job:
+    with running.opened(s, new=True, command=_as_typed()) as job:
         print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
         if only_print:
             return
@@ -207,24 +209,24 @@ def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, d
     from torchmatrix.engines import recipes
     from torchmatrix.planning import estimate
     from torchmatrix.reporting import report
-    from torchmatrix.running import session
+    from torchmatrix.running import run as running
 
     preamble(s)
     refuse_nothing(s)
-    with session.hold(s, new=new, command=_as_typed()) as job:
-        todo, known = session.todo(s, job), session.known_seconds(s)
+    with running.opened(s, new=new, command=_as_typed()) as job:
+        todo, known = running.todo(s, job), running.known_seconds(s)
         done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
         stacks = [stack.name for stack in recipes.stacks_of(s.plan.cells)]
         say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
         say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
-        say(f"this may take about {estimate.in_words(session.estimate_seconds(s, todo, known))}")
+        say(f"this may take about {estimate.in_words(running.estimate_seconds(s, todo, known))}")
         for note in job.watch_notes:
             say(f"note: {note}")
         say("Ctrl-C stops; the same command continues\n")
         try:
-            tell(session.run(s, job, todo), todo, known)
+            tell(running.measure(s, job, todo), todo, known)
         finally:
             written = report.write(job.folder, output)
-        counts = session.final_outcomes(job)
+        counts = running.outcomes(job)
     say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
     return written, job.folder, counts

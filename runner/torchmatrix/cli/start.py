@@ -54,22 +54,22 @@ def init(
 
 
 def _starter(python: str | None) -> str:
+    from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import starter
-    from torchmatrix.running import session
 
-    return starter.starter_matrix(host.detect(), session.docker_answers(), str(Path(python).absolute()) if python else None)
+    return starter.starter_matrix(host.detect(), containers_answer(), str(Path(python).absolute()) if python else None)
 
 
 @app.command("presets")
 def list_presets(as_json: JsonOption = False) -> None:
     """List the published benchmarks that can be repeated, and how many of their cells this machine can run."""
+    from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import presets
     from torchmatrix.planning.fit import Supplies
-    from torchmatrix.running import session
 
-    here, supplies = host.detect(), Supplies(containers=session.docker_answers())
+    here, supplies = host.detect(), Supplies(containers=containers_answer())
     found = [_described(name, here, supplies) for name in presets.names()]
     if as_json:
         print(json.dumps(found))

@@ -10,7 +10,7 @@ import json
 import re
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -23,7 +23,7 @@ from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.ground.settings import cache_folder
-from torchmatrix.running.session import Session, builder_of
+from torchmatrix.running.session import Session
 
 VERSION = 1
 INDEX, IMAGES, WHEELS = "bundle.json", "images.tar", "wheelhouse/"
@@ -56,13 +56,13 @@ def export(s: Session, matrix_path: Path, archive: Path, wheels: bool, tell: Cal
 def _write(
     s: Session, recipes: Sequence[Recipe], matrix_path: Path, archive: Path, wheels: bool, tell: Callable[[str], None]
 ) -> None:
-    docker = s.engines.get("docker")
+    docker = s.engines.builder
     with tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=archive.absolute().parent) as temporary:
         folder, ids = Path(temporary), dict[str, str]()
         if isinstance(docker, DockerEngine):
             tell(f"saving the images of {', '.join(recipe.stack for recipe in recipes)}")
             ids = docker.save(recipes, folder / IMAGES)
-        if wheels or docker is None:
+        if wheels or not isinstance(docker, DockerEngine):
             for recipe in recipes:
                 _download(recipe, folder / WHEELS, tell)
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
@@ -109,17 +109,17 @@ def _download(recipe: Recipe, folder: Path, tell: Callable[[str], None]) -> None
             raise EngineUnusable(f"{recipe.stack}: {failure}", hint="mend the network, or leave out --wheels") from None
 
 
-def load(archive: Path, folder: Path, engines: Mapping[str, Engine], force: bool) -> Imported:
+def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
     """Bring in what `export` wrote: images into Docker, wheels into the cache, matrix and lock into `folder`.
 
     Raises BadInput, with nothing changed, if the archive isn't whole or is for another machine.
     """
     index = _verified(archive)
-    docker = engines.get("docker")
-    platform = builder_of(engines).platform()
+    docker = engine
+    platform = engine.platform()
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
-    if index["images"] and docker is None:
+    if index["images"] and not isinstance(docker, DockerEngine):
         raise EngineUnusable("the bundle holds images, and no container engine answers", hint="start Docker or set DOCKER_HOST")
     taken = [name for name in ("matrix.toml", "matrix.lock") if (folder / name).exists()]
     if taken and not force:

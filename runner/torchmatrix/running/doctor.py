@@ -9,7 +9,7 @@ from typing import Any
 from torchmatrix.engines import recipes
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.planning.fit import least_disk_bytes
-from torchmatrix.running import readiness, session
+from torchmatrix.running import readiness, run, session
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +47,11 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
 
 
 def _engine(s: session.Session) -> Check:
-    if "docker" in s.engines:
-        facts = s.engines["docker"].facts()
-        return Check(mark="ok", subject="engine", finding=f"{s.engine_choice}, version {facts.get('ServerVersion')}")
+    if s.engines.builder.name == "docker":
+        facts = s.engines.builder.facts()
+        return Check(mark="ok", subject="engine", finding=f"{s.engines.why}, version {facts.get('ServerVersion')}")
     fix = "install Docker and start it, or set DOCKER_HOST, to run vendors' images"
-    return Check(mark="note", subject="engine", finding=s.engine_choice, fix=fix)
+    return Check(mark="note", subject="engine", finding=s.engines.why, fix=fix)
 
 
 def _gpus(s: session.Session) -> list[Check]:
@@ -73,7 +73,7 @@ def _gpus(s: session.Session) -> list[Check]:
 
 def _watching(s: session.Session) -> list[Check]:
     """What can be read of the devices while a launch runs, and who uses them now."""
-    with session.watching(s) as (sensors, notes):
+    with run.watching(s) as (sensors, notes):
         readings = [reading for sensor in sensors for reading in sensor.read()]
         busy = readiness.busy_with(readings)
     wanted = {"temperature_celsius": "temperature", "power_watts": "power", "energy_joules": "energy"}

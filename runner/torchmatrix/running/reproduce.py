@@ -18,6 +18,7 @@ from torchmatrix.matrix.workloads import ddp_id
 from torchmatrix.running import session
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import News
+from torchmatrix.running.run import measure
 from torchmatrix.running.session import Session
 
 
@@ -104,7 +105,7 @@ def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> 
 
 def commands(again: Repetition, folder: Path) -> list[str]:
     """The commands that build and run the launch anew, to be pasted; the contexts of the builds are written to `folder`."""
-    launch, docker = str(again.launch.header["command"]), again.session.engines.get("docker")
+    launch, docker = str(again.launch.header["command"]), again.session.engines.builder
     stacks = recipes.stacks_of(again.session.plan.cells)
     if not again.held or not stacks or not isinstance(docker, DockerEngine):
         return [launch]
@@ -118,7 +119,7 @@ def run(again: Repetition, job: Job) -> Iterator[News]:
     for cell in again.session.plan.cells:
         key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}
         job.folder.append("batch", **key, batch=header["batch_used"])
-    yield from session.run(again.session, job, again.session.launches)
+    yield from measure(again.session, job, again.session.launches)
 
 
 def outcome_in_words(again: Repetition, folder: RunFolder) -> str:

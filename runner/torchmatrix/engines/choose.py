@@ -1,0 +1,71 @@
+"""Which engines a command uses: by name, or by what this machine offers."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmatrix.engines.engine import Engine
+from torchmatrix.engines.local import LocalEngine
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.settings import cache_folder
+from torchmatrix.matrix.stacks import Stack
+
+NAMES = ("auto", "docker", "local")
+"""What may be asked for; auto takes containers where a daemon answers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engines:
+    """The engines of one command. `builder`: builds and runs stacks; `local`: runs interpreters of this machine.
+
+    `why`: which builder it is and why, in words.
+    """
+
+    builder: Engine
+    local: Engine
+    why: str
+
+    @property
+    def every(self) -> tuple[Engine, ...]:
+        """Each once."""
+        return (self.local,) if self.builder is self.local else (self.local, self.builder)
+
+    def for_stack(self, stack: Stack) -> Engine:
+        """An interpreter of this machine runs locally whatever the engine; all else on the chosen one."""
+        return self.local if stack.source == "interpreter" else self.builder
+
+
+def choose(asked: str, owner: str) -> Engines:
+    """The engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable where Docker was asked for by name."""
+    if asked not in NAMES:
+        raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(NAMES)}")
+    cache = cache_folder()
+    local = LocalEngine(cache, owner)
+    if asked == "local":
+        return Engines(builder=local, local=local, why=f"local (as asked); virtualenvs under {cache}")
+    if asked == "auto" and not _docker_may_answer():
+        return Engines(builder=local, local=local, why=f"local, since no Docker socket was found; virtualenvs under {cache}")
+    from torchmatrix.engines.docker import DockerEngine, connect
+
+    try:
+        builder = DockerEngine(connect())
+    except EngineUnusable as error:
+        if asked == "docker" or "DOCKER_HOST" in os.environ:
+            raise
+        return Engines(builder=local, local=local, why=f"local, since {error}; virtualenvs under {cache}")
+    return Engines(builder=builder, local=local, why=f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}")
+
+
+def _docker_may_answer() -> bool:
+    return "DOCKER_HOST" in os.environ or Path("/var/run/docker.sock").exists()
+
+
+def containers_answer() -> bool:
+    """Is there a container engine to build with?"""
+    from torchmatrix.engines.docker import connect
+
+    try:
+        connect().close()
+    except EngineUnusable:
+        return False
+    return True
