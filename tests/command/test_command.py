@@ -237,7 +237,7 @@ def test_plan_marks_and_json_say_the_same(torchmatrix: Command, fake_matrix: Pat
         (["report"], 2, "no runs in"),
         (["report", "--run", "x"], 2, "no run x in"),
         (["run", "--results", "/proc/results"], 4, "can't write /proc/results"),
-        (["init"], 2, "exists already"),
+        (["init"], 2, "already exists"),
     ],
 )
 def test_a_users_mistake_gets_a_message_a_hint_and_its_exit_code(

@@ -14,10 +14,14 @@ from torchmatrix.cli.console import complain
 from torchmatrix.ground.errors import ExitCode, ToolError
 
 __all__ = ["invoke", "keep", "main", "measure", "nights", "read", "start"]
+COMPLETION = "_TORCHMATRIX_COMPLETE"
+"""The variable with which a shell asks for completions."""
 
 
 def main() -> NoReturn:
     """The entry point."""
+    if COMPLETION in os.environ:  # the command's own `main` answers the shell and exits
+        typer.main.get_command(app).main(prog_name="torchmatrix")
     _interrupt_on_signals()
     sys.exit(invoke(sys.argv[1:]))
 

@@ -5,20 +5,33 @@ from typing import Annotated
 
 import typer
 
-from torchmatrix.cli.application import app
+from torchmatrix.cli import completing
+from torchmatrix.cli.application import WholeSummaries, app
 from torchmatrix.cli.console import say
 from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, GlobsArgument, MatrixOption, ResultsOption, WhereOption
 from torchmatrix.ground.errors import BadInput, BuildFailed, ExitCode, NothingSelected
+from torchmatrix.ground.texts import count
 
 
 @app.command()
 def lock(
-    stacks: Annotated[list[str] | None, typer.Argument(help="Globs on stack names; none: all.", show_default=False)] = None,
+    stacks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STACK]...",
+            help="Stack names or globs on them; default: all.",
+            show_default=False,
+            autocompletion=completing.stacks,
+        ),
+    ] = None,
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
 ) -> None:
-    """Resolve the stacks: base images to digests, packages to versions and hashes, into matrix.lock beside the matrix."""
+    """Pin base images and packages in matrix.lock.
+
+    Resolves base images to digests and packages to versions and hashes; writes matrix.lock beside the matrix.
+    """
     from torchmatrix.engines import locked_stacks
     from torchmatrix.engines import lockfile as locks
     from torchmatrix.running import housekeeping
@@ -33,9 +46,9 @@ def lock(
         held = locks.read(path)
     except BadInput as error:
         if stacks:
-            raise BadInput(str(error), hint="make all of it again: torchmatrix lock, without a glob") from None
+            raise BadInput(str(error), hint="make it again: torchmatrix lock, without a stack") from None
         held = {}
-        say(f"made anew: {error}")
+        say(f"replaced: {error}")
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix")
         del held[name]
@@ -45,18 +58,23 @@ def lock(
             say(f"not locked  {stack.name}: {found}")
             continue
         changes = locked_stacks.changes(held.get(stack.name), found)
-        say(f"locked      {stack.name}: {len(found.packages)} packages; {', '.join(changes) or 'no change'}")
+        say(f"locked      {stack.name}: {count(len(found.packages), 'package')}; {', '.join(changes) or 'no change'}")
         if stack.source == "image" and not found.packages:
-            say("            nothing was added to it, or it was not built here yet: its packages are locked after a build")
+            say(
+                "            no packages: none were added, or it was not built here yet (its packages are locked after a build)"
+            )
         held[stack.name] = found
     locks.write(path, held.values())
-    say(f"{len(held)} stacks in the lock" + (f"; {failed} could not be resolved, their old entries stay" if failed else ""))
+    say(f"{count(len(held), 'stack')} in the lock" + (f"; {failed} not resolved, their old entries stay" if failed else ""))
     print(path)
     raise typer.Exit(ExitCode.CELL_NOT_OK if failed else ExitCode.OK)
 
 
 HERE = Path()
-bundle_app = typer.Typer(help="Carry a matrix to a machine without network: images, lock, presets, wheels in one archive.")
+bundle_app = typer.Typer(
+    cls=WholeSummaries,
+    help="Carry a matrix to a machine without a network.\n\nOne archive holds images, lock, presets and wheels.",
+)
 app.add_typer(bundle_app, name="bundle")
 
 
@@ -68,26 +86,31 @@ def bundle_export(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
-    wheels: Annotated[bool, typer.Option("--wheels", help="Also the wheels, for virtualenvs and builds over there.")] = False,
+    wheels: Annotated[
+        bool, typer.Option("--wheels", help="Add the wheels, for virtualenvs and builds on the other machine.")
+    ] = False,
 ) -> None:
     """Write the selected stacks, locked and built, into one archive."""
     from torchmatrix.running import bundle, session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=True)
     bundle.export(s, matrix, archive, wheels, say)
-    say(f"{archive.stat().st_size / 1e9:.2f} GB; over there: torchmatrix bundle import {archive.name}")
+    say(f"{archive.stat().st_size / 1e9:.2f} GB; on the other machine: torchmatrix bundle import {archive.name}")
     print(archive)
 
 
 @bundle_app.command("import")
 def bundle_import(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive that `bundle export` wrote.")],
-    into: Annotated[Path, typer.Option("--into", help="The folder for matrix.toml and matrix.lock.")] = HERE,
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that bundle export wrote.")],
+    into: Annotated[Path, typer.Option("--into", help="The folder to write matrix.toml and matrix.lock into.")] = HERE,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Replace a matrix that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix.")] = False,
 ) -> None:
-    """Bring in an archive, after all of it was read and found whole; the matrix then runs without a network."""
+    """Read an archive; its matrix then runs without a network.
+
+    Changes nothing unless the archive is complete and undamaged.
+    """
     from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.running import bundle
@@ -106,20 +129,26 @@ def clean(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
-    everything: Annotated[bool, typer.Option("--all", help="Also what this matrix's stacks need.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only list it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include what this matrix needs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
 ) -> None:
-    """List (and with --yes remove) images, virtualenvs and compile caches that the matrix no longer needs. Results stay."""
+    """List images, virtualenvs and caches no longer needed.
+
+    With --yes, remove them. Results stay.
+    """
     from torchmatrix.running import housekeeping
 
     found = housekeeping.leftovers(matrix, results, engine, everything)
     for _, leftover in found:
         size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
         print(f"{leftover.kind:<10} {leftover.name}{size}")
+    if not found:
+        say("nothing to remove")
+        return
     total = sum(leftover.bytes or 0 for _, leftover in found) / 2**30
-    say(f"{len(found)} to remove, {total:.1f} GiB (images share layers, so that less may become free)" if found else "nothing")
+    say(f"{len(found)} to remove, {total:.1f} GiB (images share layers, so less may become free)")
     if not yes:
-        say("nothing was removed; to remove it: torchmatrix clean --yes" if found else "")
+        say("nothing was removed; to remove it: torchmatrix clean --yes")
         return
     problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
     for problem in problems:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words, tell
 from torchmatrix.cli.options import (
@@ -45,7 +46,7 @@ def build(
     engine: EngineOption = "auto",
     locked: LockedOption = False,
 ) -> None:
-    """Build the images (or virtualenvs) of the selected cells, and nothing else."""
+    """Build the images or virtualenvs of the selected cells."""
     from torchmatrix.running import run as running
     from torchmatrix.running import session
 
@@ -69,14 +70,17 @@ def run(
     output: OutputOption = REPORT,
     method: MethodOption = None,
     launches: LaunchesOption = None,
-    fast: Annotated[bool, typer.Option("--fast", help="One launch per cell: no intervals.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="One launch per cell; gives no intervals.")] = False,
     rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
     until: UntilOption = None,
     budget: BudgetOption = None,
     new: NewOption = False,
     locked: LockedOption = False,
 ) -> None:
-    """Measure the selected cells and write the report; continues a run that was interrupted."""
+    """Measure the selected cells and write the report.
+
+    Continues an interrupted run of the same cells.
+    """
     from torchmatrix.matrix.method import Request
     from torchmatrix.running import session
 
@@ -93,7 +97,10 @@ def batch(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
 ) -> None:
-    """Find the largest batch that fits, per stack and workload, each try in a fresh process. Measures nothing."""
+    """Find the largest batch that fits.
+
+    Searches per stack and workload, each try in a fresh process. Measures nothing.
+    """
     from torchmatrix.running import run as running
     from torchmatrix.running import session
 
@@ -107,7 +114,10 @@ def batch(
 
 @app.command()
 def explain(
-    globs: Annotated[list[str], typer.Argument(help="Globs on the ids of cells with several devices.")],
+    globs: Annotated[
+        list[str],
+        typer.Argument(metavar="CELL...", help="Cells on several devices: ids or globs.", autocompletion=completing.cells),
+    ],
     where: WhereOption = None,
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
@@ -118,7 +128,10 @@ def explain(
     new: NewOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where the scaling loss of cells comes from: each device alone, all at once, DDP without and with all-reduce."""
+    """Show where the scaling loss of a cell comes from.
+
+    Measures each device alone, all devices at once, and DDP without and with all-reduce.
+    """
     from torchmatrix.matrix.method import Request
     from torchmatrix.reporting import terminal
     from torchmatrix.running import session
@@ -127,7 +140,8 @@ def explain(
     s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
     if s.plan.cells and not any(cell.workload.parallel != "ddp" for cell in s.plan.cells):
         raise NothingSelected(
-            "no selected cell trains on more than one device", hint="torchmatrix plan lists all ids; choose one with gpu0+1"
+            "no selected cell trains on more than one device",
+            hint="torchmatrix plan lists all ids; choose one that ends in gpu0+1 or more",
         )
     _, folder, counts = _measure(s, output, new)
     rows = terminal.decomposition(folder)
@@ -137,15 +151,25 @@ def explain(
 
 @app.command()
 def reproduce(
-    target: Annotated[str, typer.Argument(metavar="PRESET|LAUNCH-FILE|CELL", help="What to repeat; see torchmatrix presets.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PRESET|LAUNCH-FILE|CELL",
+            help="What to repeat; torchmatrix presets lists the presets.",
+            autocompletion=completing.presets,
+        ),
+    ],
     globs: GlobsArgument = None,
     where: WhereOption = None,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     output: OutputOption = REPORT,
-    only_print: Annotated[bool, typer.Option("--print", help="Only show the plan, or print the commands.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the plan or the commands; run nothing.")] = False,
 ) -> None:
-    """Repeat a published benchmark, or a recorded launch by its exact commands on an image of the same packages."""
+    """Repeat a published benchmark or a recorded launch.
+
+    A launch is repeated with its exact command on an image of the same packages.
+    """
     from torchmatrix.matrix import presets
 
     if target in presets.names():

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchmatrix.cli.application import app
+from torchmatrix.cli import completing
+from torchmatrix.cli.application import WholeSummaries, app
 from torchmatrix.cli.console import say
 from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.gate.judged import Gate
@@ -25,30 +27,44 @@ _CODES = {"PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE":
 
 @app.command()
 def gate(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run to judge: last, last~1, an id.")] = "last",
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="The run to judge: last, last~1 or an id.", autocompletion=completing.runs)
+    ] = "last",
     baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="RUN", help="Compare with this run instead of the nights before.")
+        str | None,
+        typer.Option(
+            "--baseline", metavar="RUN", help="Compare with this run instead of earlier nights.", autocompletion=completing.runs
+        ),
     ] = None,
-    nights: Annotated[int, typer.Option("--nights", min=1, help="The baseline is the median of so many nights.")] = 7,
-    strict: Annotated[bool, typer.Option("--strict", help="Slower on one night is a regression.")] = False,
+    nights: Annotated[int, typer.Option("--nights", min=1, help="Take the median of this many nights as the baseline.")] = 7,
+    strict: Annotated[bool, typer.Option("--strict", help="Count one slower night as a regression.")] = False,
     canary: Annotated[
         list[str] | None,
-        typer.Option("--canary", metavar="GLOB", help="Cells of a stack that is never upgraded; may be repeated."),
+        typer.Option(
+            "--canary", metavar="GLOB", help="Cells of a stack that never changes; repeatable.", autocompletion=completing.cells
+        ),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", metavar="PERCENT", min=0, max=50, help="Less than this is never slower.")
+        float, typer.Option("--tolerance", metavar="PERCENT", min=0, max=50, help="Ignore slowdowns below this.")
     ] = 1.0,
-    host: Annotated[str | None, typer.Option("--host", help="Of this host; default: that of the newest run.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Judge runs of this host; default: that of the newest run.")
+    ] = None,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a Markdown table.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the verdict as a Markdown table.")
+    ] = None,
     hook: Annotated[
         str | None,
-        typer.Option("--hook", metavar="COMMAND", help="Run this after a verdict other than PASS; JSON on its stdin."),
+        typer.Option("--hook", metavar="COMMAND", help="Run this after any verdict but PASS, with JSON on its stdin."),
     ] = None,
 ) -> None:
-    """Judge the newest run by the nights before it: PASS, or exit code 5 for a regression, a failed or a missing cell."""
+    """Judge the newest run against earlier nights.
+
+    Exits with 0 for PASS and with 5 for a regression, a failed cell or a missing cell.
+    """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import gate as gating
     from torchmatrix.nightly.gate import chosen_runs, verdicts
@@ -97,23 +113,31 @@ def _write(path: Path, content: bytes) -> None:
         ) from None
 
 
-nightly_app = typer.Typer(help="Measure every night by a timer, judge the run, write the pages, keep the newest runs.")
+nightly_app = typer.Typer(
+    cls=WholeSummaries,
+    help="Measure every night, judge the run and publish the pages.\n\nA timer starts the nights. Old runs can be removed.",
+)
 app.add_typer(nightly_app, name="nightly")
 
 REPORTS = Path("reports")
-ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder of the pages, and of gate.xml and gate.md.")]
+ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder for the pages, gate.xml and gate.md.")]
 RunWithOption = Annotated[
-    str, typer.Option("--run-with", help="Further arguments of run, as one word: '--locked --launches 5'.")
+    str, typer.Option("--run-with", metavar="WORDS", help="More arguments for run, quoted: '--locked --launches 5'.")
 ]
 GateWithOption = Annotated[
-    str, typer.Option("--gate-with", help="Further arguments of gate, as one word: '--strict --nights 14'.")
+    str, typer.Option("--gate-with", metavar="WORDS", help="More arguments for gate, quoted: '--strict --nights 14'.")
 ]
-KeepOption = Annotated[int | None, typer.Option("--keep", min=2, help="Keep so many complete runs; default: all.")]
+KeepOption = Annotated[int | None, typer.Option("--keep", min=2, help="Keep this many complete runs; default: all.")]
 DiskOption = Annotated[
-    float | None, typer.Option("--disk-gb", min=0, help="The results may take so many GB; default: no limit.")
+    float | None, typer.Option("--disk-gb", min=0, help="Limit the results to this many GB; default: no limit.")
 ]
-FreeOption = Annotated[float, typer.Option("--free-gb", min=0, help="With less GB free for the results no night begins.")]
-PinOption = Annotated[list[str] | None, typer.Option("--pin", metavar="RUN", help="Never remove this run; may be repeated.")]
+FreeOption = Annotated[
+    float, typer.Option("--free-gb", min=0, help="Start no night with less free space (GB) for the results.")
+]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option("--pin", metavar="RUN", help="Never remove this run; repeatable.", autocompletion=completing.runs),
+]
 
 
 @nightly_app.command("run")
@@ -129,10 +153,14 @@ def nightly_run(
     free_gb: FreeOption = 1.0,
     pin: PinOption = None,
     if_missed: Annotated[
-        str | None, typer.Option("--if-missed", metavar="HH:MM", help="Only if the night of the last HH:MM was missed or cut.")
+        str | None,
+        typer.Option("--if-missed", metavar="HH:MM", help="Only if the last night at HH:MM was missed or cut short."),
     ] = None,
 ) -> None:
-    """Spend a night now: measure all cells, gate, report, history, keep; goes on with a night cut within 12 hours."""
+    """Do the work of a night now: measure, gate, report, history, keep.
+
+    Continues a night that was cut short less than 12 hours ago.
+    """
     from torchmatrix.nightly import night
 
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
@@ -143,7 +171,7 @@ def nightly_run(
 
 @nightly_app.command("install")
 def nightly_install(
-    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="When, by this machine's clock.")] = "02:30",
+    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="When to start, by this machine's clock.")] = "02:30",
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     reports: ReportsOption = REPORTS,
@@ -155,12 +183,18 @@ def nightly_install(
     free_gb: FreeOption = 1.0,
     pin: PinOption = None,
     system: Annotated[
-        bool | None, typer.Option("--system/--user", help="For the machine (root), or for this user; default: by who asks.")
+        bool | None,
+        typer.Option(
+            "--system/--user", help="Install for the machine or for this user; default: the machine for root, else this user."
+        ),
     ] = None,
     backend: Annotated[str, typer.Option("--backend", help="auto, systemd or cron.")] = "auto",
-    only_print: Annotated[bool, typer.Option("--print", help="Only show what would be written.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Show what would be written; write nothing.")] = False,
 ) -> None:
-    """Let systemd, or cron where there is none, begin a night every day; replaces what was installed for this matrix."""
+    """Start a night every day, with systemd or cron.
+
+    Replaces what was installed for this matrix before.
+    """
     from torchmatrix.matrix import matrix_file as matrices
     from torchmatrix.nightly import timers
     from torchmatrix.nightly.timetable import Outside, timetable
@@ -175,16 +209,16 @@ def nightly_install(
         return
     done = timers.install(table, chosen, outside, os.environ)
     say(f"{chosen}{' of the machine' if for_machine else ' of this user'}: every night at {table.at}")
-    say(f"variables taken along, readable by you only: {', '.join(sorted(done.variables))}")
+    say(f"environment variables stored with it, readable by you only: {', '.join(sorted(done.variables))}")
     for hint in done.hints:
         say(f"hint: {hint}")
-    say("try it now: torchmatrix nightly run; look: torchmatrix nightly status")
+    say("to try it now: torchmatrix nightly run; to check: torchmatrix nightly status")
     print("\n".join(map(str, done.files)))
 
 
 @nightly_app.command("status")
 def nightly_status(matrix: MatrixOption = MATRIX, results: ResultsOption = RESULTS, as_json: JsonOption = False) -> None:
-    """Say what is installed, when the next night begins, how the last one ended, and who spends one now."""
+    """Show what is installed, the next night, and how the last one ended."""
     from torchmatrix.nightly import timers
     from torchmatrix.nightly.timetable import Outside
 
@@ -206,7 +240,7 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
     if last is None:
         lines.append(("last night", "none yet"))
     else:
-        ended = "under way" if found["held_by"] else "cut: its end was not written"
+        ended = "under way" if found["held_by"] else "cut short: its end was not recorded"
         lines.append(("last night", last["summary"] if last["exit_code"] is not None else f"night {last['id']}: {ended}"))
         lines.append(("log", last["log"]))
     return [*lines, ("under way", found["held_by"] or "no night")]
@@ -214,7 +248,10 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 @nightly_app.command("remove")
 def nightly_remove(matrix: MatrixOption = MATRIX) -> None:
-    """Take away what install set up for this matrix, and nothing else. Results, logs and pages stay."""
+    """Remove what install set up for this matrix.
+
+    Results, logs and pages stay.
+    """
     from torchmatrix.nightly import timers
     from torchmatrix.nightly.timetable import Outside
 
@@ -230,16 +267,19 @@ def nightly_keep(
     keep: KeepOption = None,
     disk_gb: DiskOption = None,
     pin: PinOption = None,
-    host: Annotated[str | None, typer.Option("--host", help="Runs of this host; default: that of the newest run.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without, only list them.")] = False,
+    host: Annotated[str | None, typer.Option("--host", help="Only runs of this host; default: that of the newest run.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this, only list them.")] = False,
 ) -> None:
-    """List (and with --yes remove) old runs: all but the newest --keep, and more until --disk-gb is kept to."""
+    """List old runs, and remove them with --yes.
+
+    Keeps the newest --keep runs, and fewer if the results take more than --disk-gb.
+    """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import keeping
     from torchmatrix.nightly.journal import Journal
 
     if keep is None and disk_gb is None:
-        raise BadInput("no limit was given", hint="--keep N, --disk-gb X, or both")
+        raise BadInput("no limit was given", hint="use --keep N, --disk-gb X, or both")
     store = Results(results)
     newest = store.runs()[-1:]
     found = keeping.stored(store, host or next((run.path.parent.name for run in newest), ""), pin or [])
@@ -256,8 +296,8 @@ def nightly_keep(
         if run.stays:
             say(f"stays: {run.name}: {run.stays}")
     if choice.over_bytes:
-        say(f"the results are still {choice.over_bytes / 1e9:.3f} GB beyond the limit: what is left is new, pinned or not ours")
-    say(f"{len(choice.remove)} of {len(found)} runs {'removed' if yes else 'to remove; to do it: --yes'}")
+        say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: what is left is new, pinned or not ours")
+    say(f"{len(choice.remove)} of {count(len(found), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
 
 
 def _order(
@@ -298,7 +338,7 @@ def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise BadInput(f"{option}: {error}: {text}", hint="quoted as for a shell") from None
+        raise BadInput(f"{option}: {error}: {text}", hint="quote it as for a shell") from None
 
 
 def _parsed(verb: str, words: Sequence[str]) -> dict[str, Any]:

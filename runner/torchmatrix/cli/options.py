@@ -5,36 +5,58 @@ from typing import Annotated
 
 import typer
 
+from torchmatrix.cli import completing
+
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
-ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of facts.")]
-EngineOption = Annotated[str, typer.Option("--engine", help="auto, docker or local.")]
-GlobsArgument = Annotated[list[str] | None, typer.Argument(help="Globs on cell ids; none: all cells.", show_default=False)]
+ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
+EngineOption = Annotated[
+    str,
+    typer.Option("--engine", help="auto, docker or local.", autocompletion=completing.one_of("auto", "docker", "local")),
+]
+GlobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CELL]...",
+        help="Cell ids or globs on them; default: all.",
+        show_default=False,
+        autocompletion=completing.cells,
+    ),
+]
 WhereOption = Annotated[
-    list[str] | None, typer.Option("--where", help="KEY=VALUE on a cell's fields; may be repeated.", show_default=False)
+    list[str] | None,
+    typer.Option("--where", metavar="KEY=VALUE", help="Only cells with this value or glob; repeatable.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file.")]
-MethodOption = Annotated[str | None, typer.Option("--method", help="steady, cold or aime, instead of the matrix's.")]
-LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell, instead of the matrix's.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also print commands and build logs.")]
+OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file to write.")]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help="steady, cold or aime; overrides the matrix.",
+        autocompletion=completing.one_of("steady", "cold", "aime"),
+    ),
+]
+LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell; overrides the matrix.")]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="As many launches as narrow each interval to this half-width, such as 1%.")
+    str | None, typer.Option("--until", help="Launch until each interval is at most this wide on either side, such as 1%.")
 ]
 BudgetOption = Annotated[
-    float | None, typer.Option("--budget", min=0, help="With --until: no further launches after so many minutes.")
+    float | None, typer.Option("--budget", min=0, metavar="MINUTES", help="With --until: start no launch after this time.")
 ]
-NewOption = Annotated[bool, typer.Option("--new", help="Start a new run even if one was interrupted.")]
-LockedOption = Annotated[
-    bool, typer.Option("--locked", help="Fail where matrix.lock does not hold exactly what the matrix asks for.")
-]
+NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
+LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", help="Only runs begun on this day or later: 2026-01-31, or 2026-01-31T12:00 (UTC).")
+    str | None,
+    typer.Option("--since", metavar="DATE", help="Only runs started on or after 2026-01-31, or 2026-01-31T12:00 (UTC)."),
 ]
 HostOption = Annotated[str | None, typer.Option("--host", help="Only runs of this host.")]
 PricesOption = Annotated[
-    Path | None, typer.Option("--prices", help="What GPUs cost (CSV or TOML): adds figures per unit of the currency.")
+    Path | None, typer.Option("--prices", metavar="FILE", help="GPU prices (CSV or TOML), to add figures per unit of money.")
 ]
 RedactOption = Annotated[
-    bool, typer.Option("--redact", help="Pseudonyms instead of hosts, users, serial numbers and private addresses.")
+    bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses by pseudonyms.")
 ]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")

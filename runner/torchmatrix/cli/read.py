@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say
 from torchmatrix.cli.options import (
@@ -22,26 +23,41 @@ from torchmatrix.cli.options import (
     SinceOption,
 )
 from torchmatrix.ground.errors import BadInput, ExitCode
+from torchmatrix.ground.texts import count
 
 
 @app.command()
 def report(
     word: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="last, last~1, a run; with --publish also all (its default), last-30d.")
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="last (the default), last~1 or a run's id; with --publish also all (its default) or last-30d.",
+            show_default=False,
+            autocompletion=completing.runs,
+        ),
     ] = None,
     results: ResultsOption = RESULTS,
     output: OutputOption = REPORT,
-    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.")] = None,
-    publish: Annotated[Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs.")] = None,
+    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=completing.runs)] = None,
+    publish: Annotated[
+        Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs into this folder.")
+    ] = None,
     since: SinceOption = None,
     host: HostOption = None,
     redact: RedactOption = False,
     prices: PricesOption = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", help="The stack that speed-ups are over; default: the first.")
+        str | None,
+        typer.Option(
+            "--baseline", help="Compute speed-ups over this stack; default: the first.", autocompletion=completing.stacks
+        ),
     ] = None,
 ) -> None:
-    """Render the facts of a run into one HTML file, or those of many into a site; needs no engine."""
+    """Render a run as one HTML file, or many runs as a website.
+
+    Reads recorded results only: needs no engine.
+    """
     import gc
     import tempfile
 
@@ -51,7 +67,7 @@ def report(
 
     store, named = Results(results), word or run_id
     if publish and baseline:
-        raise BadInput("--baseline is for the page of one run", hint="leave it out, or leave out --publish")
+        raise BadInput("--baseline is for the page of one run", hint="use one of the two options")
     if publish:
         runs = run_words.select(store, named or "all", since, host)
     else:
@@ -64,7 +80,7 @@ def report(
     held = held_for(prices, runs)
     if publish:
         made = site.publish(store, runs, publish, redact=redact, held=held, tell=say)
-        say(f"{len(made.written)} runs written, {len(made.kept)} as they were")
+        say(f"{count(len(made.written), 'run')} written, {len(made.kept)} unchanged")
         print(made.index)
         return
     with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
@@ -74,12 +90,20 @@ def report(
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run, last, last~1, a file or folder, a stack, or RUN:STACK.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same; ratios are A over B.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A run, last, last~1, a file or folder, a stack, or RUN:STACK.", autocompletion=completing.runs
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same. Ratios are A over B.", autocompletion=completing.runs)],
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two sets of launches: ratio, interval, verdict, and how their environments differ."""
+    """Compare two runs or stacks: ratio, interval, verdict.
+
+    Also lists how their environments differ.
+    """
     from torchmatrix.analysis import compare as comparing
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
@@ -93,16 +117,24 @@ def compare(
 
 @app.command()
 def history(
-    word: Annotated[str, typer.Argument(metavar="RUNS", help="all, last-30d (h, d, w), last, last~1, a run.")] = "all",
+    word: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUNS]", help="all, last-30d (or h, w), last, last~1, a run's id.", autocompletion=completing.runs
+        ),
+    ] = "all",
     results: ResultsOption = RESULTS,
     since: SinceOption = None,
     host: HostOption = None,
     as_json: JsonOption = False,
     output: Annotated[
-        Path | None, typer.Option("--output", help=f"The HTML file; default: {HISTORY}, and none with --json.")
+        Path | None, typer.Option("--output", help=f"The HTML file to write; default: {HISTORY}; none with --json.")
     ] = None,
 ) -> None:
-    """Show how each cell went from run to run: where its level changed, and what of the environment with it."""
+    """Show how each cell changed from run to run.
+
+    Marks where its level changed, and what changed in the environment at that time.
+    """
     import gc
 
     from torchmatrix.facts import run_words
@@ -120,16 +152,24 @@ def history(
     found = trends.trends(trends.series(facts_cache.each(store, runs)))
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
     if output or not as_json:
-        say(f"{len(runs)} run{'s' * (len(runs) > 1)}: {page.save(pages.render(found), output or HISTORY)}")
+        say(f"{count(len(runs), 'run')}: {page.save(pages.render(found), output or HISTORY)}")
 
 
 @app.command()
 def audit(
-    target: Annotated[str, typer.Argument(metavar="FILE.csv|RUN", help="Published figures; or a run, last, last~1, a folder.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.csv|RUN", help="Published figures, or a run, last, last~1, a folder.", autocompletion=completing.runs
+        ),
+    ],
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Check throughputs for what can't be: efficiency, gain by AMP, peak, rounding, baselines, unknown fields."""
+    """Check throughputs for impossible or inconsistent values.
+
+    Checks efficiency, the gain from AMP, the peak, rounding, baselines and unknown fields.
+    """
     from torchmatrix.analysis.published import audit as auditing
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
@@ -140,25 +180,30 @@ def audit(
         print(json.dumps({"figures": len(stated), "findings": [asdict(finding) for finding in findings]}))
     elif findings:
         print(terminal.findings_in_words(findings))
-    say(f"{len(stated)} figures, {len(findings)} findings")
+    say(f"{count(len(stated), 'figure')}, {count(len(findings), 'finding')}")
     raise typer.Exit(ExitCode.FINDINGS if findings else ExitCode.OK)
 
 
 @app.command()
 def export(
-    words: Annotated[list[str], typer.Argument(metavar="[RUN] DIR", help="A run, last (the default), last~1; and a folder.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="[RUN] DIR", help="The run: last (the default), last~1 or an id; then the folder.")
+    ],
     results: ResultsOption = RESULTS,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="csv, json, parquet or md; may be repeated; default: all.", show_default=False),
+        typer.Option("--format", help="csv, json, parquet or md; repeatable; default: all.", show_default=False),
     ] = None,
-    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Every chart as SVG and PNG.")] = True,
-    scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Dots of a PNG for each of its points.")] = 2.0,
+    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Write every chart as SVG and PNG.")] = True,
+    scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
     prices: PricesOption = None,
     redact: RedactOption = False,
-    force: Annotated[bool, typer.Option("--force", help="Into a folder that holds something else; that stays.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files; they stay.")] = False,
 ) -> None:
-    """Write every table of a run as CSV, JSON, Parquet and Markdown, what each column means, and every chart."""
+    """Write the tables and charts of a run as files.
+
+    Tables as CSV, JSON, Parquet and Markdown with the meaning of each column; charts as SVG and PNG.
+    """
     import tempfile
 
     from torchmatrix.facts import run_words
@@ -180,5 +225,5 @@ def export(
         view = report.view_of(redaction.redacted(store, run, Path(temporary)) if redact else run)
         drawn = [chart for one in report.charts_of(view, held).values() for chart in one.charts] if charts else []
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force)
-    say(f"run {view.id}: {len(names)} files")
+    say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])

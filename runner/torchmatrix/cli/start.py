@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words
 from torchmatrix.cli.options import (
@@ -29,27 +30,35 @@ if TYPE_CHECKING:
 @app.command()
 def init(
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = MATRIX,
-    python: Annotated[str | None, typer.Option("--python", help="An interpreter that already holds PyTorch.")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", help="A published benchmark: see torchmatrix presets.")] = None,
+    python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that has PyTorch already.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", help="A benchmark that torchmatrix presets lists.", autocompletion=completing.presets),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a matrix file for this machine, or the whole one that repeats a published benchmark."""
+    """Write a matrix file for this machine.
+
+    With --preset, write the matrix that repeats a published benchmark.
+    """
     from torchmatrix.matrix import presets
 
     if preset and python:
-        raise BadInput("--preset and --python contradict each other", hint="a preset has its own stacks: leave one out")
+        raise BadInput(
+            "--preset and --python contradict each other", hint="a preset has its own stacks: use one of the two options"
+        )
     whole = presets.text(preset) if preset else None
     if output.exists() and not force:
-        raise BadInput(f"{output} exists already", hint="replace it with --force, or write elsewhere with --output")
+        raise BadInput(f"{output} already exists", hint="--force replaces it; --output FILE writes another file")
     if python and not Path(python).is_file():
-        raise BadInput(f"no interpreter at {python}", hint="name a Python that can import torch")
+        raise BadInput(f"no interpreter at {python}", hint="name a Python interpreter that can import torch")
     text = whole or _starter(python)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text)
     except OSError as error:
-        raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere with --output") from None
-    say("look at it, then: torchmatrix plan, torchmatrix run")
+        raise BadInput(f"can't write {output}: {error.strerror}", hint="write another file: --output FILE") from None
+    say("next: read it, then torchmatrix plan, then torchmatrix run")
     print(output)
 
 
@@ -63,7 +72,7 @@ def _starter(python: str | None) -> str:
 
 @app.command("presets")
 def list_presets(as_json: JsonOption = False) -> None:
-    """List the published benchmarks that can be repeated, and how many of their cells this machine can run."""
+    """List the published benchmarks that you can repeat here."""
     from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import presets
@@ -79,7 +88,7 @@ def list_presets(as_json: JsonOption = False) -> None:
             f"{row['name']}\n  {row['title']}\n  {len(row['stacks'])} stacks, {row['cells']} cells, {row['here']} of them here"
         )
         print("\n".join(f"  {address}" for address in row["article"]))
-    say("\nwrite one as matrix.toml: torchmatrix init --preset NAME")
+    say("\nto write one as matrix.toml: torchmatrix init --preset NAME")
 
 
 def _described(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
@@ -100,7 +109,10 @@ def doctor(
     engine: EngineOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Check engine, GPUs, driver, disk and indexes; say what would be skipped, why, and the fix."""
+    """Check the engine, GPUs, driver, disk and network.
+
+    Each problem comes with its fix, and so does each stack that this machine would skip.
+    """
     from torchmatrix.running import doctor as checkup
 
     checks = checkup.examine(matrix, results, engine)

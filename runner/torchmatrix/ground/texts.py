@@ -12,3 +12,8 @@ def clipped(text: str, longest: int = LONGEST) -> str:
 def printable(text: str) -> str:
     """Without what could steer a terminal or break the line."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def count(number: int, noun: str) -> str:
+    """Such as "1 cell" or "3 cells"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith(('ch', 's', 'sh', 'x')) else 's'}"

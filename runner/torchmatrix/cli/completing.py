@@ -1,0 +1,65 @@
+"""What the shell may complete besides verbs and options: cells, stacks, presets, runs. Says nothing where nothing is known."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.ground.errors import ToolError
+
+MOST = 200
+"""More than this nobody reads."""
+
+
+def cells(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of the matrix's cells, those that this machine skips too."""
+    from torchmatrix.machine import host
+    from torchmatrix.matrix import matrix_file
+    from torchmatrix.planning.fit import Supplies
+    from torchmatrix.planning.plan import make_plan
+
+    def ids() -> list[str]:
+        made = make_plan(matrix_file.load(_path(ctx, "matrix")), host.detect(), Supplies(containers=True))
+        return [cell.id for cell in (*made.cells, *(skip.cell for skip in made.skips))]
+
+    return _beginning(incomplete, ids)
+
+
+def stacks(ctx: Any, incomplete: str) -> list[str]:
+    from torchmatrix.matrix import matrix_file
+
+    return _beginning(incomplete, lambda: [stack.name for stack in matrix_file.load(_path(ctx, "matrix")).stacks])
+
+
+def presets(incomplete: str) -> list[str]:
+    from torchmatrix.matrix import presets
+
+    return _beginning(incomplete, presets.names)
+
+
+def runs(ctx: Any, incomplete: str) -> list[str]:
+    """`last` and its kin, then the runs, newest first."""
+    from torchmatrix.facts.store import Results
+
+    def words() -> list[str]:
+        return ["last", "last~1", *(run.id for run in reversed(Results(_path(ctx, "results")).runs()))]
+
+    return _beginning(incomplete, words)
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Completes one of a few fixed words."""
+    return lambda incomplete: _beginning(incomplete, lambda: words)
+
+
+def _path(ctx: Any, name: str) -> Path:
+    """The option that was typed before, or its usual value."""
+    from torchmatrix.cli import options
+
+    return Path(ctx.params.get(name) or {"matrix": options.MATRIX, "results": options.RESULTS}[name])
+
+
+def _beginning(incomplete: str, words: Callable[[], Iterable[str]]) -> list[str]:
+    with suppress(ToolError):  # a broken matrix is complained of by the verb, not while somebody types
+        return [word for word in words() if word.startswith(incomplete)][:MOST]
+    return []

@@ -1,0 +1,93 @@
+"""What the help says of the verbs, and what a shell completes."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import Command
+
+VERBS = {
+    "Start": ["init", "presets", "doctor", "plan"],
+    "Measure": ["build", "run", "batch", "explain", "reproduce"],
+    "Read": ["report", "compare", "history", "audit", "export"],
+    "Every night": ["gate", "nightly"],
+    "Keep": ["lock", "bundle", "clean"],
+}
+
+
+def test_help_lists_every_verb_once_in_its_group_in_the_order_of_use(torchmatrix: Command) -> None:
+    shown: dict[str, list[str]] = {}
+    for line in torchmatrix("--help").stdout.splitlines():
+        if heading := re.fullmatch(r"([A-Z][a-z ]+):", line):
+            shown[heading[1]] = []
+        elif verb := re.match(r"  ([a-z]+) ", line):
+            list(shown.values())[-1].append(verb[1])
+    del shown["Options"]
+    assert shown == VERBS and list(shown) == list(VERBS)
+
+
+@pytest.mark.parametrize("words", [[], ["nightly"], ["bundle"]])
+def test_no_summary_is_cut(torchmatrix: Command, words: list[str]) -> None:
+    said = torchmatrix(*words, "--help", COLUMNS="80").stdout
+    assert "..." not in re.sub(r"^Usage:.*$", "", said, flags=re.MULTILINE) and max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs])
+def test_every_verb_has_a_help_of_its_own(torchmatrix: Command, verb: str) -> None:
+    done = torchmatrix(verb, "--help")
+    assert done.returncode == 0 and f"Usage: torchmatrix {verb}" in done.stdout
+
+
+def completions(folder: Path, line: str) -> list[str]:
+    """What bash would offer after `line`, asked as its completion script asks."""
+    words = line.split(" ")
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TORCHMATRIX_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [sys.executable, "-m", "torchmatrix"], cwd=folder, env={**os.environ, **asked}, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and not done.stderr
+    return done.stdout.split()
+
+
+def test_verbs_options_and_what_the_matrix_holds_are_completed(fake_matrix: Path, tmp_path: Path) -> None:
+    assert completions(tmp_path, "torchmatrix re") == ["reproduce", "report"]
+    assert completions(tmp_path, "torchmatrix run --lau") == ["--launches"]
+    assert completions(tmp_path, "torchmatrix nightly st") == ["status"]
+    assert completions(tmp_path, "torchmatrix run fake/res") == [
+        "fake/resnet50-train-fp32-b4-224px/cpu0",
+        "fake/resnet50-train-fp32-b4-224px/cpu0+1",
+    ]
+    assert completions(tmp_path, "torchmatrix lock f") == ["fake"]
+    assert completions(tmp_path, "torchmatrix report la") == ["last", "last~1"]
+    assert "aime-2025" in completions(tmp_path, "torchmatrix reproduce aime")
+    assert completions(tmp_path, "torchmatrix run --engine d") == ["docker"]
+
+
+def test_a_broken_matrix_does_not_disturb_who_types(fake_matrix: Path, tmp_path: Path) -> None:
+    fake_matrix.write_text("[[stack")
+    assert completions(tmp_path, "torchmatrix run fake") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_completion_that_is_installed_works_in_the_shell(tmp_path: Path, shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} here")
+    environment = {**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    installed = subprocess.run(
+        [shell, "-c", "torchmatrix --install-completion; true"], env=environment, capture_output=True, text=True
+    )
+    assert f"{shell} completion installed" in installed.stdout, installed.stderr
+    asked = {
+        "bash": "source ~/.bashrc; COMP_WORDS=(torchmatrix hi); COMP_CWORD=1; _torchmatrix_completion torchmatrix; "
+        'echo "${COMPREPLY[@]}"',
+        "zsh": "source ~/.zshrc; compdef() { }; _arguments() { print -- $1; }; words=(torchmatrix hi); CURRENT=2; "
+        "autoload +X -Uz _torchmatrix; _torchmatrix; _torchmatrix_completion",
+    }[shell]
+    done = subprocess.run([shell, "-c", asked], env=environment, capture_output=True, text=True)
+    assert "history" in done.stdout, done.stderr
