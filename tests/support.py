@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torchmatrix import cli
-from torchmatrix.engines.local import _environment_of
+from torchmatrix.engines.local import environment_of
 from torchmatrix.ground import settings
 
 FAKE_PYTHON = Path(__file__).parent / "fake_python"
@@ -31,7 +31,7 @@ cpu = true
 
 def processes_of(owner: bytes) -> list[int]:
     """Ids of the processes that carry an owner's mark."""
-    return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in _environment_of(int(p.name))]
+    return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in environment_of(int(p.name))]
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import REAL_MATRIX, Command, processes_of
-from torchmatrix.engines.local import LocalExecution, _environment_of
+from torchmatrix.engines.local import LocalExecution, environment_of
 from torchmatrix.facts.store import Results
 
 
@@ -55,7 +55,7 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
         while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob(f"{devices}/round*.jsonl")):
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.2)
-        marked = [pid for pid in processes_of(owner) if variable in _environment_of(pid)]
+        marked = [pid for pid in processes_of(owner) if variable in environment_of(pid)]
         os.kill(marked[-1], signal.SIGKILL)
 
     kill_when_training("cpu0", owner)
@@ -83,7 +83,7 @@ def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves
     while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0+1/round*.jsonl")):
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.2)
-    (victim,) = [pid for pid in processes_of(owner) if b"LOCAL_RANK=1" in _environment_of(pid)]
+    (victim,) = [pid for pid in processes_of(owner) if b"LOCAL_RANK=1" in environment_of(pid)]
     os.kill(victim, signal.SIGSTOP)
     _, stderr = process.communicate(timeout=240)
     assert process.returncode == 1, stderr
@@ -101,7 +101,7 @@ def test_leaving_the_block_ends_grandchildren_in_sessions_of_their_own() -> None
         assert next(iter(execution.lines())) == ("out", "ready")
     mark = b"TORCHMATRIX_OWNER=test-grandchildren"
     end = time.monotonic() + 5
-    while any(mark in _environment_of(int(p.name)) for p in Path("/proc").glob("[0-9]*")):
+    while any(mark in environment_of(int(p.name)) for p in Path("/proc").glob("[0-9]*")):
         assert time.monotonic() < end
         time.sleep(0.05)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from torchmatrix.machine.host import Host, _smt, _sockets, detect, seen_through
+from torchmatrix.machine.host import Host, detect, hyper_threading, seen_through, sockets
 from torchmatrix.machine.host_gpus import Found, amd_gpus, masked, nvidia_gpus
 
 
@@ -37,14 +37,14 @@ def test_a_schedulers_mask_is_kept_by_index_and_by_uuid(nvidia_host: Host) -> No
 
 
 def test_sockets_and_hyper_threads_come_from_sysfs(tmp_path: Path) -> None:
-    assert (_sockets(tmp_path), _smt(tmp_path)) == (None, None)
+    assert (sockets(tmp_path), hyper_threading(tmp_path)) == (None, None)
     (tmp_path / "smt").mkdir()
     for cpu, package in enumerate(("0", "1", "0", "-1")):
         (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}/topology/physical_package_id").write_text(package + "\n")
     for text, active in (("1\n", True), ("0\n", False)):
         (tmp_path / "smt/active").write_text(text)
-        assert (_sockets(tmp_path), _smt(tmp_path)) == (2, active)
+        assert (sockets(tmp_path), hyper_threading(tmp_path)) == (2, active)
 
 
 class FakeNvml:

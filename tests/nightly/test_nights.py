@@ -291,11 +291,11 @@ def test_a_step_that_hangs_is_ended_and_one_that_is_not_there_is_no_crash(log: s
     assert "begun" in text and "/nowhere/python" in text
 
 
-def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: steps.Log) -> None:
+def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: steps.Log, tmp_path: Path) -> None:
     code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print(p.pid)"
     begin = time.monotonic()
     assert steps.carry_out(python(code), log) == 0 and time.monotonic() - begin < 300
-    os.kill(int(Path(log._file.name).read_text()), signal.SIGKILL)
+    os.kill(int((tmp_path / "log").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -56,7 +56,7 @@ def test_the_units_wait_without_end_for_the_night_and_pass_one_stop_to_it_alone(
     assert value(service, "KillMode") == "mixed" and "Nice" not in service
     assert value(timer, "OnCalendar") == "*-*-* 02:05:00" and value(timer, "RandomizedDelaySec") == "0"
     assert value(units[f"{plan.name}-catch-up.timer"], "OnBootSec") == "300"
-    assert set(units) == {path.name for path in systemd._files(plan.name, Path("/x"))}
+    assert set(units) == {path.name for path in systemd.files_of(plan.name, Path("/x"))}
 
 
 def test_each_matrix_file_has_a_name_of_its_own() -> None:

@@ -330,7 +330,7 @@ class LocalExecution:
 
     def owns(self, pid: int) -> bool:
         """Does the process carry the launch's mark?"""
-        return f"{LAUNCH_VARIABLE}={self._token}".encode() in _environment_of(pid)
+        return f"{LAUNCH_VARIABLE}={self._token}".encode() in environment_of(pid)
 
     def _signal(self, number: int) -> None:
         assert self._process is not None
@@ -366,7 +366,7 @@ def _free_port() -> int:
 def _kill_marked(variable: str, value: str) -> list[int]:
     """SIGKILL every process of this user whose environment holds variable=value; returns their ids."""
     mark = f"{variable}={value}".encode()
-    found = [pid for pid in _own_processes() if mark in _environment_of(pid)]
+    found = [pid for pid in _own_processes() if mark in environment_of(pid)]
     for pid in found:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -382,7 +382,8 @@ def _own_processes() -> list[int]:
     return own
 
 
-def _environment_of(pid: int) -> list[bytes]:
+def environment_of(pid: int) -> list[bytes]:
+    """The variables that a process was started with, as b"NAME=value"; none where it is gone or may not be asked."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -67,8 +67,8 @@ def detect() -> Host:
         cuda_driver=found.cuda_driver,
         cpu=_cpu_name(),
         cores=_physical_cores(cpus),
-        sockets=_sockets(cpus),
-        smt=_smt(cpus),
+        sockets=sockets(cpus),
+        smt=hyper_threading(cpus),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
         governor=text_of(cpus / "cpu0/cpufreq/scaling_governor"),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -134,13 +134,13 @@ def _physical_cores(cpus: Path) -> tuple[int, ...]:
     return tuple(sorted(first_of.values()))
 
 
-def _sockets(cpus: Path) -> int | None:
+def sockets(cpus: Path) -> int | None:
     """How many CPU packages there are; some virtual machines don't say (-1)."""
     packages = {text_of(path) for path in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None, "-1"}
     return len(packages) or None
 
 
-def _smt(cpus: Path) -> bool | None:
+def hyper_threading(cpus: Path) -> bool | None:
     """Whether hyper-threads are in use."""
     active = text_of(cpus / "smt/active")
     return None if active is None else active == "1"

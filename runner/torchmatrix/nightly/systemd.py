@@ -115,7 +115,7 @@ def install(table: Timetable, outside: Outside) -> list[Path]:
 
 def remove(name: str, is_system: bool, outside: Outside) -> list[Path]:
     """Take the units away, as far as they are there; a night that is under way goes on to its end. Returns the files."""
-    found = [path for path in _files(name, folder(is_system)) if path.exists()]
+    found = [path for path in files_of(name, folder(is_system)) if path.exists()]
     if not found:
         return []
     is_here = answers(outside, is_system) is None
@@ -130,7 +130,8 @@ def remove(name: str, is_system: bool, outside: Outside) -> list[Path]:
     return found
 
 
-def _files(name: str, place: Path) -> list[Path]:
+def files_of(name: str, place: Path) -> list[Path]:
+    """The units of a night in the folder `place`, whether or not they are there."""
     return [place / f"{start}.{kind}" for start in (name, name + _CATCH_UP) for kind in ("service", "timer")]
 
 
