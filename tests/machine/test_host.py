@@ -3,14 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pynvml
 import pytest
 
+from fake_nvml import FakeNvml, raises
 from torchmatrix.machine.host import Host, detect, hyper_threading, seen_through, sockets
 from torchmatrix.machine.host_gpus import Found, amd_gpus, masked, nvidia_gpus
 
@@ -47,57 +45,12 @@ def test_sockets_and_hyper_threads_come_from_sysfs(tmp_path: Path) -> None:
         assert (sockets(tmp_path), hyper_threading(tmp_path)) == (2, active)
 
 
-class FakeNvml:
-    """pynvml's constants and errors, and two GPUs joined by four NVLinks; a test may replace any answer."""
-
-    def __init__(self, **answers: Callable[..., Any]) -> None:
-        self.calls: list[str] = []
-        self.answers: dict[str, Callable[..., Any]] = {
-            "nvmlInit": lambda: None,
-            "nvmlShutdown": lambda: None,
-            "nvmlDeviceGetCount": lambda: 2,
-            "nvmlDeviceGetHandleByIndex": lambda index: index,
-            "nvmlSystemGetCudaDriverVersion_v2": lambda: 12080,
-            "nvmlSystemGetDriverVersion": lambda: b"570.133.7",
-            "nvmlDeviceGetUUID": lambda gpu: f"GPU-{gpu}",
-            "nvmlDeviceGetName": lambda _: "NVIDIA A100",
-            "nvmlDeviceGetVbiosVersion": lambda _: b"92.00",
-            "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(
-                busId=f"00000000:{gpu + 10:02X}:00.0".encode(), domain=0, bus=gpu + 10, device=0
-            ),
-            "nvmlDeviceGetMaxClockInfo": lambda _, kind: {pynvml.NVML_CLOCK_SM: 1410}[kind],
-            "nvmlDeviceGetCurrPcieLinkGeneration": lambda _: 4,
-            "nvmlDeviceGetCurrPcieLinkWidth": lambda _: 16,
-            "nvmlDeviceGetMaxPcieLinkGeneration": lambda _: 4,
-            "nvmlDeviceGetMaxPcieLinkWidth": lambda _: 16,
-            "nvmlDeviceGetNvLinkState": lambda _, link: int(link < 4),
-            "nvmlDeviceGetNvLinkRemoteDeviceType": lambda *_: pynvml.NVML_NVLINK_DEVICE_TYPE_GPU,
-            "nvmlDeviceGetNvLinkRemotePciInfo": lambda gpu, _: SimpleNamespace(domain=0, bus=11 - gpu, device=0),
-            "nvmlDeviceGetP2PStatus": lambda *_: pynvml.NVML_P2P_STATUS_OK,
-        } | answers
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.answers:
-            self.calls.append(name)
-            return self.answers[name]
-        if name.startswith("nvml"):
-            raise AttributeError(name)
-        return getattr(pynvml, name)
-
-
-def raises(code: int) -> Callable[..., Any]:
-    def function(*_: Any) -> Any:
-        raise pynvml.NVMLError(code)
-
-    return function
-
-
 def test_two_nvidia_gpus_with_nvlink(tmp_path: Path) -> None:
     slot = tmp_path / "bus/pci/devices/0000:0b:00.0"
     slot.mkdir(parents=True)
     (slot / "numa_node").write_text("1\n")
     notes: list[str] = []
-    nvml = FakeNvml()
+    nvml = FakeNvml(nvmlDeviceGetMemoryInfo=raises(pynvml.NVML_ERROR_NOT_SUPPORTED))
     found = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
     assert notes == [] and nvml.calls[-1] == "nvmlShutdown"
     assert (found.driver, found.cuda_driver) == ("570.133.7", "12.8")

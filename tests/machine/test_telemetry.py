@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,58 +13,13 @@ import psutil
 import pynvml
 import pytest
 
+from fake_nvml import FakeNvml, gives, raises
+from fake_nvml import field as field_values
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import SLOWDOWNS, Reading, Sensor, Watcher
 from torchmatrix.machine.telemetry.amd import open_amd
 from torchmatrix.machine.telemetry.cpu import open_cpu
 from torchmatrix.machine.telemetry.nvidia import open_nvidia
-
-
-def _is(value: Any) -> Callable[..., Any]:
-    return lambda *_: value
-
-
-def _raises(code: int) -> Callable[..., Any]:
-    def function(*_: Any) -> Any:
-        raise pynvml.NVMLError(code)
-
-    return function
-
-
-def _field(code: int, value: int) -> list[Any]:
-    return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=value))]
-
-
-class FakeNvml:
-    """pynvml's constants and errors, and the answers of a healthy GPU, each of which a test may replace."""
-
-    def __init__(self, **answers: Callable[..., Any]) -> None:
-        self.calls: list[str] = []
-        self.answers: dict[str, Callable[..., Any]] = {
-            "nvmlInit": _is(None),
-            "nvmlShutdown": _is(None),
-            "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
-            "nvmlDeviceGetTemperatureV": _is(61),
-            "nvmlDeviceGetFieldValues": _is(_field(0, 74)),
-            "nvmlDeviceGetClockInfo": lambda _, kind: {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[kind],
-            "nvmlDeviceGetPowerUsage": _is(412_500),
-            "nvmlDeviceGetEnforcedPowerLimit": _is(700_000),
-            "nvmlDeviceGetUtilizationRates": _is(SimpleNamespace(gpu=97)),
-            "nvmlDeviceGetMemoryInfo": _is(SimpleNamespace(used=5 << 30)),
-            "nvmlDeviceGetTotalEnergyConsumption": _is(1_234_567),
-            "nvmlDeviceGetCurrentClocksEventReasons": _is(0),
-            "nvmlDeviceGetTotalEccErrors": _is(0),
-            "nvmlDeviceGetComputeRunningProcesses": _is([SimpleNamespace(pid=42), SimpleNamespace(pid=7)]),
-            "nvmlDeviceGetGraphicsRunningProcesses": _is([SimpleNamespace(pid=42)]),
-        } | answers
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.answers:
-            self.calls.append(name)
-            return self.answers[name]
-        if name.startswith("nvml"):
-            raise AttributeError(name)
-        return getattr(pynvml, name)
 
 
 def _nvidia(nvml: FakeNvml) -> Sensor:
@@ -94,19 +49,19 @@ def test_a_healthy_nvidia_gpu_is_read_in_the_units_of_the_keys() -> None:
 
 
 def test_without_nvml_there_is_a_note_that_says_what_is_missing_and_what_to_do() -> None:
-    sensor, note = open_nvidia(["GPU-1"], FakeNvml(nvmlInit=_raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
+    sensor, note = open_nvidia(["GPU-1"], FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
     assert sensor is None and note is not None
     assert note.startswith("no temperature, clocks, power: NVML can't be used: NVML Shared Library Not Found; ")
     assert "driver" in note
-    assert open_nvidia([], FakeNvml(nvmlInit=_raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))) == (None, None)
+    assert open_nvidia([], FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))) == (None, None)
 
 
 def test_fields_without_permission_or_support_are_absent_and_asked_for_once() -> None:
     nvml = FakeNvml(
-        nvmlDeviceGetCurrentClocksEventReasons=_raises(pynvml.NVML_ERROR_NO_PERMISSION),
-        nvmlDeviceGetTotalEnergyConsumption=_raises(pynvml.NVML_ERROR_NOT_SUPPORTED),
-        nvmlDeviceGetFieldValues=_is(_field(pynvml.NVML_ERROR_NOT_SUPPORTED, 0)),
-        nvmlDeviceGetGraphicsRunningProcesses=_raises(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        nvmlDeviceGetCurrentClocksEventReasons=raises(pynvml.NVML_ERROR_NO_PERMISSION),
+        nvmlDeviceGetTotalEnergyConsumption=raises(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        nvmlDeviceGetFieldValues=gives(field_values(pynvml.NVML_ERROR_NOT_SUPPORTED, 0)),
+        nvmlDeviceGetGraphicsRunningProcesses=raises(pynvml.NVML_ERROR_NOT_SUPPORTED),
     )
     sensor = _nvidia(nvml)
     for _ in range(3):
@@ -118,18 +73,18 @@ def test_fields_without_permission_or_support_are_absent_and_asked_for_once() ->
 
 
 def test_a_passing_nvml_error_hides_a_field_for_one_reading_only() -> None:
-    nvml = FakeNvml(nvmlDeviceGetPowerUsage=_raises(pynvml.NVML_ERROR_UNKNOWN))
+    nvml = FakeNvml(nvmlDeviceGetPowerUsage=raises(pynvml.NVML_ERROR_UNKNOWN))
     sensor = _nvidia(nvml)
     assert "power_watts" not in sensor.read()[0]
-    nvml.answers["nvmlDeviceGetPowerUsage"] = _is(300_000)
+    nvml.answers["nvmlDeviceGetPowerUsage"] = gives(300_000)
     assert sensor.read()[0]["power_watts"] == 300.0
 
 
 def test_what_nvml_marks_as_not_available_is_absent_and_never_a_number() -> None:
     nvml = FakeNvml(
-        nvmlDeviceGetMemoryInfo=_is(SimpleNamespace(used=None)),
-        nvmlDeviceGetPowerUsage=_is(0xFFFFFFFF),
-        nvmlDeviceGetTotalEnergyConsumption=_is(0xFFFFFFFFFFFFFFFF),
+        nvmlDeviceGetMemoryInfo=gives(SimpleNamespace(used=None)),
+        nvmlDeviceGetPowerUsage=gives(0xFFFFFFFF),
+        nvmlDeviceGetTotalEnergyConsumption=gives(0xFFFFFFFFFFFFFFFF),
     )
     assert not {"memory_used_bytes", "power_watts", "energy_joules"} & _nvidia(nvml).read()[0].keys()
 
@@ -140,7 +95,7 @@ def test_a_gpu_lost_during_the_launch_is_an_error_with_a_way_out_and_the_others_
     sensor, _ = open_nvidia(["GPU-1", "GPU-2"], nvml)
     assert sensor is not None and all("error" not in reading for reading in sensor.read())
     nvml.answers["nvmlDeviceGetUtilizationRates"] = lambda handle: (
-        _raises(code)() if handle == "GPU-2" else SimpleNamespace(gpu=1)
+        raises(code)() if handle == "GPU-2" else SimpleNamespace(gpu=1)
     )
     healthy, lost = sensor.read()
     assert healthy["utilization_percent"] == 1
@@ -150,14 +105,14 @@ def test_a_gpu_lost_during_the_launch_is_an_error_with_a_way_out_and_the_others_
 def test_a_gpu_that_answers_every_question_with_an_unknown_error_is_an_error() -> None:
     nvml = FakeNvml()
     sensor = _nvidia(nvml)
-    nvml.answers = {name: _raises(pynvml.NVML_ERROR_UNKNOWN) for name in nvml.answers}
+    nvml.answers = {name: raises(pynvml.NVML_ERROR_UNKNOWN) for name in nvml.answers}
     (reading,) = sensor.read()
     assert reading.keys() == {"device", "error"} and "Unknown Error" in reading["error"]
 
 
 def test_a_gpu_without_a_handle_is_noted_and_the_rest_is_watched() -> None:
     def handle(uuid: str) -> str:
-        return _raises(pynvml.NVML_ERROR_NOT_FOUND)() if uuid == "GPU-2" else uuid  # type: ignore[no-any-return]
+        return raises(pynvml.NVML_ERROR_NOT_FOUND)() if uuid == "GPU-2" else uuid  # type: ignore[no-any-return]
 
     sensor, note = open_nvidia(["GPU-1", "GPU-2"], FakeNvml(nvmlDeviceGetHandleByUUID=handle))
     assert sensor is not None and [reading["device"] for reading in sensor.read()] == ["GPU-1"]
@@ -168,7 +123,7 @@ def test_a_gpu_without_a_handle_is_noted_and_the_rest_is_watched() -> None:
 
 def test_all_reasons_are_told_not_only_the_first() -> None:
     mask = sum(1 << bit for bit in range(9)) | 1 << 40
-    (reading,) = _nvidia(FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=_is(mask))).read()
+    (reading,) = _nvidia(FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=gives(mask))).read()
     assert reading["reasons"] == [
         "gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
         "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting", "bit_0x10000000000",
@@ -178,9 +133,9 @@ def test_all_reasons_are_told_not_only_the_first() -> None:
 
 def test_an_old_driver_is_asked_by_the_old_names() -> None:
     nvml = FakeNvml(
-        nvmlDeviceGetTemperatureV=_raises(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
-        nvmlDeviceGetTemperature=_is(55),
-        nvmlDeviceGetCurrentClocksThrottleReasons=_is(pynvml.nvmlClocksThrottleReasonSwPowerCap),
+        nvmlDeviceGetTemperatureV=raises(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+        nvmlDeviceGetTemperature=gives(55),
+        nvmlDeviceGetCurrentClocksThrottleReasons=gives(pynvml.nvmlClocksThrottleReasonSwPowerCap),
     )
     del nvml.answers["nvmlDeviceGetCurrentClocksEventReasons"]
     (reading,) = _nvidia(nvml).read()

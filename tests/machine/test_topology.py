@@ -1,13 +1,11 @@
 """How GPUs are linked: NVLink direct and through switches, PCIe's levels, peer access, AMD's XGMI."""
 
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pynvml
 import pytest
 
+from fake_nvml import FakeNvml, gives, linked, raises
 from torchmatrix.machine.topology import (
     amd_links,
     amd_nodes,
@@ -20,48 +18,9 @@ from torchmatrix.machine.topology import (
     sysfs_pcie,
 )
 
-SWITCH = pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
-
-
-class FakeNvml:
-    """pynvml's constants and errors, and GPUs 0, 1, ... whose NVLinks `ends` gives: a GPU's number or "switch" each."""
-
-    def __init__(self, ends: dict[int, list[Any]], **answers: Callable[..., Any]) -> None:
-        self.ends = ends
-        self.answers: dict[str, Callable[..., Any]] = {
-            "nvmlDeviceGetPciInfo": self._pci,
-            "nvmlDeviceGetNvLinkState": self._state,
-            "nvmlDeviceGetNvLinkRemoteDeviceType": lambda gpu, link: SWITCH if self.ends[gpu][link] == "switch" else 0,
-            "nvmlDeviceGetNvLinkRemotePciInfo": lambda gpu, link: self._pci(self.ends[gpu][link]),
-            "nvmlDeviceGetTopologyCommonAncestor": lambda one, other: pynvml.NVML_TOPOLOGY_SYSTEM,
-            "nvmlDeviceGetP2PStatus": lambda one, other, capability: pynvml.NVML_P2P_STATUS_OK,
-        } | answers
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.answers:
-            return self.answers[name]
-        if name.startswith("nvml"):
-            raise AttributeError(name)
-        return getattr(pynvml, name)
-
-    def _pci(self, gpu: Any) -> Any:
-        return SimpleNamespace(domain=0, bus=0xF0 if gpu == "switch" else gpu, device=0)
-
-    def _state(self, gpu: int, link: int) -> int:
-        if link >= len(self.ends[gpu]):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        return int(self.ends[gpu][link] is not None)
-
-
-def raises(code: int) -> Callable[..., Any]:
-    def function(*_: Any) -> Any:
-        raise pynvml.NVMLError(code)
-
-    return function
-
 
 def test_direct_nvlinks_are_counted_per_pair_and_the_rest_goes_over_pcie() -> None:
-    nvml = FakeNvml({0: [1, 1, None, 2], 1: [0, 0, None], 2: [0], 3: []})
+    nvml = linked({0: [1, 1, None, 2], 1: [0, 0, None], 2: [0], 3: []})
     assert nvidia_links(nvml, [0, 1, 2, 3]) == [
         ["X", "NV2", "NV1", "SYS"],
         ["NV2", "X", "SYS", "SYS"],
@@ -71,7 +30,7 @@ def test_direct_nvlinks_are_counted_per_pair_and_the_rest_goes_over_pcie() -> No
 
 
 def test_links_through_switches_join_all_gpus_that_have_them() -> None:
-    nvml = FakeNvml({0: ["switch"] * 18, 1: ["switch"] * 17 + [None], 2: []})
+    nvml = linked({0: ["switch"] * 18, 1: ["switch"] * 17 + [None], 2: []})
     assert nvidia_links(nvml, [0, 1, 2]) == [["X", "NV17", "SYS"], ["NV17", "X", "SYS"], ["SYS", "SYS", "X"]]
 
 
@@ -79,7 +38,7 @@ def test_links_through_switches_join_all_gpus_that_have_them() -> None:
     ("level", "word"), [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS"), (60, "n/a")]
 )
 def test_pcie_is_told_by_the_common_ancestor(level: int, word: str) -> None:
-    nvml = FakeNvml({0: [], 1: []}, nvmlDeviceGetTopologyCommonAncestor=lambda *_: level)
+    nvml = linked({0: [], 1: []}, nvmlDeviceGetTopologyCommonAncestor=lambda *_: level)
     assert nvidia_links(nvml, [0, 1])[0] == ["X", word]
 
 
@@ -97,41 +56,39 @@ def test_what_nvml_cant_tell_is_not_available() -> None:
         {"nvmlDeviceGetPciInfo": raises(pynvml.NVML_ERROR_UNKNOWN)},
         {"nvmlDeviceGetNvLinkState": raises(pynvml.NVML_ERROR_GPU_IS_LOST)},
     ):
-        assert nvidia_links(FakeNvml({0: [], 1: []}, **trouble), [0, 1]) == [["X", "n/a"], ["n/a", "X"]]
-    no_nvlink = FakeNvml({}, nvmlDeviceGetNvLinkState=raises(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        assert nvidia_links(linked({0: [], 1: []}, **trouble), [0, 1]) == [["X", "n/a"], ["n/a", "X"]]
+    no_nvlink = linked({}, nvmlDeviceGetNvLinkState=raises(pynvml.NVML_ERROR_NOT_SUPPORTED))
     assert nvidia_links(no_nvlink, [0, 1])[0] == ["X", "SYS"]
     assert nvidia_links(no_nvlink, []) == nvidia_p2p(no_nvlink, []) == []
 
 
 def test_a_driver_that_doesnt_tell_the_kind_of_the_far_end_is_trusted_with_gpus_only() -> None:
     old = {"nvmlDeviceGetNvLinkRemoteDeviceType": raises(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)}
-    assert nvidia_links(FakeNvml({0: [1], 1: [0]}, **old), [0, 1])[0] == ["X", "NV1"]
-    assert nvidia_links(FakeNvml({0: ["switch"], 1: ["switch"]}, **old), [0, 1])[0] == ["X", "n/a"]
+    assert nvidia_links(linked({0: [1], 1: [0]}, **old), [0, 1])[0] == ["X", "NV1"]
+    assert nvidia_links(linked({0: ["switch"], 1: ["switch"]}, **old), [0, 1])[0] == ["X", "n/a"]
 
 
 def test_peer_access_is_ok_or_says_what_is_against_it() -> None:
     for status, word in enumerate(("ok", "chipset", "gpu", "topology", "disabled", "unsupported", "n/a")):
-        nvml = FakeNvml({}, nvmlDeviceGetP2PStatus=lambda *_, status=status: status)
+        nvml = linked({}, nvmlDeviceGetP2PStatus=lambda *_, status=status: status)
         assert nvidia_p2p(nvml, [0, 1]) == [["X", word], [word, "X"]]
-    assert nvidia_p2p(FakeNvml({}, nvmlDeviceGetP2PStatus=raises(pynvml.NVML_ERROR_NOT_SUPPORTED)), [0, 1])[0] == ["X", "n/a"]
+    assert nvidia_p2p(linked({}, nvmlDeviceGetP2PStatus=raises(pynvml.NVML_ERROR_NOT_SUPPORTED)), [0, 1])[0] == ["X", "n/a"]
 
 
 def test_peer_access_over_nvlink_counts_where_reading_isnt_told() -> None:
     def status(one: int, other: int, capability: int) -> int:
         return {0: pynvml.NVML_P2P_STATUS_UNKNOWN, 2: pynvml.NVML_P2P_STATUS_OK}[capability]
 
-    assert nvidia_p2p(FakeNvml({}, nvmlDeviceGetP2PStatus=status), [0, 1])[0] == ["X", "ok"]
+    assert nvidia_p2p(linked({}, nvmlDeviceGetP2PStatus=status), [0, 1])[0] == ["X", "ok"]
 
 
 def test_pcie_of_an_nvidia_gpu_now_and_at_most() -> None:
-    answers: dict[str, Callable[..., Any]] = {
-        "nvmlDeviceGetCurrPcieLinkGeneration": lambda _: 1,
-        "nvmlDeviceGetCurrPcieLinkWidth": lambda _: 16,
-    }
-    assert nvidia_pcie(FakeNvml({}, **answers), 0) == "gen1 x16"
-    answers |= {"nvmlDeviceGetMaxPcieLinkGeneration": lambda _: 5, "nvmlDeviceGetMaxPcieLinkWidth": lambda _: 16}
-    assert nvidia_pcie(FakeNvml({}, **answers), 0) == "gen1 x16 (max gen5 x16)"
-    assert nvidia_pcie(FakeNvml({}), 0) is None
+    asleep = {"nvmlDeviceGetCurrPcieLinkGeneration": gives(1), "nvmlDeviceGetMaxPcieLinkGeneration": gives(5)}
+    assert nvidia_pcie(FakeNvml(**asleep), 0) == "gen1 x16 (max gen5 x16)"
+    old = {"nvmlDeviceGetMaxPcieLinkGeneration": None, "nvmlDeviceGetMaxPcieLinkWidth": None}
+    assert nvidia_pcie(FakeNvml(**{**asleep, **old}), 0) == "gen1 x16"
+    gone = {"nvmlDeviceGetCurrPcieLinkGeneration": None, "nvmlDeviceGetCurrPcieLinkWidth": None}
+    assert nvidia_pcie(FakeNvml(**gone, **old), 0) is None
 
 
 def kfd(sys_root: Path, simds: list[int], links: dict[tuple[int, int], tuple[str, int, int]]) -> None:
