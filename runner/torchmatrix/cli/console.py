@@ -1,15 +1,17 @@
 """What every verb says on stderr: complaints, the machine, progress."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import NothingSelected
 
 if TYPE_CHECKING:
-    from torchmatrix.cli.narrate import Narrator
+    from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
+
+Result = TypeVar("Result")
 
 
 def complain(message: str, hint: str) -> None:
@@ -51,8 +53,8 @@ def skips_in_words(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield f"{stack} ({count} cell{'s' if count > 1 else ''}): {reason}"
 
 
-def tell(news: Any, todo: list[Any], known: dict[str, float]) -> "Narrator":
-    """Tell the news as they come; the narrator knows how many launches (or builds) ended how."""
+def tell(news: "Generator[News, None, Result]", todo: list[Any], known: dict[str, float], name_ready: bool = False) -> "Result":
+    """Tell the news as they come; returns what running them came to. `name_ready`: with the stacks that were built before."""
     from contextlib import closing
 
     from rich.console import Console
@@ -61,6 +63,11 @@ def tell(news: Any, todo: list[Any], known: dict[str, float]) -> "Narrator":
 
     console = Console(stderr=True, highlight=False)
     with Narrator(console, todo, known) as narrator, closing(news):
-        for item in news:
-            narrator.tell(item)
-    return narrator
+        try:
+            while True:
+                narrator.tell(next(news))
+        except StopIteration as over:
+            result: Result = over.value
+    if name_ready and narrator.ready:
+        say(f"ready before: {', '.join(narrator.ready)}")
+    return result

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from torchmatrix.cli import completing
+from torchmatrix.cli import completing, exit_codes
 from torchmatrix.cli.application import WholeSummaries, app
 from torchmatrix.cli.console import say
 from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, GlobsArgument, MatrixOption, ResultsOption, WhereOption
-from torchmatrix.ground.errors import BadInput, BuildFailed, ExitCode, NothingSelected
+from torchmatrix.ground.errors import BadInput, BuildFailed, NothingSelected
 from torchmatrix.ground.texts import count
 
 
@@ -67,7 +67,7 @@ def lock(
     locks.write(path, held.values())
     say(f"{count(len(held), 'stack')} in the lock" + (f"; {failed} not resolved, their old entries stay" if failed else ""))
     print(path)
-    raise typer.Exit(ExitCode.CELL_NOT_OK if failed else ExitCode.OK)
+    raise typer.Exit(exit_codes.of_failures(failed))
 
 
 HERE = Path()
@@ -153,4 +153,4 @@ def clean(
     problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
     for problem in problems:
         say(f"kept {problem}")
-    raise typer.Exit(ExitCode.CELL_NOT_OK if problems else ExitCode.OK)
+    raise typer.Exit(exit_codes.of_failures(problems))

@@ -3,13 +3,12 @@
 import json
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from torchmatrix.cli import completing
+from torchmatrix.cli import completing, exit_codes
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words, tell
 from torchmatrix.cli.options import (
@@ -30,7 +29,7 @@ from torchmatrix.cli.options import (
     UntilOption,
     WhereOption,
 )
-from torchmatrix.ground.errors import ExitCode, NothingSelected
+from torchmatrix.ground.errors import NothingSelected
 
 if TYPE_CHECKING:
     from torchmatrix.facts.store import RunFolder
@@ -54,10 +53,8 @@ def build(
     preamble(s)
     refuse_nothing(s)
     with running.opened(s) as job:
-        narrator = tell(running.build(s, job), [], {})
-    if narrator.ready:
-        say(f"ready before: {', '.join(narrator.ready)}")
-    raise typer.Exit(ExitCode.CELL_NOT_OK if narrator.outcomes.get("build-failed") else ExitCode.OK)
+        failed = tell(running.build(s, job), [], {}, name_ready=True)
+    raise typer.Exit(exit_codes.of_failures(failed))
 
 
 @app.command()
@@ -108,8 +105,8 @@ def batch(
     preamble(s)
     refuse_nothing(s)
     with running.opened(s, new=True) as job:
-        narrator = tell(running.find_batches(s, job), [], {})
-    raise typer.Exit(ExitCode.OK if narrator.batches and all(narrator.batches) else ExitCode.CELL_NOT_OK)
+        found = tell(running.find_batches(s, job), [], {})
+    raise typer.Exit(exit_codes.of_batches(found))
 
 
 @app.command()
@@ -146,7 +143,7 @@ def explain(
     _, folder, counts = _measure(s, output, new)
     rows = terminal.decomposition(folder)
     print(json.dumps(rows) if as_json else terminal.decomposition_in_words(rows))
-    raise typer.Exit(_code(counts))
+    raise typer.Exit(exit_codes.of_launches(counts))
 
 
 @app.command()
@@ -208,20 +205,15 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool)
         print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
         if only_print:
             return
-        narrator = tell(reproducing.run(again, job), s.launches, {})
+        tell(reproducing.run(again, job), s.launches, {})
     say(reproducing.outcome_in_words(again, job.folder))
-    raise typer.Exit(_code(narrator.outcomes))
+    raise typer.Exit(exit_codes.of_launches(running.outcomes(job)))
 
 
 def _measure_and_exit(s: "Session", output: Path, new: bool) -> NoReturn:
     written, _, counts = _measure(s, output, new)
     print(written)
-    raise typer.Exit(_code(counts))
-
-
-def _code(counts: Mapping[str, int]) -> ExitCode:
-    """`counts`: how many launches ended how."""
-    return ExitCode.OK if set(counts) <= {"ok"} else ExitCode.CELL_NOT_OK
+    raise typer.Exit(exit_codes.of_launches(counts))
 
 
 def _as_typed() -> str:

@@ -38,8 +38,6 @@ class Narrator:
         self._built = False
         self.ready: list[str] = []
         self._done = 0
-        self.outcomes: dict[str, int] = {}
-        self.batches: list[int | None] = []
 
     def __enter__(self) -> "Narrator":
         self._progress.start()
@@ -67,7 +65,6 @@ class Narrator:
         elif isinstance(news, BatchFound):
             why = "not even 1 fits" if news.outcome == "oom" else f"can't be told: the trial's outcome is {news.outcome}"
             said = f"{news.batch} is the largest that fits" if news.batch else why
-            self.batches.append(news.batch)
             self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
 
     def _show(self, text: str) -> None:
@@ -97,7 +94,6 @@ class Narrator:
         if row is not None:
             self._progress.remove_task(row)
         if news.error:
-            self.outcomes["build-failed"] = self.outcomes.get("build-failed", 0) + 1
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
         elif row is not None:
             self._built = True
@@ -111,7 +107,6 @@ class Narrator:
         self._done += 1
         self._total = max(self._total, self._done + len(self._left))
         outcome = news.launch.outcome
-        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self._progress.update(self._task, completed=self._done, total=self._total, eta=self._eta())
         color = "green" if outcome == "ok" else "red"
         said = f"{throughput(news.launch):.4g} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"

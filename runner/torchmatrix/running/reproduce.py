@@ -1,6 +1,6 @@
 """A recorded launch once more: the same cell, seed, batch and method, on an image of the same packages."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -113,7 +113,7 @@ def commands(again: Repetition, folder: Path) -> list[str]:
     return [*builds, launch.replace(str(again.launch.header["image"]["reference"]), tag)]
 
 
-def run(again: Repetition, job: Job) -> Iterator[News]:
+def run(again: Repetition, job: Job) -> Generator[News, None, None]:
     """The launch, in a run of its own, with the batch that was used then."""
     header = again.launch.header
     for cell in again.session.plan.cells:

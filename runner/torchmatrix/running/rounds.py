@@ -12,7 +12,7 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import batch_search
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.launch_cell import Attempt, Job, launch, record_failed_build, record_failure
-from torchmatrix.running.news import LaunchFinished, LaunchStarted, News
+from torchmatrix.running.news import BatchFound, LaunchFinished, LaunchStarted, News
 
 
 def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[News]:
@@ -36,15 +36,20 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
         yield from _launch(job, Attempt(cell=cell, number=number, batch=batch), image)
 
 
-def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Iterator[News]:
-    """The largest batch of each of `cells`, and nothing else."""
+def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Generator[News, None, list[int | None]]:
+    """The largest batch of each of `cells`, and nothing else. Returns them; None where there is none."""
     built = yield from build_all(job, stacks)
+    found: list[int | None] = []
     for cell in cells:
         image = built[cell.stack.name]
         if isinstance(image, BuildFailed):
             yield record_failed_build(job, cell, 1, image)
-        else:
-            yield from batch_search.find(job, cell, image)
+            found.append(None)
+            continue
+        for item in batch_search.find(job, cell, image):
+            found += [item.batch] if isinstance(item, BatchFound) else []
+            yield item
+    return found
 
 
 def _launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
@@ -10,7 +10,7 @@ from torchmatrix import __version__
 from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import last_tries, throughput
 from torchmatrix.facts.store import run_event
-from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.matrix.workloads import AUTO, changed
 from torchmatrix.planning import estimate
@@ -123,26 +123,27 @@ def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[s
     return estimate.total_seconds(launches, builds, known)
 
 
-def measure(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Iterator[News]:
+def measure(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Generator[News, None, None]:
     """Execute what is left of the run (see `todo`) and, at its end, say so in its record."""
     begin = time.monotonic()
     yield from rounds.execute(job, recipes.stacks_of(s.plan.cells), list(s.plan.cells), _scheduled(s, job, left))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin)
 
 
-def build(s: Session, job: Job) -> Iterator[News]:
-    """Build the stacks of the plan and nothing else."""
-    yield from build_all(job, recipes.stacks_of(s.plan.cells))
+def build(s: Session, job: Job) -> Generator[News, None, tuple[str, ...]]:
+    """Build the stacks of the plan and nothing else; returns those that could not be built."""
+    built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
+    return tuple(name for name, image in built.items() if isinstance(image, BuildFailed))
 
 
-def find_batches(s: Session, job: Job) -> Iterator[News]:
-    """The largest batch of every stack and workload, each on the largest of its device sets."""
+def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]]:
+    """The largest batch of every stack and workload, each on the largest of its device sets; None where there is none."""
     largest: dict[tuple[str, str], Cell] = {}
     for cell in s.plan.cells:
         key = (cell.stack.name, changed(cell.workload, batch=AUTO).id)
         if key not in largest or len(cell.gpus.indices) > len(largest[key].gpus.indices):
             largest[key] = cell
-    yield from rounds.find_batches(job, recipes.stacks_of(s.plan.cells), list(largest.values()))
+    return (yield from rounds.find_batches(job, recipes.stacks_of(s.plan.cells), list(largest.values())))
 
 
 def outcomes(job: Job) -> dict[str, int]:
