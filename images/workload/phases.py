@@ -1,6 +1,10 @@
-"""The phases of one launch: cold start, warm-up, measure, and then the proofs. The same code for one process and for many."""
+"""The phases of one launch: cold start, warm-up, measure, and then the proofs. The same code for one process and for many.
+
+What is timed stands in measure.py; here it is put in order, and what it gives is said.
+"""
 
 import contextlib
+import itertools
 import math
 import resource
 import time
@@ -8,14 +12,13 @@ import time
 import torch
 
 import collectives
-import models
+import families
+import measure
 import precision
-import probe
 import record
-import reference
-import steps
+import runtimes
 from channel import Numerics, Unsupported
-from timing import is_flat, measure_window, seconds_per_step
+from proofs import effective_precision, reference
 from world import World
 
 ENQUEUE_REPEATS = 5
@@ -27,7 +30,9 @@ def run(channel, args):
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
     losses = _measure(channel, args, world)
-    _prove(channel, args, world, losses)
+    _prove_precision(channel, args, world)
+    if args.reference_steps:
+        _prove_losses(channel, args, world, losses)
     world.close()  # only after success: with a failed rank among them the others could wait here for ever
 
 
@@ -38,44 +43,48 @@ def _measure(channel, args, world):
     torch.backends.cudnn.benchmark = True
     channel.emit("environment", **record.environment())
     devices = world.gather(record.device(world))
-    model, loss_of, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
-    parameters, gradient_bytes = models.parameter_count(model), models.gradient_bytes(model)
+    model, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
+    gradient_bytes = families.gradient_bytes(model)
     channel.emit(
         "setup",
         world_size=world.size,
         backend=world.backend,
         devices=devices,
-        parameters=parameters,
+        parameters=families.parameter_count(model),
         parallel=args.parallel,
         precision=precision.describe(),
+        timed="forward" if args.mode == "infer" else "forward, loss, backward, optimizer",
         **chosen,
     )
-    step = steps.make_step(args, world, model, loss_of)
-    losses = world.gather([_timed(channel, "first-step", lambda: _first_step(world, step))])
+    step = measure.make_step(args, world, families.of(args.model), model, families.batches(args, world.device))
+    _timed(channel, "first-step", lambda: measure.first_step(world, step))
+    losses = world.gather(step.losses())
     channel.emit("memory", phase="cold", **_peaks(world))
     pace = _warm_up(channel, args, world, step, losses)
     _reset_peak(world)
     count = max(args.steps, math.ceil(1.1 * args.seconds / pace))
     for window in range(args.windows):
-        ranks = measure_window(world, step, count, window * count)
+        ranks = measure.window(world, step, count, window * count)
         _emit_sample(channel, args, "measure", window, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
+    if args.mode == "infer":  # its windows tell only the last step's loss
+        return world.gather(measure.losses_in_order(step, args.reference_steps))
     return losses
 
 
-def _prove(channel, args, world, losses):
-    """What makes the number believable: the precision really used, and the losses that eager float32 gives."""
-    found = world.gather(probe.run(args.precision, world.device))
-    problems = [problem for problem in (probe.problem(args.precision, one) for one in found) if problem]
+def _prove_precision(channel, args, world):
+    found = world.gather(effective_precision.run(args.precision, world.device))
+    problems = [problem for problem in (effective_precision.problem(args.precision, one) for one in found) if problem]
     channel.emit("precision", requested=args.precision, effective=found)
     if problems:
         raise Numerics(problems[0])
-    if not args.reference_steps:
-        return
+
+
+def _prove_losses(channel, args, world, losses):
     checked = reference.check(args, world, losses)
     channel.emit("reference", **checked)
     if checked["agrees"] is False:
@@ -93,36 +102,26 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build, wrap in DDP, then compile."""
-    model, loss_of, chosen = models.build(args, world.device)
-    model = steps.compiled(args, steps.distribute(args, world, model.train(args.mode == "train")))
+    """Build, wrap in DDP, then give it to the runtime."""
+    model, chosen = families.of(args.model).build(args, world.device)
+    model = world.distribute(args, model.train(args.mode == "train"))
+    model = runtimes.of(args).prepare(model, lambda: families.batches(args, world.device)[0])
     world.synchronize()
-    return model, loss_of, chosen
-
-
-def _first_step(world, step):
-    loss = step(0)
-    world.synchronize()
-    return float(loss)
+    return model, chosen
 
 
 def _warm_up(channel, args, world, step, losses):
-    """Run blocks until two successive ones take the same time: at least so long and so many steps, at most the cap.
+    """Emits each block and appends its losses to each rank's list; returns the seconds per step of the fastest block."""
+    blocks = itertools.count()
 
-    Appends the losses to each rank's list; returns the seconds per step of the fastest block.
-    """
-    size = max(1, math.ceil(args.warmup_steps / 2))
-    previous, done, seconds, flat, pace = None, 0, 0.0, False, math.inf
-    while done < args.warmup_steps or seconds < args.warmup_seconds or (not flat and done + size <= args.warmup_cap):
-        ranks = measure_window(world, step, size, done)
-        _emit_sample(channel, args, "warm-up", done // size, ranks)
-        flat = previous is not None and is_flat(previous, ranks, args.warmup_tolerance)
+    def tell(ranks):
+        _emit_sample(channel, args, "warm-up", next(blocks), ranks)
         for known, new in zip(losses, ranks):
             known.extend(new["losses"])
-        previous, done, seconds = ranks, done + size, seconds + max(r["seconds"] for r in ranks)
-        pace = min(pace, seconds_per_step(ranks))
-    channel.emit("warm-up", steps=done, seconds=seconds, flat=flat)
-    return pace
+
+    done = measure.warm_up(args, world, step, tell)
+    channel.emit("warm-up", steps=done.steps, seconds=done.seconds, flat=done.flat)
+    return done.pace
 
 
 def _enqueue_seconds(args, world, step):
@@ -137,7 +136,7 @@ def _enqueue_seconds(args, world, step):
     for index in range(ENQUEUE_REPEATS):
         world.synchronize()
         begin = time.perf_counter()
-        step(index)
+        step.run(index)
         found.append(time.perf_counter() - begin)
     world.synchronize()
     return min(found)
@@ -160,9 +159,10 @@ def _emit_sample(channel, args, phase, window, ranks):
         loss=[_finite(rank[-1]) for rank in losses],
         losses=[[_finite(x) for x in rank] for rank in losses],
     )
-    bad = [(rank, step) for rank, row in enumerate(losses) for step, x in enumerate(row) if not math.isfinite(x)]
-    if bad:
-        raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (*bad[0], phase, window))
+    for rank, row in enumerate(losses):
+        for step, loss in enumerate(row, count - len(row)):
+            if not math.isfinite(loss):
+                raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))
 
 
 def _finite(value):

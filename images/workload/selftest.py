@@ -12,15 +12,13 @@ import os
 import subprocess
 import sys
 
+import bench
 import failures
 from channel import VERSION, Channel, Numerics
 
 VENDOR_GUARD = "/opt/torchmatrix/vendor_guard.py"
 """In images that are made from a vendor's."""
-SMALL = {
-    "mode": "train", "precision": "fp32", "batch": 2, "compile": False, "channels_last": False, "attention": "eager",
-    "optimizer": "sgd", "image_size": 32, "sequence_length": 16, "parallel": "ddp", "batches": 1, "seed": 0, "rank": 0,
-}  # fmt: skip
+SMALL = ("--batch", "2", "--batches", "1", "--image-size", "32", "--sequence-length", "16", "--device", "cpu")
 
 
 def parse(argv):
@@ -88,15 +86,17 @@ def _train(name):
     """The loss of one training step on the CPU."""
     import torch
 
-    import steps
-    from models import build
+    import families
+    import measure
 
     class Alone:
         device, size, rank = torch.device("cpu"), 1, 0
 
-    args = argparse.Namespace(model=name, **SMALL)
-    model, loss_of, _ = build(args, Alone.device)
-    loss = float(steps.make_step(args, Alone, model.train(), loss_of)(0))
+    args, family = bench.parse(["--model", name, *SMALL]), families.of(name)
+    model, _ = family.build(args, Alone.device)
+    (loss,) = measure.losses_in_order(
+        measure.make_step(args, Alone, family, model.train(), families.batches(args, Alone.device)), 1
+    )
     if not math.isfinite(loss):
         raise Numerics("the loss of %s is not finite" % name)
     return loss

@@ -25,6 +25,13 @@ class World:
         else:
             self.backend = None
 
+    def distribute(self, args, model):
+        """`model` wrapped in DDP where several ranks train one model; alone, in inference, or independent it stays as it is."""
+        if self.size == 1 or args.mode == "infer" or args.parallel == "independent":
+            return model
+        ids = [self.local_rank] if self.device.type == "cuda" else None
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
+
     def synchronize(self):
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

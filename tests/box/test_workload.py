@@ -61,14 +61,14 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, m
 def test_the_catalog_counts_the_parameters_of_the_models_right(real_python: str) -> None:
     """On the meta device nothing is computed or allocated."""
     code = """
-import json, sys, types, torch, models
+import json, sys, torch, bench, families
 def count(name):
-    args = types.SimpleNamespace(model=name, channels_last=False, sequence_length=16, attention="eager")
-    return models.parameter_count(models.build(args, "meta")[0])
+    args = bench.parse(["--model", name, "--batch", "1", "--device", "cpu", "--sequence-length", "16"])
+    return families.parameter_count(families.of(name).build(args, "meta")[0])
 with torch.device("meta"):
     print(json.dumps({name: count(name) for name in sys.argv[1:]}))
 """
-    known = catalog.load().parameters
+    known = {name: model.parameters for name, model in catalog.models().items()}
     done = subprocess.run(
         [real_python, "-B", "-c", code, *known], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=300
     )
@@ -223,3 +223,33 @@ def test_a_deadline_ends_a_box_whose_host_is_dead(real_python: str) -> None:
     words = ["--model", "resnet50", "--batch", "8", "--steps", "100000", "--deadline", "8"]
     code, events, stderr = bench(real_python, *words)
     assert code != 0 and "Timeout" in stderr and not any(e["event"] == "done" for e in events)
+
+
+@pytest.mark.parametrize("words", [["resnet18", "--image-size", "32"], ["bert-tiny", "--sequence-length", "16"]])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_inference_times_the_forward_pass_and_its_outputs_are_confirmed(
+    real_python: str, words: list[str], processes: int
+) -> None:
+    """FLOPs of the forward pass; one loss per window, of the last step's outputs; all of them as in eager fp32."""
+    code, events, stderr = bench(real_python, "--model", *words, "--batch", "2", "--mode", "infer", processes=processes)
+    assert code == 0, stderr
+    assert only(events, "setup")["timed"] == "forward"
+    (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
+    assert window["steps"] == 3 and [len(rank) for rank in window["losses"]] == [1] * processes
+    reference = only(events, "reference")
+    assert reference["agrees"] and [len(rank) for rank in reference["measured"]] == [3] * processes
+
+
+def test_inference_without_the_reference_still_sees_a_wrong_output(real_python: str, tmp_path: Path) -> None:
+    when = "any('bench.py' in word for word in sys.orig_argv)"
+    broken = "real = torch.nn.functional.linear; torch.nn.functional.linear = lambda *a: real(*a) * float('nan')"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nif {when}:\n    import torch\n    {broken}\n")
+    words = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--mode", "infer", "--reference-steps", "0"]
+    code, events, _ = bench(real_python, *words, PYTHONPATH=str(tmp_path))
+    assert code != 0 and only(events, "failure")["kind"] == "numerics"
+
+
+def test_the_files_of_a_library_do_not_hide_the_library(real_python: str) -> None:
+    code = "from families import torchvision as t, transformers as f; print(t.torchvision.models, f.transformers)"
+    done = subprocess.run([real_python, "-B", "-c", code], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "site-packages" in done.stdout, done.stderr

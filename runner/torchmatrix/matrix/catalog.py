@@ -1,4 +1,4 @@
-"""Facts about PyTorch releases (images/catalog.toml), NGC images (images/ngc.csv) and models, as typed values."""
+"""Facts about PyTorch releases (images/catalog.toml), NGC images (images/ngc.csv) and models (models.json), as typed values."""
 
 import csv
 import json
@@ -102,18 +102,26 @@ class Catalog:
     transformers_python: dict[str, str]
     ngc_cuda: dict[str, Range]
     data_centre: frozenset[str]
-    parameters: dict[str, int]
     wheels_gib: dict[str, float]
     layers: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model that the workload can build; `unit` is what it processes (images or sequences)."""
+    """A model that the workload can build, as images/workload/families/models.json says.
+
+    `unit` is what it processes (images or sequences), `optimizer` what its library usually trains with, `parameters` a lower
+    bound of the memory that it needs (None: not judged). `forward_flops` are the floating-point operations of the forward
+    pass, for `flops_per`: "token" or "image of 224 pixels"; None where no source says.
+    """
 
     name: str
     library: str
     unit: str
+    optimizer: str
+    parameters: int | None
+    forward_flops: float | None
+    flops_per: str | None
 
 
 @cache
@@ -137,7 +145,6 @@ def load() -> Catalog:
             for capability, table in data["ngc_cuda"].items()
         },
         data_centre=frozenset(data["data_centre"]["names"]),
-        parameters=data["parameters"],
         wheels_gib=data["wheels_gib"],
         layers={name: tuple(globs) for name, globs in data["layers"].items()},
     )
@@ -165,8 +172,22 @@ def vendor_images(reference: str) -> VendorImages | None:
 @cache
 def models() -> dict[str, Model]:
     """Read models.json once: every model by name."""
-    data = json.loads((assets.WORKLOAD / "models.json").read_text())
-    return {name: Model(name=name, library=entry["library"], unit=entry["unit"]) for name, entry in data.items()}
+    data = json.loads((assets.WORKLOAD / "families" / "models.json").read_text())
+    return {name: _model(name, library, facts) for library, facts in data.items() for name in facts["models"]}
+
+
+def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
+    entry = facts["models"][name]
+    flops = entry.get("flops", {})
+    return Model(
+        name=name,
+        library=library,
+        unit=facts["unit"],
+        optimizer=facts["optimizer"],
+        parameters=entry.get("parameters"),
+        forward_flops=flops.get("forward"),
+        flops_per=flops.get("per"),
+    )
 
 
 def compiled_for(torch: str, variant: str) -> tuple[str, ...] | None:

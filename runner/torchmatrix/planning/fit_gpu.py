@@ -72,7 +72,8 @@ def least_bytes(workload: Workload) -> int | None:
     optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). Activations, buffers, the context and the libraries'
     workspaces come on top, so that what passes may still be out of memory.
     """
-    parameters = catalog.load().parameters.get(workload.model)
+    model = catalog.models().get(workload.model)
+    parameters = model.parameters if model else None
     if parameters is None:
         return None
     if workload.mode == "infer":

@@ -9,6 +9,7 @@ from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
 from torchmatrix.analysis.published.figures import Figure
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY
+from torchmatrix.matrix import catalog
 
 LEAST_GAIN = 1.10
 """AMP over fp32 or TF32 on tensor cores, whose peak in fp16 is twice that of TF32 and more. Our own decision."""
@@ -20,13 +21,8 @@ ROUNDING = 0.01
 """Half a unit of the last digit may be this share of a figure."""
 DAYS_APART = 1
 """So many days may lie between a baseline and the figure over it: runs cross midnight."""
-FLOPS_PER_IMAGE = {"resnet50": 2 * 4.09e9}
-"""Forward at 224 x 224 pixels: 4.09 G multiply-adds (torchvision's documentation of resnet50), two operations each."""
-PARAMETERS = {"bert-base-cased": 107.7e6, "bert-large-cased": 332.5e6}
-"""Without pooler. Two operations per parameter and token forward, so six in training (arXiv:2001.08361, section 2.1). That
-counts the embeddings, which are only looked up (a fifth of BERT base, a tenth of BERT large), and leaves out the attention."""
 _TRAINING = 3
-"""Backward takes twice the operations of forward (ibid.)."""
+"""Backward takes twice the operations of forward (arXiv:2001.08361, section 2.1)."""
 _PEAK_OF = {"fp32-conv-tf32": "tf32", "fp16": "amp", "bf16": "amp-bf16"}
 _FAST, _SLOW = ("amp", "amp-bf16", "fp16", "bf16"), ("fp32", "tf32", "fp32-conv-tf32")
 _SAME_JOB = (
@@ -183,13 +179,12 @@ def _least_step_seconds(figure: Figure, facts: GpuFacts) -> float:
 
 
 def _flops_per_item(figure: Figure) -> float | None:
-    """Floating-point operations per item by FLOPS_PER_IMAGE or PARAMETERS; None if the model or the size is unknown."""
-    passes = _TRAINING if figure.mode == "train" else 1
-    if figure.model in FLOPS_PER_IMAGE and figure.image_size:
-        return passes * FLOPS_PER_IMAGE[figure.model] * (figure.image_size / 224) ** 2
-    if figure.model in PARAMETERS and figure.sequence_length:
-        return passes * 2 * PARAMETERS[figure.model] * figure.sequence_length
-    return None
+    """Floating-point operations per item, by what is known of the model; None if that or the size is unknown."""
+    model = catalog.models().get(figure.model)
+    if model is None or model.forward_flops is None:
+        return None
+    size = figure.sequence_length if model.flops_per == "token" else ((figure.image_size or 0) / 224) ** 2
+    return (_TRAINING if figure.mode == "train" else 1) * model.forward_flops * size if size else None
 
 
 def _place(figure: Figure) -> str:

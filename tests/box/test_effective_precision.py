@@ -4,7 +4,7 @@ import pytest
 
 import channel
 import failures
-import probe
+from proofs import effective_precision
 
 RECORDED = {
     "fp32": {"matmul": (2.41e-7, "float32"), "convolution": (2.19e-7, "float32")},
@@ -38,13 +38,13 @@ RECORDED = {
     ],
 )
 def test_a_setting_that_computes_in_less_than_it_says_is_caught(requested: str, recorded: str, said: str | None) -> None:
-    found = {name: probe.effective(*value) for name, value in RECORDED[recorded].items()}
-    problem = probe.problem(requested, found)
+    found = {name: effective_precision.effective(*value) for name, value in RECORDED[recorded].items()}
+    problem = effective_precision.problem(requested, found)
     assert (problem is None) if said is None else (said in problem and f"precision {requested} was asked for" in problem)
 
 
 def test_cudnn_may_choose_a_convolution_more_precise_than_tf32() -> None:
-    assert probe.problem("tf32", {"matmul": "tf32", "convolution": "fp32"}) is None
+    assert effective_precision.problem("tf32", {"matmul": "tf32", "convolution": "fp32"}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The numerics gate and the FLOP count: the same steps again in eager float32, after everything has been measured.
 
 The model is built a second time from the same seed, in fp32, eager, contiguous; its first losses are the reference for those
-of the measured model. Run last, so that neither the cold start nor the peak memory of the measurement is touched.
+of the measured model. In inference they are computed from the outputs of the step that was timed, outside the windows. Run
+last, so that neither the cold start nor the peak memory of the measurement is touched.
 """
 
 import argparse
@@ -12,9 +13,9 @@ import math
 import torch
 
 import failures
-import models
+import families
+import measure
 import precision
-import steps
 
 FIRST_STEP = {"fp32": 2e-5, "tf32": 1e-2, "amp": 1e-2, "amp-bf16": 8e-2}
 """Largest relative difference of the very first loss, which depends on the forward pass alone: several times what rounding
@@ -36,15 +37,14 @@ def check(args, world, losses):
     record["measured"] = [rank[:count] for rank in losses]
     problem = None
     try:
-        model, loss_of = _prepare(own, world)
-        record["flops_per_item"] = _rehearse(own, world, model, loss_of)
+        model = _prepare(own, world)
+        record["flops_per_item"] = _rehearse(own, world, model)
     except Exception as error:  # the number has been measured; what is lacking is said, not raised
         problem = failures.describe(error)
     problem = next((p for p in world.gather(problem) if p), None)
     if problem:
         return dict(record, losses=None, differences=None, tolerances=None, agrees=None, error=problem)
-    step = steps.make_step(own, world, steps.distribute(own, world, model), loss_of)
-    reference = world.gather([float(step(index)) for index in steps.order(count)])
+    reference = world.gather(measure.losses_in_order(_step(own, world, world.distribute(own, model)), count))
     found, allowed = differences(reference, record["measured"]), tolerances(args, has_dropout(model), count)
     agrees = all(difference <= tolerance for difference, tolerance in zip(found, allowed))
     return dict(record, losses=reference, differences=found, tolerances=allowed, agrees=agrees, error=None)
@@ -83,11 +83,15 @@ def _prepare(own, world):
         torch.cuda.empty_cache()
     torch.manual_seed(own.seed)
     precision.set_knobs("fp32", world.device)
-    model, loss_of, _ = models.build(own, world.device)
-    return model.train(own.mode == "train"), loss_of
+    model, _ = families.of(own.model).build(own, world.device)
+    return model.train(own.mode == "train")
 
 
-def _rehearse(own, world, model, loss_of):
+def _step(own, world, model):
+    return measure.make_step(own, world, families.of(own.model), model, families.batches(own, world.device))
+
+
+def _rehearse(own, world, model):
     """One step of this rank alone, with all that the steps to come need in memory, so that no rank fails among the others.
 
     Returns its FLOPs per item, or None where torch has no counter (before 2.1). Every multiplication and every addition
@@ -95,12 +99,12 @@ def _rehearse(own, world, model, loss_of):
     """
     weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
     states = torch.get_rng_state(), torch.cuda.get_rng_state(world.device) if world.device.type == "cuda" else None
-    room = torch.empty(models.gradient_bytes(model) if world.size > 1 else 0, dtype=torch.uint8, device=world.device)
+    room = torch.empty(families.gradient_bytes(model) if world.size > 1 else 0, dtype=torch.uint8, device=world.device)
     alone = argparse.Namespace(**dict(vars(own), parallel="independent"))
-    step = steps.make_step(alone, world, model, loss_of)
+    step = _step(alone, world, model)
     counter = _flop_counter()
     with counter or contextlib.nullcontext():
-        step(0)
+        step.run(0)
     world.synchronize()
     del room, step
     model.zero_grad(set_to_none=True)
