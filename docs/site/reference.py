@@ -41,7 +41,7 @@ def keys_table(keys: Mapping[str, Key]) -> str:
 
 
 def _values(key: Key) -> str:
-    kind = " or ".join(f"`{choice}`" for choice in key.choices) if key.choices else _KINDS[key.kind]
+    kind = ", ".join(f"`{choice}`" for choice in key.choices) if key.choices else _KINDS[key.kind]
     kind = f"list of {kind}s" if key.plural and key.kind is not list else kind
     limits = [f"at least {key.minimum:g}"] if key.minimum else []
     limits += [f"at most {key.maximum:g}"] if key.maximum is not None else []
@@ -61,7 +61,7 @@ def _toml(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\b([a-z-]+\.md)\b", r"[\1](\1)", text).replace("|", "\\|")
+    return text.replace("|", "\\|")
 
 
 def _definitions() -> str:

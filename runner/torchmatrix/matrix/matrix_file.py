@@ -73,7 +73,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             default="steady",
             choices=tuple(method.METHODS),
             formerly="protocol",
-            meaning="How launches are measured: see method.md.",
+            meaning="How launches are measured: see [the method](method.md#a-run).",
         ),
         "start_below_celsius": Key(
             kind=float,
