@@ -1,4 +1,4 @@
-// What a script adds to a page that is whole without one: charts to be touched, tables to be sorted and searched, light or dark.
+// What JavaScript adds to a page that works without it: interactive charts, sortable and searchable tables, light or dark colours.
 (() => {
   "use strict";
   const INK = "#010203"; // stands for the page's text colour in the charts
@@ -11,7 +11,7 @@
     still.after(live);
     const options = {
       renderer: "svg",
-      ast: true, // the page's policy allows no code made of text
+      ast: true, // the page's policy forbids code made from strings
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: figure.id,
       i18n: { CLICK_TO_VIEW_ACTIONS: "Save the chart", SVG_ACTION: "Save as SVG", PNG_ACTION: "Save as PNG" },
@@ -34,11 +34,11 @@
     figures.forEach((figure) => seen.observe(figure));
   }
 
-  const [LONG, MOST] = [12, 200]; // rows: from here on a search, and so many are shown at first
+  const [LONG, MOST] = [12, 200]; // rows: longer tables get a search field; at most this many rows are shown at first
   const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
   const number = (word) => (/^[-+×\d.]/.test(word) ? parseFloat(word.replace(/^[×+\s]+/, "").replaceAll(",", "")) : NaN);
 
-  // Numbers by size, words by letters; what is no number (n/a, an outcome) after the numbers, whichever way.
+  // Numbers by size, words alphabetically; anything that is not a number (n/a, an outcome) comes last in either direction.
   function compare(a, b, down) {
     const [x, y] = [number(a), number(b)];
     if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
@@ -64,7 +64,7 @@
     });
   }
 
-  // Of a long table the rows that are searched for, and of a very long one the first; the page says how many there are.
+  // A long table shows the rows that match the search; a very long one shows only the first. The page says how many there are.
   function searchable(table) {
     const body = table.tBodies[0];
     const total = body.rows.length;
@@ -73,7 +73,7 @@
     const field = make("input", { type: "search" });
     const count = make("output");
     const all = make("button", { type: "button", textContent: `Show all ${total}`, hidden: true });
-    const words = new Map(); // read when they are first needed
+    const words = new Map(); // read on first use
     const said = (row) => words.get(row) ?? words.set(row, row.textContent.toLowerCase()).get(row);
     let most = MOST;
     function show() {
@@ -99,7 +99,7 @@
   }
 
   function colours() {
-    const names = { "": "as the system", light: "light", dark: "dark" };
+    const names = { "": "system", light: "light", dark: "dark" };
     const button = make("button", { type: "button", className: "colours" });
     let mode = "";
     const show = () => {

@@ -1,4 +1,4 @@
-"""Trends -> one self-contained HTML file: what changed and since when, a chart and a table row per cell, the runs."""
+"""Trends -> one self-contained HTML file: what changed and when, a chart and a table row per cell, the runs."""
 
 import math
 import time
@@ -13,12 +13,12 @@ from torchmatrix.reporting.report import page
 
 MOST_HEADLINES = 8
 MOST_ROWS = 400
-"""Rows of the table of runs, the newest; all are in `torchmatrix history --json`."""
+"""The most rows in the table of runs, the newest; `torchmatrix history --json` has them all."""
 _DEFINED = ("throughput", "interval", "trend", "level")
 
 
 def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> str:
-    """The page of these trends. `links`: relative addresses of what stands beside it, by what they are called."""
+    """The page of these trends. `links`: label -> relative address of a file beside the page."""
     runs, drawn = _runs(trends), drawing.charts(trends)
     context = {
         "hosts": list(dict.fromkeys(trend.host for trend in trends)),
@@ -40,7 +40,7 @@ def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> s
 
 
 def _headlines(trends: Sequence[Trend]) -> list[str]:
-    """The newest changes of level, a sentence for each run in which there were any; or that there is none."""
+    """The newest changes of level, one sentence per run that has any; or a sentence that there is none."""
     launched = sum(trend.is_launched for trend in trends)
     if not launched:
         return ["Nothing has been launched."]
@@ -51,7 +51,7 @@ def _headlines(trends: Sequence[Trend]) -> list[str]:
     runs = sorted(found.values(), key=lambda pairs: pairs[0][1].started, reverse=True)
     lines = [_headline(pairs, launched) for pairs in runs[:MOST_HEADLINES]]
     more = len(runs) - len(lines)
-    lines += [f"The changes in {more} older runs stand with their cells below."] if more else []
+    lines += [f"The changes in {more} older runs are listed with their cells below."] if more else []
     return lines or ["No cell changed its level."]
 
 
@@ -93,7 +93,7 @@ def _cell(trend: Trend) -> dict[str, Any]:
 
 
 def _runs(trends: Sequence[Trend]) -> list[dict[str, Any]]:
-    """The runs, newest first: how many cells were measured, not ok, skipped, and what had changed."""
+    """The runs, newest first: how many cells were measured, not ok and skipped, and what had changed."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for trend in trends:
         for row in trend.rows:

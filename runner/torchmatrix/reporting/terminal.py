@@ -1,4 +1,4 @@
-"""Tables -> lines for the terminal, aligned; what `compare`, `explain`, `audit` and `history` print."""
+"""Tables -> aligned lines for the terminal: what `compare`, `explain`, `audit` and `history` print."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
             lines.append(f"  exposed communication: {1e3 * exposed:.2f} ms{share}")
         if row["bus_bytes_per_second"] is not None:
             lines.append(f"  all-reduce of the gradients: {row['bus_bytes_per_second'] / 1e9:.2f} GB/s bus bandwidth")
-    return "\n".join(lines) or "nothing could be explained: some of the launches it needs are not ok"
+    return "\n".join(lines) or "no loss could be explained: some of the launches that this needs are not ok"
 
 
 def stated(results: Results, word: str) -> tuple[Figure, ...]:
@@ -51,7 +51,7 @@ def stated(results: Results, word: str) -> tuple[Figure, ...]:
 
 
 def findings_in_words(findings: list[Finding]) -> str:
-    """One line per finding: place, field, value, limit, and the sentence that says why."""
+    """One line per finding: place, field, value, limit and reason."""
     rows = [("row", "field", "value", "limit", "reason")]
     rows += [(_place(f), f.field, clipped(f.value) or "unknown", f.limit, f.reason) for f in findings]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -63,7 +63,7 @@ def _place(finding: Finding) -> str:
 
 
 def comparison_in_words(found: Comparison) -> str:
-    """One line per row, then the environments' differences."""
+    """One line per row, then the differences between the environments."""
     width = max(len(row.label) for row in found.rows)
     lines = [f"{'A / B':<{width}}   ratio   95 % interval    launches  verdict"]
     for row in found.rows:
@@ -78,14 +78,14 @@ def comparison_in_words(found: Comparison) -> str:
         ratio = four_decimals(row.ratio)
         lines.append(f"{row.label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}")
     lines += [f"only on one side: {label}" for label in found.only_one]
-    lines += ["", "environments: A, then B" if found.environment else "environments: no difference was recorded"]
+    lines += ["", "environments: A, then B" if found.environment else "environments: no recorded difference"]
     for name, (a, b) in found.environment.items():
         lines.append(f"  {name}: {clipped(a)}  |  {clipped(b)}")
     return "\n".join(lines)
 
 
 def trends_in_words(found: Sequence[Trend]) -> str:
-    """Each cell with its first and last throughput; below it the changes of its level, and why the newest run has none."""
+    """Each cell with its first and last throughput, its changes of level, and why the newest run has no figure."""
     hosts = len({trend.host for trend in found}) > 1
     launched = [trend for trend in found if trend.is_launched]
     rows: list[tuple[str, ...]] = [("cell", "measured", "first", "last", "change", "")]

@@ -1,4 +1,4 @@
-"""Tables -> charts: one question each, answered in the title. As Vega-Lite for a page with a script, as SVG and PNG without.
+"""Tables -> charts. The title of each answers one question. Vega-Lite for pages with JavaScript, otherwise SVG and PNG.
 
 This module knows what a chart is and how it is drawn; throughput, scaling, speedups and inside make them.
 """
@@ -13,7 +13,7 @@ import pandas as pd
 import vl_convert
 
 VEGA_LITE = "v6.4"
-"""The Vega-Lite that Altair writes; stills and a page's runtime use the same (vl_convert's `vl_version`)."""
+"""The Vega-Lite version that Altair writes; stills and the page's runtime use the same (vl_convert's `vl_version`)."""
 INK = "#010203"
 """Stands for the page's text colour while Vega draws."""
 PALETTE = ["#0072B2", "#C58400", "#009E73", "#CC6699", "#3A9BD5", "#D55E00", "#808080", "#8A7D00"]
@@ -21,12 +21,12 @@ PALETTE = ["#0072B2", "#C58400", "#009E73", "#CC6699", "#3A9BD5", "#D55E00", "#8
 FONT = "system-ui, sans-serif"
 _TITLE_LETTERS = 58
 _ARIA_OFF = {"aria": False}
-"""A still is one image with one name; a label on each of its marks would only make it four times as large."""
+"""A still is one image with one name; a label on each mark would make it four times as large for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """One question, answered in its title.
+    """A chart that answers one question in its title.
 
     `id`: [a-z0-9-], unique on a page, usable in HTML and as a file's name. `section`: "throughput", "scaling", "speedup",
     "inside" or "trend". `note`: how to read it, with the definitions used. `spec`: Vega-Lite with its data inside, INK as the
@@ -43,14 +43,14 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Charts:
-    """What a page shows of one section. `left_out`: how many rows of the tables it would have shown, but for the limits."""
+    """What a page shows of one section. `left_out`: how many rows of the tables the limits left out."""
 
     charts: tuple[Chart, ...] = ()
     left_out: int = 0
 
 
 def to_svg(chart: Chart) -> str:
-    """The chart as an SVG element that scales with the page, takes its font and colour, and says its title to who can't see."""
+    """The chart as an SVG element that scales with the page, takes its font and colour, and gives screen readers its title."""
     svg = _drawn(chart, chart.spec)
     svg.set("style", f"width:{svg.attrib.pop('width')}px")
     del svg.attrib["height"]
@@ -59,12 +59,12 @@ def to_svg(chart: Chart) -> str:
 
 
 def file_svg(chart: Chart) -> str:
-    """The chart as a file of its own: on white, under its title."""
+    """The chart as a separate file: on white, below its title."""
     return ElementTree.tostring(_drawn(chart, _alone(chart)), encoding="unicode")
 
 
 def file_png(chart: Chart, scale: float = 2.0) -> bytes:
-    """As file_svg, drawn with `scale` dots for each of its points."""
+    """As file_svg, with `scale` pixels per point."""
     return bytes(vl_convert.vegalite_to_png(_legible(_alone(chart)), vl_version=VEGA_LITE, scale=scale))
 
 
@@ -88,9 +88,9 @@ def _drawn(chart: Chart, spec: dict[str, Any]) -> ElementTree.Element:
 
 
 def _legible(value: Any) -> Any:
-    """The same without the letters that XML has no way to write (https://www.w3.org/TR/xml/#charsets).
+    """The same without the characters that XML can't represent (https://www.w3.org/TR/xml/#charsets).
 
-    vl_convert measures texts as XML: one such letter in the facts, and it ends the whole process.
+    vl_convert measures texts as XML; one such character in the facts would abort the whole process.
     """
     if isinstance(value, str):
         return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
@@ -100,7 +100,7 @@ def _legible(value: Any) -> Any:
 
 
 def _slim(element: ElementTree.Element) -> None:
-    """Take out what nobody sees, two fifths of it: idle attributes, unpainted paths, hundredths of a pixel."""
+    """Remove what nobody sees (two fifths of the size): unused attributes, unpainted paths, hundredths of a pixel."""
     for child in list(element):
         is_painted = child.get("display") != "none" and (child.get("fill") or child.get("stroke"))
         if child.get("class") in ("background", "foreground") and not is_painted:

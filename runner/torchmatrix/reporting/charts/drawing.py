@@ -1,6 +1,6 @@
-"""How the charts look: colours, shapes, fonts, rows with a line of words above each; the only settings of Altair.
+"""How the charts look: colours, shapes, fonts, rows with a line of text above each; the only place that configures Altair.
 
-Words from the facts belong into the rows, never into titles, sort orders or filters: Vega-Lite makes expressions of those.
+Text from the facts goes into rows, never into titles, sort orders or filters: Vega-Lite turns those into expressions.
 """
 
 import math
@@ -12,28 +12,28 @@ from altair.utils.schemapi import disable_debug_mode
 
 from torchmatrix.reporting.charts import FONT, INK, PALETTE
 
-disable_debug_mode()  # else every part is validated as it is made, which takes longer than all the rest; the tests validate
+disable_debug_mode()  # validating every part as it is made takes longer than everything else; the tests validate instead
 
 WIDTH = 420
-"""Of a whole chart in pixels, so that a phone shows it almost unscaled."""
+"""Width of a whole chart in pixels, so that a phone shows it almost unscaled."""
 Drawing: TypeAlias = alt.LayerChart | alt.FacetChart | alt.VConcatChart
 GREY = "#8c8c8c"
 LOSS, GAIN = PALETTE[5], PALETTE[0]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 ROW = 31
-"""Height of a row that has its words above its marks."""
+"""Height of a row that has its text above its marks."""
 BELOW = 7
-"""So far below the middle of such a row are its marks."""
+"""How far the marks are below the middle of such a row."""
 _DIGITS = 6
 _MOST_TICKS = 7
 _LETTER, _BOLD = 6.8, 7.6
-"""Widths in pixels of a usual letter of a label, and of one in bold."""
+"""Width in pixels of an average letter of a label, and of a bold one."""
 _MOST_WORDS = 42
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def on(name: str) -> alt.Chart:
-    """Marks on the rows of this name, which `finish` adds: Altair would copy rows within a chart again and again."""
+    """Refers to the rows of this name, which `finish` adds; Altair would copy rows inside a chart repeatedly."""
     return alt.Chart(alt.NamedData(name=name))
 
 
@@ -46,7 +46,7 @@ def finish(chart: Drawing, **rows: Iterable[Mapping[str, Any]]) -> dict[str, Any
 _FONT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
 _CONFIG = {
     "background": "transparent",
-    "padding": {"left": 4, "right": 12, "top": 4, "bottom": 4},  # the reader's font may be wider than the one measured here
+    "padding": {"left": 4, "right": 12, "top": 4, "bottom": 4},  # the reader's font may be wider than ours
     "font": FONT,
     "axis": {**_FONT, "gridColor": GREY, "gridOpacity": 0.3, "domainColor": GREY, "tickColor": GREY},
     "legend": _FONT,
@@ -56,7 +56,7 @@ _CONFIG = {
 
 
 def _drawable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers to six digits, which is less than a pixel; null for what is unknown."""
+    """Numbers to six digits, which is less than a pixel; null if unknown."""
     return {str(key): _six_digits(value) if isinstance(value, float) else value for key, value in row.items()}
 
 
@@ -80,13 +80,13 @@ def _scale(stacks: Sequence[str], shown: Iterable[str], look: Any) -> alt.Scale:
 
 
 def legend(names: Iterable[str]) -> alt.Legend | None:
-    """Two columns above the chart; none for a single name, which the title says."""
+    """A legend of two columns above the chart; none for a single name, because the title has it."""
     several = len(set(names)) > 1
     return alt.Legend(title=None, orient="top", columns=2, labelLimit=180, symbolSize=80) if several else None
 
 
 def at(pixels: float) -> alt.XValue:
-    """A fixed place, from the left. (Altair takes much longer for the dictionary that alt.value gives.)"""
+    """A fixed horizontal position. (alt.value returns a dictionary, which takes Altair much longer.)"""
     return alt.XValue(pixels)  # type: ignore[no-untyped-call]
 
 
@@ -101,12 +101,12 @@ def top() -> alt.YValue:
 
 
 def row(count: int) -> alt.Y:
-    """The place of row 0 to `count` - 1, from above."""
+    """The vertical positions of rows 0 to `count` - 1."""
     return alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(count)), padding=0))
 
 
 def captions(rows: Sequence[Mapping[str, Any]]) -> list[alt.Chart]:
-    """Above the marks of each row of "rows": its `label` at the left, as far as there is room, and its `words` at the right."""
+    """Text above the marks of each row of "rows": its `label` at the left, shortened to fit, and its `words` at the right."""
     base = on("rows").encode(y=row(len(rows)))
     label = base.mark_text(align="left", yOffset=-BELOW).encode(x=at(0), text=alt.Text("short:N"))
     return [
@@ -122,7 +122,7 @@ def caption(number: int, label: str, words: str) -> dict[str, Any]:
 
 
 def shorten(text: str, letters: float) -> str:
-    """At most so many letters, the end kept too: Vega's own limit costs as much time as all the rest of a chart."""
+    """At most `kept` letters, including the end. Vega's own limit takes as long as the rest of a chart."""
     if len(text) <= letters:
         return text
     kept = max(int(letters) - 1, 2)
@@ -130,7 +130,7 @@ def shorten(text: str, letters: float) -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round ratios between two for a logarithmic scale: equal steps with 1 among them, over a wide range 1, 2, 5, 10 ..."""
+    """Round tick values for a logarithmic scale: equal steps that include 1, or 1, 2, 5, 10 … over a wide range."""
     if high < 4 * low:
         step = next(step for step in _STEPS if high - low <= _MOST_TICKS * step)
         return [round(k * step, 3) for k in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -24,16 +24,16 @@ from torchmatrix.reporting.charts.drawing import (
 )
 
 _LEAST = 1.05
-"""The scale reaches at least so far to both sides of 1."""
+"""The scale reaches at least this far to both sides of 1."""
 _ROOM = 1.5
-"""An interval reaches out of the chart if it ends further beyond all dots than this factor."""
+"""An interval is cut off if it ends further beyond all dots than this factor."""
 AXIS = "← slower · times as fast · faster →"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One ratio. `words`: beside its label; without a value they say why. `stack`: whose colour and shape; None: a diamond.
-    `counts`: what it was made from."""
+    """One ratio. `words`: text beside its label, or the reason if it has no value. `stack`: gives colour and shape; None: a
+    diamond. `counts`: what it was made from."""
 
     label: str
     words: str

@@ -1,4 +1,4 @@
-"""Inside launches -> charts: where the time goes, how even the steps are, temperature, clock and power over time."""
+"""Inside launches -> charts: where the time goes, how much steps vary, temperature, clock and power over time."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torchmatrix.reporting.charts.drawing import BELOW, GREY, ROW, WIDTH, captio
 MOST_PHASES = 3
 MOST_STEPS = 4
 MOST_ROWS = 16
-"""In one chart of phases or of steps, as many of each stack."""
+"""The most rows in one chart of phases or steps, the same number for each stack."""
 _PHASE_COLOURS = [PALETTE[6], PALETTE[3], PALETTE[7], PALETTE[5], PALETTE[1], PALETTE[0], PALETTE[4]]
 _REACH = 2.0
 """The longest step is drawn only up to this many times the 99th percentile."""
@@ -49,7 +49,7 @@ def _shown(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _left_out(rows: pd.DataFrame) -> str:
     more = len(rows) - len(_shown(rows))
-    return f" {more} further cells are left out." if more else ""
+    return f" {more} more cells are left out." if more else ""
 
 
 def _phases(number: int, rows: pd.DataFrame) -> Chart:
@@ -67,17 +67,17 @@ def _phases(number: int, rows: pd.DataFrame) -> Chart:
 
 
 def _phases_title(rows: pd.DataFrame) -> str:
-    """The share that is timed, and what takes most of the rest."""
+    """The share of time that is measured, and what takes most of the rest."""
     model, mode = rows["model"].iloc[0], rows["mode"].iloc[0]
     sums = {phase: float(rows[phase].sum()) for phase in PHASES if phase != "measure" and rows[phase].notna().any()}
     most = max(sums, key=lambda phase: sums[phase])
     named = "the engine, start, end and proofs" if most == "the rest" else most
     totals, shares = rows["total"].dropna(), (rows["measure"] / rows["total"]).dropna()
     if totals.empty:
-        return f"Launches of {model} ({mode}): most of the time that isn’t timed goes to {named}"
+        return f"Launches of {model} ({mode}): most of the time outside the timed windows goes to {named}"
     length = _from_to(totals.min(), totals.max(), "s")
     share = _from_to(100 * shares.min(), 100 * shares.max(), "%")
-    return f"A launch of {model} ({mode}) takes {length}, {share} of it timed; most of the remainder goes to {named}"
+    return f"A launch of {model} ({mode}) takes {length}, of which {share} is timed; most of the rest goes to {named}"
 
 
 def _from_to(low: float, high: float, unit: str) -> str:
@@ -90,7 +90,7 @@ def _phases_spec(rows: pd.DataFrame) -> dict[str, Any]:
     lines = [_phases_line(number, cell) for number, cell in enumerate(cells)]
     parts = [part for number, cell in enumerate(cells) for part in _parts(number, cell)]
     scale = alt.Scale(range=[0, WIDTH - 6], nice=False)
-    x = alt.X("start:Q", scale=scale, title="seconds since the launch began", axis=alt.Axis(tickCount=6, grid=False))
+    x = alt.X("start:Q", scale=scale, title="seconds since the launch started", axis=alt.Axis(tickCount=6, grid=False))
     key = alt.Legend(title=None, orient="top", columns=4, symbolType="square", symbolSize=90)
     color = alt.Color("phase:N", scale=alt.Scale(domain=list(PHASES), range=_PHASE_COLOURS), legend=key)
     tips = [alt.Tooltip("phase:N"), alt.Tooltip("seconds:N", title="median")]
@@ -108,7 +108,7 @@ def _phases_line(number: int, cell: Any) -> dict[str, Any]:
 
 
 def _parts(number: int, cell: Any) -> list[dict[str, Any]]:
-    """The phases one after the other; those that are unknown take no place."""
+    """The phases in order; unknown ones are left out."""
     found, start = [], 0.0
     for phase in PHASES:
         seconds = cell[phase]
@@ -139,7 +139,7 @@ def _steps(number: int, rows: pd.DataFrame, stacks: Sequence[str]) -> Chart:
 
 
 def _steps_title(rows: pd.DataFrame) -> str:
-    """How far the slow steps are from the median; of fewer than 100 steps the slowest, as they have no 99th percentile."""
+    """How far slow steps are from the median. Fewer than 100 steps have no 99th percentile, so the slowest counts."""
     few = rows["steps"].min() < 100
     slow = rows.assign(slow=rows["max" if few else "p99"] / rows["p50"]).sort_values("slow", kind="stable")
     even, *_, uneven = [*words.rows_of(slow), words.rows_of(slow)[-1]]
@@ -172,7 +172,7 @@ def _steps_spec(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
 
 
 def _step_row(number: int, cell: Any, top: float) -> dict[str, Any]:
-    """In milliseconds. The longest step is told in words where it lies outside."""
+    """In milliseconds. If the longest step lies outside the chart, a text gives it."""
     far = f", longest {1e3 * cell.max:.3g} »" if cell.max > top else ""
     said = f"median {1e3 * cell.p50:.4g} ms, p99 {words.times(cell.p99 / cell.p50)} ×{far}"
     return caption(number, cell.stack, said) | {name: 1e3 * getattr(cell, name) for name in QUANTILES}

@@ -1,4 +1,4 @@
-"""Where a loss of scaling comes from, as a waterfall of its causes, and each device alone beside the median one."""
+"""Where a scaling loss comes from, as a waterfall of its causes, and each device alone relative to the median device."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MOST_DEVICES = 16
 _FACTORS = {
     "E_hetero": "unequal devices",
     "E_corun": "shared power, PCIe, CPU",
-    "E_ddp": "DDP’s bookkeeping",
+    "E_ddp": "DDP overhead",
     "E_comm": "waiting for all-reduce",
 }
 
@@ -46,7 +46,7 @@ def _waterfall(number: int, fall: Any) -> Chart:
         id=f"scaling-waterfall-{number}-{words.slug(fall.cell)}",
         section="scaling",
         title=_waterfall_title(fall),
-        note=f"From above: each cause takes a part of what is left. {parts} {DEFINITIONS['ratio_interval']}",
+        note=f"From top to bottom, each cause takes a part of what is left. {parts} {DEFINITIONS['ratio_interval']}",
         spec=_waterfall_spec(steps),
         table=pd.DataFrame(rows, columns=names),
     )
@@ -56,19 +56,19 @@ def _waterfall_title(fall: Any) -> str:
     known = {name: getattr(fall, name) for name in _FACTORS if not math.isnan(getattr(fall, name))}
     cell = f"{fall.workload} on {fall.devices} with {fall.stack}"
     if not known:
-        return f"{cell} scales at E = {words.times(fall.E)}; the launches that would say why are not ok"
+        return f"{cell} scales at E = {words.times(fall.E)}; the launches that would explain it are not ok"
     worst = min(known, key=lambda name: known[name])
     if known[worst] >= 1:
-        return f"{cell} scales at E = {words.times(fall.E)}; no cause takes anything"
+        return f"{cell} scales at E = {words.times(fall.E)}; no cause accounts for a loss"
     found = words.pick(fall, worst)
     factor = f"{worst} = {words.times(found.value)} ({words.interval(found.low, found.high)})"
     if found.high > 1:
-        return f"{cell} scales at E = {words.times(fall.E)}; no loss is beyond its interval, the largest: {factor}"
+        return f"{cell} scales at E = {words.times(fall.E)}; no loss exceeds its interval, the largest: {factor}"
     return f"{cell} scales at E = {words.times(fall.E)}; most is lost to {_FACTORS[worst]}: {factor}"
 
 
 def _steps(fall: Any) -> list[dict[str, Any]]:
-    """Each factor takes the product so far on; after one that is unknown, the rest is unknown but E itself."""
+    """Each factor continues the product so far. After an unknown factor everything but E is unknown."""
     found, level = [], 1.0
     for name, cause in _FACTORS.items():
         factor = words.pick(fall, name)
@@ -128,7 +128,7 @@ def _strip(number: int, rows: pd.DataFrame, stacks: Sequence[str]) -> Chart:
     lines = [_device_line(device) for device in shown]
     columns = {"device": "device", "throughput": f"{first.unit}/s", "ratio": "over the median device", "ratio_low": "95 % from",
                "ratio_high": "95 % to", "weak": "weak"}  # fmt: skip
-    left_out = f" {len(rows) - len(shown)} further devices are in the table." if len(rows) > len(shown) else ""
+    left_out = f" {len(rows) - len(shown)} more devices are in the table." if len(rows) > len(shown) else ""
     return Chart(
         id=f"scaling-devices-{number}-{words.slug(first.stack, first.workload)}",
         section="scaling",
@@ -152,7 +152,7 @@ def _strip_title(rows: pd.DataFrame) -> str:
     of = f"the median {first.device_name or 'device'} ({first.workload}, {first.stack})"
     if weak:
         worst = weak[0]
-        more = f"; weak too: {', '.join(d.device for d in weak[1:])}" if len(weak) > 1 else ""
+        more = f"; also weak: {', '.join(d.device for d in weak[1:])}" if len(weak) > 1 else ""
         limits = words.interval(worst.ratio_low, worst.ratio_high)
         return f"{worst.device} is weak: {words.times(worst.ratio)} × {of}, {limits}{more}"
     low, high = words.times(rows["ratio"].min()), words.times(rows["ratio"].max())

@@ -12,7 +12,7 @@ from torchmatrix.reporting.charts import Chart, Charts, losses, words
 from torchmatrix.reporting.charts.drawing import GREY, WIDTH, Drawing, at, colour, finish, legend, on, shape, top
 
 MOST_WORKLOADS = 4
-"""With two charts each."""
+"""The most workloads with charts, two each."""
 _ROOM = 1.3
 """An interval is cut off if it ends further above all lines than this factor."""
 _TITLES = {"E": "efficiency E", "s": "scale factor s"}
@@ -23,7 +23,7 @@ _PLOT = WIDTH - 48
 def charts(
     cells: pd.DataFrame, scales: pd.DataFrame, decomposition: pd.DataFrame, devices: pd.DataFrame, stacks: Sequence[str]
 ) -> Charts:
-    """Of each workload two charts over N, of each explained cell a waterfall, of devices measured alone a strip.
+    """Two charts over N for each workload, a waterfall for each explained cell, a strip for devices measured alone.
 
     `cells` as of tables.cells_table, the others of the module scaling, `stacks` all stacks in their order.
     """
@@ -55,11 +55,11 @@ def _throughput(number: int, scales: pd.DataFrame, cells: pd.DataFrame, stacks: 
 
 
 def _throughput_title(scales: pd.DataFrame, points: pd.DataFrame) -> str:
-    """What the largest number of devices gives over one; of several stacks the least and the most."""
+    """The speed-up at the largest number of devices; with several stacks, the lowest and the highest."""
     least, best = _extremes(scales, "S")
     batches = points["batch"].drop_duplicates().tolist()
     batch = f"; {batches[0]} items per device and step" if len(batches) == 1 else ""
-    doubt = "; more than N × can’t be, look for a wrong baseline" if best.impossible else ""
+    doubt = "; more than N × is impossible, look for a wrong baseline" if best.impossible else ""
     found = f"{best.count} devices {words.verb(points['mode'].iloc[0], many=True)} {best.workload}"
     if least is best:
         limits = words.interval(best.S_low, best.S_high)
@@ -158,9 +158,8 @@ def _efficiency_title(scales: pd.DataFrame) -> str:
     wrong = words.rows_of(scales[scales["impossible"]].sort_values("E"))
     if wrong:
         worst = wrong[-1]
-        return (
-            f"E = {words.times(worst.E)} of {worst.workload} on {worst.count} devices with {worst.stack} can’t be: above 1.02"
-        )
+        what = f"{worst.workload} on {worst.count} devices with {worst.stack}"
+        return f"E = {words.times(worst.E)} of {what} is impossible: above 1.02"
     least, best = _extremes(scales, "s")
     adds, at = f"Each device beyond the first adds to {best.workload}", f"of one at N = {best.count}"
     if least is best:
@@ -180,7 +179,7 @@ def _efficiency_spec(scales: pd.DataFrame, stacks: Sequence[str]) -> dict[str, A
 
 
 def _panel(name: str, rows: Sequence[dict[str, Any]], names: "pd.Series[str]", stacks: Sequence[str]) -> Drawing:
-    """One factor over N; the stacks stand beside each other, so that their intervals can be told apart."""
+    """One factor over N. Stacks are drawn side by side, so that their intervals stay apart."""
     bottom, values = name == "s", [row["value"] for row in rows]
     room = 0.1 + (max(values) - min(values)) / 4
     domain = [max(0.0, min(values) - room), max(1.05, max(values) + room)]

@@ -13,9 +13,9 @@ from torchmatrix.reporting.charts import Chart, Charts, words
 from torchmatrix.reporting.charts.forest import Line, forest
 
 MOST_STACKS = 5
-"""With a chart each; the chart of the means has them all."""
+"""The most stacks with a chart of their own; the chart of the means has them all."""
 MOST_PAIRS = 20
-"""In one chart, as many of each of its stacks; the means are over all."""
+"""The most rows in one chart, the same number for each stack; means are over all rows."""
 _SETTINGS = {
     "compile": ("torch.compile", "eager"),
     "amp": ("AMP (float16)", "fp32"),
@@ -28,8 +28,8 @@ _SETTINGS = {
 def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]) -> Charts:
     """One chart of all stacks' means, one of each stack over its baseline, one of each setting.
 
-    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order. Where
-    no cell has a number there is nothing to draw.
+    `speedups` as of ratios.speedup_table, `settings` as of ratios.settings_table, `stacks` all stacks in their order. Without
+    any numbers there is nothing to draw.
     """
     if not (_known(speedups).any() or _known(settings).any()):
         return Charts()
@@ -45,8 +45,8 @@ def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]
 
 
 def _against_others(speedups: pd.DataFrame) -> pd.DataFrame:
-    """Without the baselines themselves. Where the usual baseline failed, the next stack is the baseline of the others; the
-    failed one is not set beside that too."""
+    """Without the baselines themselves. If the usual baseline failed, the next stack is the baseline, and the failed one is
+    not compared with it."""
     others = speedups[speedups["stack"] != speedups["baseline"]]
     some = others.groupby(["stack", "baseline"])["ratio"].transform("count") > 0
     elsewhere = others.groupby("stack")["ratio"].transform("count") > 0
@@ -83,7 +83,7 @@ def _all_stacks(pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart:
         if best.ratio < 1:
             title = f"No stack is faster than {best.baseline} on average; the next: {title}"
     lines = [_mean_line(f"{m.stack} over {m.baseline}", m, reasons[m.stack, m.baseline]) for m in means]
-    note = f"{DEFINITIONS['geometric_mean']} A stack that fails where others don’t has a mean of other cells than they."
+    note = f"{DEFINITIONS['geometric_mean']} A stack that fails where others succeed has a mean over other cells."
     return _chart("speedup-stacks", title, note, lines, stacks)
 
 
@@ -114,11 +114,11 @@ def _one_setting(name: str, pairs: pd.DataFrame, stacks: Sequence[str]) -> Chart
 
 def _left_out(pairs: pd.DataFrame) -> str:
     more = _hidden(pairs)
-    return f" {more} further pairs are in the means only." if more else ""
+    return f" {more} more pairs appear in the means only." if more else ""
 
 
 def _title(own: str, other: str, mean: Any, pairs: pd.DataFrame) -> str:
-    """Of one pair its own ratio, of several their mean, of none the reasons."""
+    """One pair: its ratio. Several: their mean. None: the reasons."""
     if mean.n == 0:
         return f"{own} can’t be compared with {other}: {words.counted(pairs['why'])}"
     if mean.n > 1:
@@ -139,7 +139,7 @@ def _mean_title(own: str, other: str, mean: Any) -> str:
     if verdict == "SAME":
         return f"{own} and {other} are equally fast: {words.times(mean.ratio)} × {basis}"
     if verdict == "AMBIGUOUS":
-        return f"Whether {own} is faster than {other} on average is open: {words.times(mean.ratio)} × {basis}"
+        return f"No clear difference on average between {own} and {other}: {words.times(mean.ratio)} × {basis}"
     return f"{own} is {words.times(mean.ratio)} × as fast as {other} {basis}"
 
 

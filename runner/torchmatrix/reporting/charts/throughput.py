@@ -17,9 +17,9 @@ from torchmatrix.reporting.charts.drawing import WIDTH, at, bottom, colour, fini
 
 MOST_CHARTS = 8
 MOST_BARS = 32
-"""In one chart; the settings that come later in the matrix stand in the tables only."""
+"""The most rows in one chart; settings that come later in the matrix appear in the tables only."""
 _NAMES, _END = 148, 344
-"""Pixels: up to here the stacks' names, from there to here the bars, then their figures."""
+"""Pixels: where the stacks' names end, and where the bars end and their figures begin."""
 _NAME_LETTERS, _HEAD_LETTERS = 24, 60
 _STEP = 19
 _ROOM = 1.5
@@ -31,7 +31,7 @@ _TIPS = {"stack": "stack", "settings": "settings", "words": "figure", "measure":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Measure:
-    """What the bars can show. `of`: a cell's row -> the figure and, where there is one, its interval."""
+    """What the bars can show. `of`: a cell's row -> the figure and its interval, if it has one."""
 
     name: str
     note: str
@@ -39,11 +39,11 @@ class _Measure:
 
 
 def charts(cells: pd.DataFrame, speedups: pd.DataFrame, stacks: Sequence[str], held: PriceList = NONE) -> Charts:
-    """One chart for each model, mode and device set, those of few devices first.
+    """One chart for each model, mode and device set, smaller sets first.
 
     `cells` as of tables.cells_table, `speedups` as of ratios.speedup_table, `stacks` all stacks in their order. `held`:
-    what GPUs cost. Of single devices of one model, the first stands for all: another chart compares them.
-    Where all cells failed there is no chart; `left_out` counts them too.
+    what GPUs cost. Of single devices of one model only the first is drawn: another chart compares them.
+    If all cells failed there is no chart; `left_out` counts them too.
     """
     shown = cells[cells["parallel"] == "ddp"]
     found: list[Chart] = []
@@ -60,7 +60,7 @@ def charts(cells: pd.DataFrame, speedups: pd.DataFrame, stacks: Sequence[str], h
 
 
 def _groups(cells: pd.DataFrame) -> list[pd.DataFrame]:
-    """The cells of each model, mode and device set; of single devices of one model the first only."""
+    """The cells of each model, mode and device set; of single devices of one model only the first."""
     if cells.empty:
         return []
     groups = [rows for _, rows in cells.groupby(["model", "mode", "devices"], sort=False)]
@@ -80,7 +80,7 @@ def _device_name(rows: pd.DataFrame) -> str | None:
 
 
 def _kept(rows: pd.DataFrame) -> pd.DataFrame:
-    """Whole groups of bars as long as there is room; of a group that is larger than that, the first."""
+    """Whole groups of bars while there is room; of a group that is too large, the first bars."""
     sizes = rows.groupby("workload", sort=False).size().cumsum()
     fitting = sizes[sizes <= MOST_BARS].index
     return rows[rows["workload"].isin(fitting)] if len(fitting) else rows[rows["workload"] == sizes.index[0]].head(MOST_BARS)
@@ -93,7 +93,7 @@ def _chart(
     places = _places(rows, labels, measures)
     note = [DEFINITIONS["throughput"], DEFINITIONS["interval"], *(measure.note for measure in measures[1:])]
     note += [f"{_CUT} The interval reaches further than the chart."] if any(bar["cut"] for bar in places.bars) else []
-    note += [f"{left_out} further cells of these devices are in the tables."] if left_out else []
+    note += [f"{left_out} more cells of these devices are in the tables."] if left_out else []
     return Chart(
         id=f"throughput-{number}-{words.slug(first['model'], first['mode'], first['devices'])}",
         section="throughput",
@@ -105,7 +105,7 @@ def _chart(
 
 
 def _labels(rows: pd.DataFrame) -> dict[str, str]:
-    """The settings of each workload in words; its id where that doesn't tell two of them apart."""
+    """The settings of each workload in words; its id if the words don't distinguish two of them."""
     found = {}
     for workload, group in rows.groupby("workload", sort=False):
         first = group.iloc[0]
@@ -118,7 +118,7 @@ def _labels(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _measures(rows: pd.DataFrame, held: PriceList) -> list[_Measure]:
-    """Throughput; items per joule and per price where that is known of some cell."""
+    """Throughput; items per joule and per price if known for some cell."""
     unit, ok = rows["unit"].iloc[0], rows[rows["n"] > 0]
     found = [_Measure(name=f"{unit}/s", note="", of=lambda r: Interval(value=r.throughput, low=r.low, high=r.high))]
     if len(ok) and ok["energy_per_item"].notna().all():
@@ -143,12 +143,12 @@ def _alone(value: float) -> Interval:
 
 
 def _over(cell: Any, cost: float) -> Interval:
-    """A price has no interval, so that of the throughput maps over."""
+    """A price has no interval, so the interval of the throughput carries over."""
     return Interval(value=cell.throughput / cost, low=cell.low / cost, high=cell.high / cost)
 
 
 def _title(rows: pd.DataFrame, labels: Mapping[str, str], speedups: pd.DataFrame) -> str:
-    """The answer for the settings that most stacks ran; of these, those with the highest throughput."""
+    """The answer for the settings that most stacks ran; among these, the settings with the highest throughput."""
     ok = rows[rows["n"] > 0]
     counts = ok.groupby("workload", sort=False).agg(stacks=("stack", "nunique"), best=("throughput", "max"))
     workload = max(counts.itertuples(), key=lambda c: (c.stacks, c.best)).Index
@@ -164,7 +164,7 @@ def _title(rows: pd.DataFrame, labels: Mapping[str, str], speedups: pd.DataFrame
 
 
 def _ratio_title(best: Any, second: Any, what: str, speedups: pd.DataFrame) -> str:
-    """The fastest over the baseline; if the fastest is the baseline, the next over it."""
+    """The fastest relative to the baseline; if the fastest is the baseline, the next one relative to it."""
     same = speedups[(speedups["workload"] == best.workload) & (speedups["devices"] == best.devices)].set_index("stack")
     baseline = str(same["baseline"].get(best.stack))
     what = f"{what} on {words.where(best)}"
@@ -178,7 +178,7 @@ def _ratio_title(best: Any, second: Any, what: str, speedups: pd.DataFrame) -> s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Places:
-    """From above: the settings as a headline, below it a row for each stack with its bars, one for each measure."""
+    """From top to bottom: the settings as a headline, then a row for each stack with its bars, one for each measure."""
 
     heads: list[dict[str, Any]]
     names: list[dict[str, Any]]
@@ -201,7 +201,7 @@ def _places(rows: pd.DataFrame, labels: Mapping[str, str], measures: Sequence[_M
 
 
 def _bar(cell: Any, label: str, measure: _Measure, most: float) -> dict[str, Any]:
-    """One bar: its figure, its limits as far as the chart reaches, and what is said of it beside it and on hover."""
+    """One bar: its figure, its limits as far as the chart reaches, and the texts beside it and on hover."""
     found = measure.of(cell)
     is_known, has_limits = not math.isnan(found.value), not math.isnan(found.low)
     high = min(most, found.high) if has_limits else math.nan

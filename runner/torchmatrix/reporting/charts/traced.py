@@ -1,4 +1,4 @@
-"""One launch over time -> temperature, clock and power below each other, with the timed windows and slow-downs marked."""
+"""One launch over time -> temperature, clock and power in stacked plots, with timed windows and slow-downs marked."""
 
 import math
 from typing import Any
@@ -13,17 +13,17 @@ from torchmatrix.reporting.charts.drawing import GREY, LOSS, WIDTH, Drawing, fin
 _PLOT = WIDTH - 52
 _DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 4], [1, 3], [8, 2, 2, 2, 2, 2])
 _FEW = 20
-"""So few readings of a device are drawn as points too."""
+"""With at most this many readings, a device's points are drawn too."""
 
 
 def chart(number: int, trace: Trace) -> Chart:
-    """What was read while one launch ran."""
+    """The readings of one launch."""
     known = [name for name in QUANTITIES if name in trace.readings]
     thinned = f" Every {trace.every}th reading is drawn." if trace.every > 1 else ""
     spells = f" Vermilion: {_spells(trace)}." if trace.slowdowns else ""
     shares = "; ".join(f"{reason} in {100 * share:.3g} % of the readings" for reason, share in trace.seen.reasons.items())
-    reasons = f" Why the clock was below its maximum, in the timed windows: {shares}." if shares else ""
-    columns = {"seconds": "seconds since the launch began", "device": "device", **{name: QUANTITIES[name] for name in known}}
+    reasons = f" Why the clock was below its maximum in the timed windows: {shares}." if shares else ""
+    columns = {"seconds": "seconds since the launch started", "device": "device", **{name: QUANTITIES[name] for name in known}}
     return Chart(
         id=f"inside-trace-{number}-{words.slug(trace.cell)}",
         section="inside",
@@ -44,16 +44,16 @@ def _title(trace: Trace) -> str:
     seen = trace.seen
     slowed = sorted({reason for *_, reason in trace.slowdowns})
     if seen.throttled:
-        return f"{trace.cell} was slowed down while it was timed{': ' if slowed else ''}{', '.join(slowed)}"
+        return f"{trace.cell} was throttled during the timed windows{': ' if slowed else ''}{', '.join(slowed)}"
     facts = [
         _heat(seen.temperature_first, seen.temperature_last),
         "" if math.isnan(seen.clock_mhz) else f"its clock was {seen.clock_mhz:.0f} MHz",
         "" if math.isnan(seen.power_watts) else f"it drew {seen.power_watts:.0f} W",
     ]
-    said = ", ".join(fact for fact in facts if fact) or f"{trace.readings['device'].nunique()} device was watched"
+    said = ", ".join(fact for fact in facts if fact) or f"{trace.readings['device'].nunique()} device was monitored"
     if seen.steady is None:
-        return f"While {trace.cell} was timed, {said}"
-    return f"{trace.cell} {'held steady' if seen.steady else 'was not yet steady'} while it was timed: {said}"
+        return f"During the timed windows of {trace.cell}, {said}"
+    return f"{trace.cell} {'held steady' if seen.steady else 'was not yet steady'} during the timed windows: {said}"
 
 
 def _heat(first: float, last: float) -> str:
@@ -79,7 +79,7 @@ def _panel(trace: Trace, name: str, last: float, is_last: bool) -> Drawing:
     time = alt.Scale(domain=[0, last], nice=False)
 
     def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=time, title="seconds since the launch began" if is_last else None, axis=axis)
+        return alt.X(f"{field}:Q", scale=time, title="seconds since the launch started" if is_last else None, axis=axis)
 
     colours = alt.Scale(domain=devices, range=[PALETTE[i % len(PALETTE)] for i in range(len(devices))])
     dashes = alt.Scale(domain=devices, range=[_DASHES[i % len(_DASHES)] for i in range(len(devices))])

@@ -15,17 +15,17 @@ from torchmatrix.reporting.charts.drawing import GAIN, GREY, LOSS, WIDTH, at, fi
 
 MOST_CHARTS = 40
 MOST_RUNS = 1000
-"""The newest of a cell are drawn, two to a pixel."""
+"""The most runs drawn for a cell: the newest, two per pixel."""
 MOST_TIPS = 60
-"""So many of the newest figures say their numbers when touched; more would double the page. The table below has all."""
+"""The most figures that show their numbers on hover, the newest; more would double the page. The table has them all."""
 MOST_RULES = 20
-"""Changes of the environment that are drawn, the newest; where every night has a new image they would hide the line."""
+"""The most changes of the environment that are drawn, the newest; a new image every night would hide the line."""
 _BAD = "#b42318"
 _LINE = PALETTE[0]
 
 
 def charts(trends: Sequence[Trend]) -> Charts:
-    """One chart for each cell with two figures or more, those with the largest newest change of level first."""
+    """One chart for each cell with at least two figures, the largest newest change of level first."""
     pairs = [(_newest(trend), len(trend.rows)) for trend in trends]
     ranked = sorted((pair for pair in pairs if len(pair[0].measured) > 1), key=lambda pair: _weight(pair[0]), reverse=True)
     found = [_chart(number, trend) for number, (trend, _) in enumerate(ranked[:MOST_CHARTS], 1)]
@@ -34,7 +34,7 @@ def charts(trends: Sequence[Trend]) -> Charts:
 
 
 def _newest(trend: Trend) -> Trend:
-    """Its newest runs whose time is known."""
+    """Its newest runs that have a known time."""
     return trend.since([row for row in trend.rows if math.isfinite(row["started"])][-MOST_RUNS:])
 
 
@@ -125,7 +125,7 @@ def _tips(*names: str) -> list[alt.Tooltip]:
 
 
 def _domain(trend: Trend) -> tuple[float, float]:
-    """Of the figures themselves, with room; a band that is wider is cut there."""
+    """The range of the figures, with a margin; a wider band is cut off."""
     values = [row["throughput"] for row in trend.measured]
     room = max(0.15 * (max(values) - min(values)), 0.02 * max(values))
     return max(0.0, min(values) - room), max(values) + room
@@ -145,7 +145,7 @@ def _points(trend: Trend, bottom: float, top: float) -> list[dict[str, Any]]:
 
 
 def _touched(trend: Trend) -> list[dict[str, Any]]:
-    """The newest figures, unseen, to say their numbers."""
+    """The newest figures as invisible points that show their numbers on hover."""
     return [
         {
             "time": _milliseconds(row["started"]),
@@ -213,7 +213,15 @@ def _table(trend: Trend) -> pd.DataFrame:
         )
         for row in trend.rows
     ]
-    names = ["run", f"{trend.unit}/s", "95 % from", "95 % to", "launches", "new level", "what had changed, or why none was ok"]
+    names = [
+        "run",
+        f"{trend.unit}/s",
+        "95 % from",
+        "95 % to",
+        "launches",
+        "new level",
+        "what had changed, or why no launch was ok",
+    ]
     return pd.DataFrame(rows, columns=names)
 
 

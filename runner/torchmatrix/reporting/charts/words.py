@@ -15,14 +15,14 @@ _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run infe
 
 
 def times(value: float) -> str:
-    """A ratio: two decimals, or three significant digits below 1 and above 100; n/a for what is unknown."""
+    """A ratio: two decimals, or three significant digits below 1 and above 100; n/a if unknown."""
     if math.isnan(value):
         return "n/a"
     return f"{value:.2f}" if 0.995 <= value < 100 else f"{value:#.3g}".rstrip(".")
 
 
 def span(low: float, high: float) -> str:
-    """The limits of a ratio, with as many digits as tell them apart, up to three decimals; one number if they are the same."""
+    """The limits of a ratio with enough digits to distinguish them, up to three decimals; one number if they are equal."""
     if math.isnan(low) or low == high:
         return times(low)
     near = times(low) == times(high)
@@ -30,7 +30,7 @@ def span(low: float, high: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """For a title, of a ratio."""
+    """The interval of a ratio, for a title."""
     return "too few launches for an interval" if math.isnan(low) else f"95 % interval {span(low, high)}"
 
 
@@ -48,13 +48,13 @@ def where(row: Any) -> str:
 
 
 def compared(own: str, other: str, mode: str, what: str, found: Interval) -> str:
-    """Which of two stacks does `what` faster, as far as the launches tell."""
+    """Which of two stacks does `what` faster, as far as the launches show."""
     limits = f"({interval(found.low, found.high)})"
     verdict = difference_verdict(found)
     if verdict == "SAME":
         return f"{own} and {other} {verb(mode, many=True)} {what} equally fast: {times(found.value)} × {limits}"
     if verdict == "AMBIGUOUS":
-        return f"Whether {own} {verb(mode)} {what} faster than {other} is open: {times(found.value)} × {limits}"
+        return f"No clear difference: {own} {verb(mode)} {what} {times(found.value)} × as fast as {other} {limits}"
     return f"{own} {verb(mode)} {what} {times(found.value)} × as fast as {other} {limits}"
 
 
@@ -69,7 +69,7 @@ def pick(row: Any, name: str) -> Interval:
 
 
 def slug(*words: object) -> str:
-    """An id: [a-z0-9-]; for names that differ in other letters only it may be the same, so a number belongs to it."""
+    """An id: [a-z0-9-]. Names that differ in other characters only get the same id, so callers add a number."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, words)).lower()).strip("-")[:60].strip("-")
 
 

@@ -22,7 +22,7 @@ __all__ = ["View", "charts_of", "make_view", "page_of", "render", "save", "view_
 
 
 MOST_FACTS_BYTES = 600_000
-"""Packed facts up to this size travel inside the page."""
+"""Packed facts up to this size are embedded in the page."""
 
 
 def write(run: RunFolder, output: Path) -> Path:
@@ -31,9 +31,9 @@ def write(run: RunFolder, output: Path) -> Path:
 
 
 def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE) -> str:
-    """The page of one run with its facts inside, where they are small enough; `baseline` as in make_view.
+    """The page of one run with its facts embedded if they are small enough; `baseline` as in make_view.
 
-    A page travels: the facts in it are cleaned of credentials and absolute paths, as published ones are.
+    A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
     """
     archive = exports.facts_archive(run, MOST_FACTS_BYTES)
     if archive.data:
@@ -45,7 +45,7 @@ def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE)
 def render(
     view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE, archive: exports.Archive | None = None
 ) -> str:
-    """The page of one run. `links`: relative addresses of what stands beside it, by what they are called."""
+    """The page of one run. `links`: label -> relative address of a file beside the page."""
     galleries = charts_of(view, held)
     with_charts = any(one.charts for one in galleries.values())
     drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}

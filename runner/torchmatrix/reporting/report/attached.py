@@ -1,4 +1,4 @@
-"""What a page carries along, so that the file is the data set: tables as CSV, the facts, a table to paste."""
+"""The data embedded in a page: tables as CSV, the facts, a table to paste."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from torchmatrix.reporting.exports.markdown import to_markdown
 from torchmatrix.reporting.report.view import View
 
 MOST_PASTED = 200
-"""Rows of a table to paste; more belong into a file."""
+"""A table with more rows than this is not offered for pasting."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Carried:
-    """`facts_bytes`: what the facts would take, where they are too large to be among the `files`; else None.
+    """`facts_bytes`: the size of the facts if they are too large to be among the `files`; else None.
 
     `markdown`: the cells as a table to paste; None where there are none or more than MOST_PASTED.
     """
@@ -24,7 +24,7 @@ class Carried:
 
 
 def of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
-    """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no word of the facts."""
+    """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no facts."""
     tables = exports.launched(view, held)
     cells = tables.frames["cells"]
     files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if len(view.table) else []

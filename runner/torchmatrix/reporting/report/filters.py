@@ -1,4 +1,4 @@
-"""Figures as a reader sees them: four significant digits, n/a for what is unknown. The filters of the templates."""
+"""Figures as a reader sees them: four significant digits, n/a if unknown. These are the filters of the templates."""
 
 import math
 import time
@@ -26,7 +26,7 @@ def _limits(found: Interval, kind: str) -> str:
 
 
 def _range(found: Claim | Tested) -> str:
-    """From low to high, one number if they are the same, "more than" if there is no end."""
+    """From low to high; one number if they are equal, "more than" if there is no upper end."""
     if math.isinf(found.high):
         return f"more than {found.low:g}"
     return f"{found.low:g}" if found.low == found.high else f"{found.low:g} – {found.high:g}"

@@ -1,4 +1,4 @@
-"""Templates -> one HTML file that needs nothing else: styles, the script and the charts' runtime stand in it.
+"""Templates -> one self-contained HTML file with its styles, its script and the charts' runtime.
 
 Everything from the facts is escaped, and the page's own policy lets a browser run those two scripts only.
 """
@@ -26,11 +26,11 @@ from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
 
 _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
-"""White space around the parts of a table, which a browser doesn't show: a tenth of a large page."""
+"""White space between the parts of a table. Browsers ignore it, and it would be a tenth of a large page."""
 
 
 def render(template: str, with_charts: bool, **context: Any) -> str:
-    """The page made of `template`; the charts' runtime (0.9 MB) only where there are charts."""
+    """The page made from `template`. The charts' runtime (0.9 MB) is included only if there are charts."""
     runtime, script = _runtime() if with_charts else "", (assets.TEMPLATES / "page.js").read_text()
     hashes = " ".join(_hash(text) for text in (runtime, script) if text)
     fixed = {"version": __version__, "runtime": runtime, "script": script, "script_hashes": Markup(hashes)}
@@ -38,7 +38,7 @@ def render(template: str, with_charts: bool, **context: Any) -> str:
 
 
 def save(page: str, output: Path) -> Path:
-    """Write a page, whole or not at all. Raises EngineUnusable."""
+    """Write a page atomically. Raises EngineUnusable."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, page.encode())
@@ -59,13 +59,13 @@ def shown(chart: Chart) -> dict[str, Any]:
 
 
 def _hash(script: str) -> str:
-    """As a Content-Security-Policy names a script: https://www.w3.org/TR/CSP3/#grammardef-hash-source."""
+    """The hash by which a Content-Security-Policy names a script: https://www.w3.org/TR/CSP3/#grammardef-hash-source."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache
 def _runtime() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed. Making it takes a second: it is kept."""
+    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed. Cached, because making it takes a second."""
     kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js"
     with suppress(OSError, UnicodeDecodeError):
         return kept.read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def _cell(value: Any) -> str:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Every text from the facts; what the templates call safe is our own. Shorter ones hold none."""
+    """Escape every text from the facts; what the templates mark as safe is our own."""
     return _cleaned(value) if type(value) is str and len(value) > 12 else value
 
 

@@ -1,4 +1,4 @@
-"""What the sections of a report say beside their tables: headlines, marks, failures, skips, the stacks as they were."""
+"""What the sections of a report show besides their tables: headlines, marks, failures, skips, the stacks as measured."""
 
 import math
 from typing import Any
@@ -24,28 +24,31 @@ def cell_rows(view: View) -> list[dict[str, Any]]:
 
 
 def known_columns(view: View) -> dict[str, bool]:
-    """Which of the columns that a machine may not tell are known for some cell."""
+    """Which of the optional columns have a value for at least one cell."""
     return {name: bool(view.cells[column].notna().any()) for name, column in _WATCHED.items()} if len(view.cells) else {}
 
 
 def unknown_columns(view: View) -> list[str]:
-    """What no cell of the run knows, each with the reason."""
+    """The optional columns that have no value for any cell, each with the reason."""
     cells = view.cells
     if not len(cells) or not (cells["n"] > 0).any():
         return []
-    reasons = {"energy": next((w for w in cells["energy_problem"] if w), "unknown"), "MFU": "no peak is known for this device"}
-    notes = "; ".join(view.header.get("watch_notes") or ()) or "this machine doesn't tell"
+    reasons = {
+        "energy": next((w for w in cells["energy_problem"] if w), "unknown"),
+        "MFU": "the peak of this device is unknown",
+    }
+    notes = "; ".join(view.header.get("watch_notes") or ()) or "this machine does not report it"
     return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
 
 
 def throttled_tries(view: View) -> int:
-    """How many launches were repeated because their devices were slowed down."""
+    """How many launches were repeated because their devices were throttled."""
     kept = {launch.path for launch in view.launches}
     return sum(launch.outcome == "ok" for launch in view.every if launch.path not in kept)
 
 
 def skips(view: View) -> list[dict[str, Any]]:
-    """Skips grouped by stack and reason, since a stack that can't run takes all its cells along."""
+    """Skips grouped by stack and reason, because a stack that can't run skips all its cells."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for event in view.events:
         if event["event"] == "skip":
@@ -55,7 +58,7 @@ def skips(view: View) -> list[dict[str, Any]]:
 
 
 def failures(view: View) -> list[dict[str, Any]]:
-    """Launches that are not ok, with what is needed to see it again."""
+    """Launches that are not ok, with what is needed to reproduce them."""
     return [
         {
             "cell": launch.header["cell"],
@@ -72,7 +75,7 @@ def failures(view: View) -> list[dict[str, Any]]:
 
 
 def stacks(view: View) -> list[dict[str, Any]]:
-    """What each stack really was, from the first launch in which the box told."""
+    """The environment of each stack, from the first launch that recorded it."""
     found: dict[str, dict[str, Any]] = {}
     for launch in view.launches:
         environment: Event | None = next(iter(launch.of("environment")), None)
@@ -99,38 +102,38 @@ def headlines(view: View) -> list[str]:
         lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
     lines += _fastest(view.speedups[view.speedups["stack"] != view.speedups["baseline"]].dropna(subset=["ratio"]))
     if not len(view.cells) or not (view.cells["n"] > 0).any():
-        lines.append("No cell has been measured; the reasons are below.")
+        lines.append("No cell was measured; the reasons are below.")
     return lines
 
 
 def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a reader must know of a cell's launches, each as a word with its explanation."""
+    """What a reader must know about a cell's launches, each as a word with its explanation."""
     n = cell["n"]
     if not n:
         return []
     found = [
         (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
-         f"host time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host"),
-        (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches ended the warm-up at its cap, before the step time "
+         f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host"),
+        (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches reached the warm-up cap before the step time "
          "was flat within 2 %"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
         (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
          "during the timed windows, by more than 3 °C or 1 %"),
-        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches began above the method's temperature, "
-         "after the longest wait"),
-        (cell["start_unknown"], "start temperature unknown", True, "the method has one to start below; none could be read"),
-        (cell["foreign"], "disturbed", True, f"others used the devices meanwhile: {', '.join(cell['foreign'])}"),
-        (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as asked ([gpus] mixed = true)"),
+        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches started above the method's temperature, "
+         "after the maximum wait"),
+        (cell["start_unknown"], "start temperature unknown", True, "the method needs it, and none could be read"),
+        (cell["foreign"], "disturbed", True, f"others used the devices during the launch: {', '.join(cell['foreign'])}"),
+        (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
-        (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; all "
-         "durations are of the monotonic clock"),
+        (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; "
+         "all durations come from the monotonic clock"),
         (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
 
 
 def _log_of(launch: Launch) -> str:
-    """Where to read on, below the results folder: the stack's build log, or the launch's own."""
+    """The log to read, relative to the results folder: the stack's build log or the launch's own."""
     host, run, *cell, name = launch.path.parts[-6:]
     if launch.outcome == "build-failed":
         return f"{host}/{run}/builds/{launch.header['stack']['name']}.log"
@@ -138,14 +141,16 @@ def _log_of(launch: Launch) -> str:
 
 
 def _fastest(others: pd.DataFrame) -> list[str]:
-    """The largest difference between stacks that its interval confirms, or that there is none."""
+    """The largest difference between stacks that its interval confirms, or a sentence that there is none."""
     if not len(others):
         return []
     if not others["low"].notna().any():
-        return [f"One launch each: no interval, so no word on which stack is faster ({len(others)} comparisons below)."]
+        return [
+            f"One launch each gives no interval, so it is not clear which stack is faster ({len(others)} comparisons below)."
+        ]
     clear = others[(others["low"] > 1) | (others["high"] < 1)]
     if not len(clear):
-        return [f"Between the stacks no difference is beyond its 95 % interval ({len(others)} comparisons)."]
+        return [f"No difference between the stacks exceeds its 95 % interval ({len(others)} comparisons)."]
     top = clear.loc[(clear["ratio"].map(math.log)).abs().idxmax()]
     limits = f"95 % interval {top['low']:.3f} to {top['high']:.3f}"
     where = f"on {top['devices']}; the largest of {len(others)} comparisons"

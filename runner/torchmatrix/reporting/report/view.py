@@ -1,4 +1,4 @@
-"""One run as its report shows it: the facts of its last tries, and the tables made of them."""
+"""One run as its report shows it: the facts of its final attempts, and the tables made from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torchmatrix.facts.store import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """`every`: all tries; `launches`: of each the one that counts, in planned order; `cells`: of DDP or one device."""
+    """`every`: all attempts; `launches`: the attempts that count, in planned order; `cells`: those of DDP or one device."""
 
     id: str
     events: tuple[Event, ...]
@@ -29,11 +29,11 @@ class View:
     speedups: pd.DataFrame
 
     def planned(self) -> int:
-        """How many cells were to be measured."""
+        """How many cells were planned."""
         return sum(event["event"] == "planned" for event in self.events)
 
     def is_complete(self) -> bool:
-        """Did the run come to its end?"""
+        """Is the run finished?"""
         return any(event["event"] == "run-exit" and event.get("complete") for event in self.events)
 
 
@@ -43,9 +43,9 @@ def view_of(run: RunFolder, baseline: str | None = None) -> View:
 
 
 def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], baseline: str | None = None) -> View:
-    """The view of facts at hand. `baseline`: the stack that others are taken over; default: the first in the matrix.
+    """The view of facts already read. `baseline`: the stack that ratios are relative to; default: the first in the matrix.
 
-    Raises BadInput if no cell is of that stack.
+    Raises BadInput if that stack has no cell.
     """
     launches = _in_planned_order(last_tries(every), events)
     table = tables.launches_table(launches)
@@ -58,7 +58,7 @@ def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], bas
         launches=tuple(launches),
         table=table,
         every_cell=every_cell,
-        cells=every_cell[every_cell["parallel"] == "ddp"],  # the others explain a loss and stand in a table of their own
+        cells=every_cell[every_cell["parallel"] == "ddp"],  # the others explain a scaling loss and have a table of their own
         scaling=scaling.scaling_table(table),
         decomposition=scaling.decomposition_table(table),
         devices=scaling.devices_table(table),
