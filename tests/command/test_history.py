@@ -114,7 +114,7 @@ def test_cells_beyond_the_most_charts_are_in_the_table_and_the_page_says_so(tmp_
     trends = trends_of(tmp_path)
     assert len(drawing.charts(trends).charts) == drawing.MOST_CHARTS
     page = history_page.render(trends)
-    assert "4 further rows of the tables are left out of these charts" in page and page.count('<td class="id">') == count
+    assert "These charts leave out 4 rows of the tables" in page and page.count('<td class="id">') == count
 
 
 def test_the_largest_newest_change_comes_first(tmp_path: Path) -> None:

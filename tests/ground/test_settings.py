@@ -62,9 +62,9 @@ def test_the_environment_wins_over_the_file(site: Site, tmp_path: Path) -> None:
         ('ca_bundle = "/nowhere/ca.pem"', "ca_bundle: there is no /nowhere/ca.pem"),
         ('wheelhouse = "/nowhere"', "wheelhouse: there is no /nowhere"),
         ("[mirrors]\n'docker.io' = 5", "must be text in quotes"),
-        ("[mirrors]\n'https://pypi.org/simple' = 'https://me:secret@p.example'", "holds credentials"),
-        ("[mirrors]\n'docker.io' = 'me:secret@registry.example'", "holds credentials"),
-        ("[mirrors]\n'https://pypi.org/simple' = 'https://p.example/s?token=secret'", "holds credentials or a query"),
+        ("[mirrors]\n'https://pypi.org/simple' = 'https://me:secret@p.example'", "contains credentials"),
+        ("[mirrors]\n'docker.io' = 'me:secret@registry.example'", "contains credentials"),
+        ("[mirrors]\n'https://pypi.org/simple' = 'https://p.example/s?token=secret'", "contains credentials or a query"),
         ("wheelhouse =", "can't read"),
     ],
 )

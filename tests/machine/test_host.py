@@ -84,7 +84,7 @@ def test_no_permission_is_said_with_a_hint(tmp_path: Path) -> None:
     found = nvidia_gpus(notes, FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_NO_PERMISSION)), dev_root=tmp_path)
     assert found == Found() and notes == [
         "NVIDIA's GPUs can't be used: NVML says Insufficient Permissions; "
-        "you need read and write access to /dev/nvidia*: see its owners with ls -l /dev/nvidia*"
+        "you need read and write access to /dev/nvidia*; ls -l /dev/nvidia* shows the owners"
     ]
 
 

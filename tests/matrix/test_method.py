@@ -43,7 +43,7 @@ def test_aimes_method_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_p
         (Request(until="1"), "is not a percentage"),
         (Request(until="0%"), "is not a percentage"),
         (Request(until="many%"), "is not a percentage"),
-        (Request(budget_minutes=5), "--budget limits --until"),
+        (Request(budget_minutes=5), "--budget works only with --until"),
         (Request(method="lambda"), 'unknown method "lambda"'),
     ],
 )

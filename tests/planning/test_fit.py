@@ -57,7 +57,7 @@ def test_an_ngc_image_needs_a_driver_of_its_cuda_or_forward_compatibility(
         assert found is None
     else:
         assert found and "needs NVIDIA driver" in found.reason and f"this machine has {driver}" in found.reason
-        assert "(data-centre GPUs also run it on late drivers of R4" in found.reason
+        assert "(data-centre GPUs also run it on recent drivers of R4" in found.reason
         assert "update the driver" in found.fix and f"pytorch:{nearest}-py3" in found.fix
         tag_of_fix = found.fix.split("pytorch:")[1].split("-py3")[0]
         assert why(machine(nvidia_host, gpu, driver), ngc(tag_of_fix)) is None, "the fix itself runs"

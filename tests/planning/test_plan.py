@@ -85,7 +85,7 @@ def test_a_cpu_device_is_the_same_share_of_the_cores_whatever_n_is(cpu_host: Hos
     gpu_counts = plan_for(cpu_host, TEXT.replace("batch = 8", "batch = 8\ncounts = [8]"))
     assert [cell.gpus.cpus for cell in gpu_counts.cells] == [("0,1",), ("0,1", "2,3")]
     single = plan_for(replace(cpu_host, cores=(0,)))
-    assert reasons(single, "cpu0+1") >= {"needs 2 CPU cores, one per process; this machine offers 1"}
+    assert reasons(single, "cpu0+1") >= {"needs 2 CPU cores, one per process; this machine has 1"}
 
 
 def test_the_one_gpu_baseline_is_added_whatever_is_asked_for(nvidia_host: Host) -> None:
@@ -103,7 +103,7 @@ def test_an_old_driver_a_mixed_set_and_an_old_gpu_are_reasons(nvidia_host: Host)
     assert "torch1.13.1-cu117/resnet50-train-fp32-b8-224px/gpu0" in {cell.id for cell in old.cells}
     v100 = Gpu(index=1, uuid="GPU-v", name="Tesla V100", vendor="nvidia", capability="7.0")
     mixed = plan_for(replace(nvidia_host, gpus=(nvidia_host.gpus[0], v100)))
-    assert "mixes GPU models (NVIDIA H100, Tesla V100): a scale factor over them means nothing" in reasons(mixed, "gpu0+1")
+    assert "mixes GPU models (NVIDIA H100, Tesla V100): a scale factor over them is meaningless" in reasons(mixed, "gpu0+1")
     assert "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer" in reasons(mixed, "tf32")
 
 

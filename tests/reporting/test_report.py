@@ -116,12 +116,12 @@ def test_unknown_is_n_a_and_one_launch_has_no_interval(tmp_path: Path) -> None:
 def test_an_empty_run_and_an_all_failed_run_still_render(tmp_path: Path) -> None:
     assert "Nothing has been launched." in page_of(tmp_path / "a", complete=False)
     page = page_of(tmp_path / "b", {"outcome": "crashed"}, {"outcome": "build-failed", "stack": "x"})
-    assert "No cell has been measured" in page and "images/s" not in page
+    assert "No cell was measured" in page and "images/s" not in page
 
 
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
-    assert "has not come to its end" in page_of(tmp_path / "a", {}, complete=False)
-    assert "has not come to its end" not in page_of(tmp_path / "b", {})
+    assert "This run is not finished" in page_of(tmp_path / "a", {}, complete=False)
+    assert "This run is not finished" not in page_of(tmp_path / "b", {})
 
 
 def test_the_html_is_balanced(tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_figures_have_four_digits_and_no_silent_zero() -> None:
 
 def test_the_headline_claims_only_what_the_data_support(tmp_path: Path) -> None:
     two = page_of(tmp_path / "a", {"rate": 100.0}, {"stack": "b", "rate": 300.0})
-    assert "One launch each: no interval" in two
+    assert "One launch each gives no interval" in two
     impossible = page_of(tmp_path / "b", {"rate": 100.0}, {"rate": 400.0, "devices": (0, 1)})
     assert "Scale factors: each" not in impossible and "impossible?" in impossible
     rates = [{"rate": r} for r in (99.0, 100.0, 101.0)]
     clear = page_of(tmp_path / "c", *rates, *({"stack": "b", **{"rate": 1.3 * r["rate"]}} for r in rates))
     assert "b runs resnet50-train-fp32-b4 at × 1.300 of stack-a" in clear
     same = page_of(tmp_path / "d", *rates, *({"stack": "b", **r} for r in reversed(rates)))
-    assert "no difference is beyond its 95 % interval" in same
+    assert "No difference between the stacks exceeds its 95 % interval" in same
 
 
 def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
     launch.path.with_name("round1-try2.jsonl").write_text("".join(first))
     launch.path.write_text("".join(first[:3]))
     page = report.render(report.view_of(run))
-    assert "1 launches that were interrupted or lost have been measured again" in page
+    assert "1 interrupted or lost launch was measured again" in page
     assert "<dt>launches not ok</dt><dd>0</dd>" in page
 
 
@@ -180,10 +180,10 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
     assert "61 °C" in page and "512 W" in page and "throttled</abbr>" in page
     assert "256.0 J" in page  # 512 W over 20 s and 40 items
     assert "10.0 %" in page  # 100 items/s x 67 GFLOP of the 67 TFLOP/s of an H200 in fp32
-    assert "n/a in this run" not in page
+    assert "Not available in this run" not in page
 
 
 def test_what_nobody_could_read_is_said_once_and_has_no_column(tmp_path: Path) -> None:
     page = report.render(report.view_of(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}])))
-    assert "temperature (this machine doesn&#39;t tell)" in page and "energy (no energy counter can be read)" in page
-    assert "MFU (no peak is known for this device)" in page and '<th class="n">MFU</th>' not in page
+    assert "temperature (this machine does not report it)" in page and "energy (no energy counter can be read)" in page
+    assert "MFU (the peak of this device is unknown)" in page and '<th class="n">MFU</th>' not in page

@@ -179,7 +179,7 @@ def test_no_planted_word_is_in_any_byte_of_a_redacted_site(tmp_path: Path) -> No
     assert found == 10  # of each run run.jsonl, three launches, a lock
     assert "user-" in (tmp_path / "site" / "history.html").read_text()
     index = (tmp_path / "site" / "index.html").read_text()
-    assert "host-1" in index and "NVIDIA H200" in index and "pseudonyms" in index
+    assert "host-1" in index and "NVIDIA H200" in index and "Pseudonyms" in index
 
 
 def test_without_redact_no_credential_and_no_absolute_path_is_published(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One exit code and one way out per kind of error; cli.py catches them once."""
+"""One exit code and one hint per kind of error; the room cli catches them once."""
 
 from enum import IntEnum
 
@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
 
 
 class ToolError(Exception):
-    """The tool can't go on: a message, a hint with the way out, and an exit code."""
+    """The tool can't continue: a message, a hint that says what to do, and an exit code."""
 
     def __init__(self, message: str, *, hint: str, exit_code: ExitCode) -> None:
         super().__init__(message)
@@ -51,24 +51,24 @@ class EngineLost(EngineUnusable):
 
 
 class BuildFailed(Exception):
-    """One stack could not be made into an image; its cells get the outcome `build-failed`, the others go on."""
+    """One stack could not be made into an image; its cells get the outcome `build-failed`, and the others continue."""
 
 
 class LaunchFailed(Exception):
-    """The engine could not start or keep one launch; its outcome is recorded, the other cells go on."""
+    """The engine could not start or keep one launch; its outcome is recorded, and the other cells continue."""
 
 
-_WAYS_OUT = {
+_HINTS = {
     "no space left on device": "free space (docker system df; TORCHMATRIX_CACHE moves virtualenvs to another disk)",
     "could not select device driver": "install the NVIDIA Container Toolkit and restart Docker",
     "unknown runtime specified": "install the NVIDIA Container Toolkit and restart Docker",
     "certificate verify failed": "the image or this machine lacks your proxy's certificate authority",
-    "no such image": "it was removed meanwhile; build it again: torchmatrix build",
+    "no such image": "it was removed in the meantime; build it again: torchmatrix build",
     "no such host": "check the network, the proxy settings and the name",
 }
 
 
 def with_way_out(message: str) -> str:
-    """`message`, with what to do about it where an engine's words are known."""
-    hint = next((hint for sign, hint in _WAYS_OUT.items() if sign in message.lower()), None)
+    """`message`, with a hint if the engine's words are known."""
+    hint = next((hint for sign, hint in _HINTS.items() if sign in message.lower()), None)
     return f"{message}; {hint}" if hint else message

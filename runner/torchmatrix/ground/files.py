@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def text_of(path: Path) -> str | None:
-    """What stands in a small file, such as one of /sys, without white space around it; None if it can't be read."""
+    """The text of a small file, such as one of /sys, without surrounding white space; None if it can't be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -12,7 +12,7 @@ def text_of(path: Path) -> str | None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file by way of another beside it: nobody reads a half, and a failure leaves what was there. Raises OSError."""
+    """Write a file atomically: readers never see half of it, and a failure leaves the old one in place. Raises OSError."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_bytes(content)

@@ -1,5 +1,5 @@
-"""What this site is like: mirrors, a folder of wheels, a CA bundle. From a user's settings file and the environment, never from
-the matrix, since the same matrix must mean the same everywhere.
+"""Settings of a site: mirrors, a folder of wheels, a CA bundle. They come from the user's settings file and the environment,
+never from the matrix, because a matrix must mean the same everywhere.
 
 The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
 
@@ -32,8 +32,8 @@ _EXPLAINED = "docs/airgap.md explains its keys, under Settings of a site"
 _MIRROR = Key(
     kind=str,
     pattern=r"[^@?\s]+",
-    explanation="is no address, or holds credentials or a query, which would reach logs and images; put them into ~/.netrc "
-    "(indexes) or use docker login (registries)",
+    explanation="is no address, or it contains credentials or a query, which would reach logs and images; use ~/.netrc "
+    "(indexes) or docker login (registries)",
 )
 _KEYS = {
     "wheelhouse": Key(kind=str),
@@ -103,7 +103,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         text, data = "", {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}", hint="mend or remove the settings file") from None
+        raise BadInput(f"can't read {path}: {error}", hint="fix or remove the settings file") from None
     problems = Problems(text)
     values = check(data, _KEYS, Place(header="the top"), problems)
     mirrors = values["mirrors"] or {}
@@ -122,7 +122,9 @@ def _from_environment(key: str, said: str) -> Any:
         mirrors = {name.strip(): value.strip() for name, _, value in pairs}
         refused = [name for name, value in mirrors.items() if not re.fullmatch(_MIRROR.pattern, value)]
         if refused:
-            raise BadInput(f"TORCHMATRIX_MIRRORS: the mirror of {refused[0]} {_MIRROR.explanation}", hint="leave them out")
+            raise BadInput(
+                f"TORCHMATRIX_MIRRORS: the mirror of {refused[0]} {_MIRROR.explanation}", hint="remove the credentials"
+            )
         return mirrors
     if key == "parallel_builds":
         if not said.isdigit() or int(said) < 1:
@@ -136,11 +138,11 @@ def _existing(key: str, said: str | None) -> Path | None:
         return None
     path = Path(said).expanduser()
     if not path.exists():
-        raise BadInput(f"{key}: there is no {path}", hint=f"mend {key} in the settings or TORCHMATRIX_{key.upper()}")
+        raise BadInput(f"{key}: there is no {path}", hint=f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
     return path.absolute()
 
 
 def cache_folder() -> Path:
-    """Where virtualenvs, compile caches and what else can be made again are kept."""
+    """Where virtualenvs, compile caches and everything else that can be made again are kept."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
     return Path(os.environ.get("TORCHMATRIX_CACHE") or usual)

@@ -37,7 +37,7 @@ NAME = Key(
 )
 """A name that the user gives."""
 _NO_SECRET = r"(?!.*://[^/]*@)(?!.*://.*[?&]).*"
-_SECRET = "holds credentials or a query, which would reach logs and reports; put them into ~/.netrc"
+_SECRET = "contains credentials or a query, which would reach logs and reports; put them into ~/.netrc"
 ADDRESS = Key(kind=str, pattern=_NO_SECRET, explanation=_SECRET)
 ADDRESSES = Key(kind=str, default=(), plural=True, pattern=_NO_SECRET, explanation=_SECRET)
 """Values that are recorded and could hold a URL."""
@@ -104,7 +104,7 @@ def _with_present_names(table: Table, keys: Mapping[str, Key], place: Place, pro
     present = {key.formerly: name for name, key in keys.items() if key.formerly}
     for former, name in present.items():
         if former in table and name in table:
-            problems.add(place, former, f'is the former name of "{name}", which stands there too: keep one')
+            problems.add(place, former, f'is the former name of "{name}", which is also present: keep one of them')
     return {present.get(name, name): value for name, value in table.items()}
 
 
@@ -124,7 +124,7 @@ def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) 
         problems.add(place, name, "the list is empty")
     checked = tuple(v for v in values if _is_valid(v, name, key, place, problems))
     if len(set(map(str, checked))) < len(checked):
-        problems.add(place, name, f"a value stands there twice: {given!r}")
+        problems.add(place, name, f"a value is listed twice: {given!r}")
     if not several and not key.axis:
         return checked[0] if checked else key.default
     return checked

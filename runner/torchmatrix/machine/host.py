@@ -90,7 +90,7 @@ def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> H
     same_kernel = engine["KernelVersion"] == host.kernel
     if same_kernel and not (over_network and _safe_name(str(engine["Name"])) != host.name):
         return host
-    note = f"the engine runs on {engine.get('Name')}, whose GPUs can't be seen from here: to use them, run torchmatrix there"
+    note = f"the engine runs on {engine.get('Name')}, whose GPUs can't be seen from here; to use them, run torchmatrix there"
     return Host(
         name=_safe_name(str(engine.get("Name"))),
         vendor=None,

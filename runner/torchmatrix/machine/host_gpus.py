@@ -14,16 +14,16 @@ from torchmatrix.machine import topology
 
 _ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # nothing to tell where there's no device either
 _HINTS = {
-    "NVML_ERROR_LIBRARY_NOT_FOUND": "is NVIDIA's driver installed, and in a container, passed in? Try nvidia-smi",
+    "NVML_ERROR_LIBRARY_NOT_FOUND": "is NVIDIA's driver installed (in a container: passed in)? Try nvidia-smi",
     "NVML_ERROR_DRIVER_NOT_LOADED": "load the driver (sudo modprobe nvidia), then try nvidia-smi",
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while it ran: reboot",
-    "NVML_ERROR_NO_PERMISSION": "you need read and write access to /dev/nvidia*: see its owners with ls -l /dev/nvidia*",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while it was loaded: reboot",
+    "NVML_ERROR_NO_PERMISSION": "you need read and write access to /dev/nvidia*; ls -l /dev/nvidia* shows the owners",
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU. `index` counts in PCI order; `render_node` and `groups` (numeric ids) are AMD's way in.
+    """One GPU. `index` counts in PCI order; `render_node` and `groups` (numeric ids) give access to AMD's.
 
     `numa_node`: of its PCI slot. `pcie`: as linked now, such as "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs.
     """
@@ -73,7 +73,7 @@ def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"
 
 
 def _open_nvml(nvml: Any, device: Path) -> tuple[Any, str | None]:
-    """NVML, initialised, or None and why in words; there is no why on a machine without NVIDIA's driver."""
+    """NVML, initialised, or None and the reason; no reason on a machine without NVIDIA's driver."""
     trouble = f"{device} exists, but its GPUs can't be used" if device.exists() else "NVIDIA's GPUs can't be used"
     try:
         module = nvml or importlib.import_module("pynvml")

@@ -34,7 +34,7 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """What a matrix repeats, if it repeats something published.
+    """What a matrix repeats, if it repeats a published benchmark.
 
     `article`: its addresses; none if it is our own. `question`: what a reader finds out. `claims`: the files of
     reports/published (without .csv) that hold its figures. `deviations`: one sentence for each thing that differs from the
@@ -81,9 +81,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             maximum=150,
             meaning="Each launch waits until its devices are cooler than this; unset, the method decides.",
         ),
-        "cool_down_minutes": Key(
-            kind=float, default=10.0, minimum=0, maximum=1_440, meaning="How long a launch waits for that, at most."
-        ),
+        "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440, meaning="The longest wait for that."),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
     },
@@ -138,7 +136,7 @@ def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{name} is not valid TOML: {error}", hint="mend that line and try again") from None
+        raise BadInput(f"{name} is not valid TOML: {error}", hint="fix that line and try again") from None
     problems = Problems(text)
     matrix = _matrix(data, text, problems)
     if matrix is None or problems.messages:
@@ -152,7 +150,7 @@ def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
 
 
 def under(matrix: Matrix, request: Request) -> Matrix:
-    """`matrix` by the method that the command line asks for; a method with its own steps sets them."""
+    """`matrix` with the method that the command line asks for; a method with its own steps overrides those of the workloads."""
     chosen = request.applied(matrix.method)
     workloads = matrix.workloads
     if chosen.steps is not None:
@@ -264,5 +262,5 @@ def _lists(lists: tuple[Any, ...], problems: Problems) -> tuple[tuple[int, ...],
     for entry in lists:
         whole = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in entry)
         if not entry or not whole or len(set(entry)) < len(entry):
-            problems.add(Place(header="[gpus]"), "lists", f"each list holds different GPU indices, not {entry!r}")
+            problems.add(Place(header="[gpus]"), "lists", f"each list must consist of different GPU indices, not {entry!r}")
     return tuple(tuple(entry) for entry in lists)

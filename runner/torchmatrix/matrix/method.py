@@ -10,7 +10,7 @@ ADAPTIVE_MINIMUM = 5
 ADAPTIVE_MAXIMUM = 30
 """Launches per cell with --until: at least and at most.
 
-A rule that stops when it likes what it sees covers less than it says. Simulated for 1 % and a scatter of 0.3 to 3 %: 92 to
+A rule that stops when it sees what it wants covers less than it claims. Simulated for 1 % and a scatter of 0.3 to 3 %: 92 to
 95 % from a minimum of 5, 90 to 95 % from 3 (tests/analysis/test_simulation.py).
 """
 
@@ -53,7 +53,7 @@ def named(name: str) -> Method:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the command line asks of the method; None leaves the matrix's word. `until`: such as "1%"."""
+    """What the command line asks of the method; None keeps the matrix's setting. `until`: such as "1%"."""
 
     method: str | None = None
     launches: int | None = None
@@ -63,13 +63,13 @@ class Request:
     budget_minutes: float | None = None
 
     def applied(self, given: Method) -> Method:
-        """`given` as asked. Raises BadInput for what contradicts itself or has no meaning."""
+        """`given` with what is asked for. Raises BadInput for contradictions."""
         asked = [n for n, on in (("--launches", self.launches), ("--fast", self.fast), ("--rigorous", self.rigorous),
                                  ("--until", self.until)) if on]  # fmt: skip
         if len(asked) > 1:
             raise BadInput(f"{' and '.join(asked)} contradict each other", hint="choose one number of launches")
         if self.budget_minutes is not None and not self.until:
-            raise BadInput("--budget limits --until, which is not given", hint="--until 1% --budget 120")
+            raise BadInput("--budget works only with --until", hint="--until 1% --budget 120")
         chosen = given
         if self.method:
             preset = named(self.method)

@@ -1,4 +1,4 @@
-"""A [[stack]] table -> Stack: one software combination, what the catalog says of it filled in."""
+"""A [[stack]] table -> Stack: one software combination, completed from the catalog."""
 
 import re
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ class Stack:
     `source`: "wheels" (torch from a package index), "image" (a vendor's image that holds torch) or "interpreter" (a
     Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "cpu", or "any" for an interpreter, which
     uses what the machine has. `torch` and `cuda` (such as "12.4") are None where they are not known, as in an image that
-    no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what will
-    do as well on this machine if the user named no version.
+    no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what
+    else may be used on this machine if the user named no version.
     """
 
     name: str
@@ -124,7 +124,7 @@ def _check_python(python: str, release: catalog.Release, transformers: str, plac
         )
     elif catalog.version_key(python) < catalog.version_key(floor := _oldest_python(release, transformers)):
         problems.add(
-            place, "python", f"transformers {transformers} needs Python {floor} or newer: name an older transformers too"
+            place, "python", f"transformers {transformers} needs Python {floor} or newer: also set an older transformers"
         )
 
 
@@ -173,7 +173,7 @@ def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> St
     known, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
     accelerator = values["accelerator"] or (known.accelerator if known else None)
     if accelerator is None:
-        problems.add(place, "accelerator", 'say what this image is for: accelerator = "cuda", "rocm" or "cpu"')
+        problems.add(place, "accelerator", 'state what this image is for: accelerator = "cuda", "rocm" or "cpu"')
         return None
     path = re.sub(r"^[^/]*[.:][^/]*/", "", values["image"])
     packages = (f"transformers=={values['transformers']}",) if values["transformers"] else ()

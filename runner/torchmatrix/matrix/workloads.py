@@ -19,8 +19,8 @@ class Workload:
 
     `image_size` is None for language models; `sequence_length` and `attention` are None for vision models. `batch` may be
     "auto": the largest that fits, found before the first launch. `batch_for`: other batches for GPU models or memory sizes.
-    `parallel`: what several ranks share: ddp, no-sync (DDP without all-reduce) or independent (nothing); the last two are
-    made by `explain`, which asks where the scaling loss comes from.
+    `parallel`: what several ranks share: ddp, no-sync (DDP without all-reduce) or independent (nothing); `explain`
+    adds the last two, to find out where the scaling loss comes from.
     """
 
     id: str
@@ -100,7 +100,7 @@ def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workl
 
 
 def changed(workload: Workload, **changes: Any) -> Workload:
-    """`workload` with other values and the id that belongs to them."""
+    """`workload` with other values and the matching id."""
     fresh = replace(workload, **changes)
     return replace(fresh, id=_id(fresh))
 

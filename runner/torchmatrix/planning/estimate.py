@@ -1,4 +1,4 @@
-"""How long a plan may take: what the same cell took before on this machine, else a rule of thumb. Never a result."""
+"""How long a plan may take: from earlier launches of the same cells on this machine, else a rule of thumb. Never a result."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Does a stack, a workload or a set of GPUs fit this machine? Each no has its reason and its way out. Pure."""
+"""Does a stack, a workload or a set of GPUs fit this machine? Each no has a reason and a fix. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class Disk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Supplies:
-    """What there is to run with. All collections but `unreachable` (index URLs) hold names of stacks.
+    """What is available to run with. All collections but `unreachable` (index URLs) contain names of stacks.
 
     `containers`: is a container engine chosen? `built`: stacks that are built; `stored`: those, and those whose layers are on
-    disk, so that building takes little. `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this
-    machine neither has nor can download. `disk`: None if its free space isn't known; then it isn't judged.
+    disk, so that building takes little space. `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this
+    machine neither has nor can download. `disk`: None if its free space is unknown; then it isn't checked.
     """
 
     containers: bool
@@ -43,8 +43,8 @@ def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
     names = sorted({gpu.name for gpu in gpus})
     if len(names) < 2:
         return None
-    reason = f"mixes GPU models ({', '.join(names)}): a scale factor over them means nothing"
-    return Why(reason=reason, fix="name GPUs of one model in [gpus] lists, or ask for it: [gpus] mixed = true")
+    reason = f"mixes GPU models ({', '.join(names)}): a scale factor over them is meaningless"
+    return Why(reason=reason, fix="list GPUs of one model in [gpus] lists, or allow it: [gpus] mixed = true")
 
 
 def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
@@ -78,7 +78,7 @@ def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None
 def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
     if stack.source == "image" and not supplies.containers:
         reason = f"{stack.image} is a container image, and no container engine is in use"
-        return Why(reason=reason, fix="start Docker or set DOCKER_HOST, and don't ask for --engine local")
+        return Why(reason=reason, fix="start Docker or set DOCKER_HOST, and don't use --engine local")
     return None
 
 
@@ -88,7 +88,7 @@ def _why_not_index(stack: Stack, supplies: Supplies) -> Why | None:
     if all(index.url in supplies.unreachable for index in stack.indexes):
         reason = f"can't be built: no answer from {', '.join(index.url for index in stack.indexes)}"
         return Why(
-            reason=reason, fix='mend the network or the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
+            reason=reason, fix='check the network and the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
         )
     return None
 
@@ -112,7 +112,7 @@ def _why_not_disk(stack: Stack, supplies: Supplies) -> Why | None:
 
 
 def least_disk_bytes(stack: Stack) -> int | None:
-    """Bytes on disk that building the stack takes at least, by catalog.toml's rough table; None if it has none for it."""
+    """Bytes on disk that building the stack takes at least, by the rough table in catalog.toml; None if it has no entry."""
     gib = None
     if stack.source == "wheels":
         gib = catalog.load().wheels_gib[stack.accelerator]
@@ -136,7 +136,9 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
 
 def _why_not_compile(stack: Stack) -> Why | None:
     if stack.compile_python is None:
-        return Why(reason=f"torch {stack.torch} has no torch.compile (it came with 2.0)", fix="leave compile out for it")
+        return Why(
+            reason=f"torch {stack.torch} has no torch.compile (it came with 2.0)", fix="leave compile out for this stack"
+        )
     if catalog.version_key(stack.python or "0") > catalog.version_key(stack.compile_python):
         reason = f"torch.compile of torch {stack.torch} needs Python {stack.compile_python} or older, not {stack.python}"
         return Why(reason=reason, fix=f'python = "{stack.compile_python}" in the [[stack]]')

@@ -16,7 +16,7 @@ _OPTIMIZER_BYTES = {"sgd": 4, "adamw": 8}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Why:
-    """Why something can't run here, and the way out."""
+    """Why something can't run here, and how to fix it."""
 
     reason: str
     fix: str
@@ -36,7 +36,7 @@ def why_not_driver(stack: Stack, host: Host) -> Why | None:
     ngc = catalog.ngc_image(stack.image)
     if ngc:
         branches = ", ".join(f"R{driver.split('.')[0]}" for driver in ngc.forward_compat)
-        reason += f" (data-centre GPUs also run it on late drivers of {branches})"
+        reason += f" (data-centre GPUs also run it on recent drivers of {branches})"
     near = nearest_stack(stack, host)
     return Why(reason=reason, fix="update the driver" + (f", or the nearest that it runs: {near}" if near else ""))
 
@@ -59,10 +59,10 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
     if needed is None or small is None or small.memory_bytes is None:
         return None
     reason = (
-        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory whatever the batch"
+        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory at any batch size"
         f" ({_contents(workload)}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
     )
-    return Why(reason=reason, fix="use a GPU with more memory ([gpus] lists says which) or a smaller model")
+    return Why(reason=reason, fix="use a GPU with more memory (choose it with [gpus] lists) or a smaller model")
 
 
 def least_bytes(workload: Workload) -> int | None:

@@ -36,7 +36,7 @@ class GpuSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One box of the matrix: a stack, a workload and a device set."""
+    """One cell of the matrix: a stack, a workload and a device set."""
 
     id: str
     stack: Stack
@@ -54,14 +54,14 @@ class Skip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What will run, in the matrix's order, and what won't."""
+    """What will run, in the matrix's order, and what is skipped."""
 
     cells: tuple[Cell, ...]
     skips: tuple[Skip, ...]
 
 
 def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
-    """Every cell of the matrix, as something to run or as a skip; the one-device baselines are added."""
+    """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
     cells: list[Cell] = []
     skips: list[Skip] = []
     sets = _SetsOf(matrix, host)
@@ -84,12 +84,12 @@ def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
 
 
 def _refuse_twins(cells: list[Cell]) -> None:
-    """Two workloads may become the same on this machine, such as a batch of 64 and a table that says 64 here."""
+    """Two workloads may turn out equal on this machine, such as a batch of 64 and a table that gives 64 here."""
     twins = sorted(cell for cell, times in Counter(cell.id for cell in cells).items() if times > 1)
     if twins:
         raise BadInput(
             f"{len(twins)} cells would be measured twice on this machine; the first: {twins[0]}",
-            hint="two [[workload]] tables mean the same here: remove one, or give it a `name`",
+            hint="two [[workload]] tables are equal here: remove one, or give it a `name`",
         )
 
 
@@ -107,7 +107,7 @@ def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[
 def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
     """The part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
 
-    What a chosen cell can't be judged without is kept: its one-device baselines, and the cells that explain it.
+    Cells that a selected cell depends on are kept: its one-device baselines, and the cells that explain it.
     """
     patterns = tuple(globs)
     tests = [_condition(text) for text in where]
@@ -185,7 +185,7 @@ class _SetsOf:
         cpus = tuple(",".join(map(str, cores[i * size : (i + 1) * size])) for i in indices)
         why = None
         if len(indices) > len(cores):
-            reason = f"needs {len(indices)} CPU cores, one per process; this machine offers {len(cores)}"
+            reason = f"needs {len(indices)} CPU cores, one per process; this machine has {len(cores)}"
             why = Why(reason=reason, fix="lower [cpus] counts or use a machine with more cores")
         return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=size), why
 

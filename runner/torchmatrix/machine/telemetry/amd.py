@@ -19,7 +19,7 @@ from torchmatrix.machine.host import Gpu
 from torchmatrix.machine.telemetry import Reading, Sensor
 
 COMMAND_SECONDS = 5.0
-"""The command starts a Python interpreter each time: more often would disturb what is measured."""
+"""The command starts a Python interpreter each time; running it more often would disturb the measurement."""
 
 _Run = Callable[[Sequence[str]], str]
 
@@ -77,7 +77,7 @@ _BITS = {
 _NOT_AVAILABLE = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # the greatest value of a field's type
 _NAMELESS = {None, "", "GPU-0000000000000000"}  # in virtual machines the unique id is 0
 _FOR_GOOD = (2, 3, 10)  # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED, _NO_PERM
-_HINT = "install AMD's Python library (pip install /opt/rocm/share/amd_smi) and see that amd-smi works"
+_HINT = "install AMD's Python library (pip install /opt/rocm/share/amd_smi) and check that amd-smi works"
 
 
 def _import_amdsmi() -> Any:
@@ -101,7 +101,7 @@ def open_amd(
     run: _Run = _run_amd_smi,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Sensor | None, str | None]:
-    """The sensor of these GPUs, and what can't be watched and why, in words.
+    """The sensor of these GPUs, and what can't be monitored, with reasons.
 
     `load` gives the module amdsmi, `run` what amd-smi prints, `clock` seconds.
     """
@@ -174,7 +174,7 @@ class AmdCommandSensor:
         self._throttle = _Throttle()
 
     def read(self) -> list[Reading]:
-        """One reading per GPU, or none at all until the next is due: the last one again would be a lie."""
+        """One reading per GPU, or none until the next is due; repeating the last one would be false."""
         if self._clock() < self._due:
             return []
         self._due = self._clock() + COMMAND_SECONDS
@@ -182,7 +182,7 @@ class AmdCommandSensor:
             entries = {entry["gpu"]: entry for entry in _entries(self._run(("metric", "--json")))}
         except Exception as error:
             return [{"device": uuid, "error": f"amd-smi metric --json: {error}"} for uuid in self._indexes]
-        trouble = "amd-smi says nothing about this GPU"
+        trouble = "amd-smi does not report this GPU"
         return [_reading(uuid, entries.get(index, {}), self._throttle, trouble) for uuid, index in self._indexes.items()]
 
     def close(self) -> None:
@@ -290,4 +290,4 @@ def _match(gpus: Sequence[Gpu], things: Sequence[tuple[Any, set[str | None]]]) -
 
 def _missing(gpus: Sequence[Gpu], found: Mapping[str, Any]) -> str | None:
     uuids = ", ".join(gpu.uuid for gpu in gpus if gpu.uuid not in found)
-    return f"no temperature, clocks, power of {uuids}: AMD's tools don't say which GPU it is; {_HINT}" if uuids else None
+    return f"no temperature, clocks, power of {uuids}: AMD's tools don't identify the GPU; {_HINT}" if uuids else None

@@ -17,7 +17,7 @@ _TEMPERATURES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 
 
 def open_cpu(root: Path = Path("/sys"), system: Any = psutil) -> tuple[Sensor, str | None]:
-    """The CPU's sensor, and what can't be watched and why, in words. `root`: where sysfs is; `system`: psutil or its like."""
+    """The CPU's sensor, and what can't be monitored, with reasons. `root`: where sysfs is; `system`: psutil or its like."""
     packages = _packages(root / "class/powercap")
     counters = tuple(_Wrapping(package) for package in packages)
     unreadable = [package for package in packages if _whole_number(package / "energy_uj") is None]

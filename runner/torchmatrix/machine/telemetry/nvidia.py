@@ -27,13 +27,13 @@ _LOST_HINT = "look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo n
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "is NVIDIA's driver installed? Try nvidia-smi",
     "NVML_ERROR_DRIVER_NOT_LOADED": "load the driver (sudo modprobe nvidia), then try nvidia-smi",
-    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while it ran: reboot",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while it was loaded: reboot",
     "NVML_ERROR_NO_PERMISSION": "you need access to /dev/nvidiactl and /dev/nvidia0",
 }
 
 
 def open_nvidia(uuids: Sequence[str], nvml: Any = None) -> tuple[Sensor | None, str | None]:
-    """The sensor of these GPUs, and what can't be watched and why, in words. `nvml`: the module pynvml or its like."""
+    """The sensor of these GPUs, and what can't be monitored, with reasons. `nvml`: the module pynvml or its like."""
     if not uuids:
         return None, None
     try:
@@ -89,7 +89,9 @@ class NvidiaSensor:
                 if _is(self._nvml, error, _LOST):
                     return {"device": uuid, "error": f"{error}; {_LOST_HINT}"}
                 if isinstance(error, AttributeError) or _is(self._nvml, error, _FOR_GOOD):
-                    self._refused.add((uuid, key))  # asking each second for what can't come perturbs for nothing
+                    self._refused.add(
+                        (uuid, key)
+                    )  # asking every second for what can't be answered disturbs the measurement for nothing
                 trouble = str(error)
                 continue
             if value is not None:
@@ -154,7 +156,7 @@ def _uncorrected(nvml: Any, handle: Any) -> Any:
 
 
 def _processes(nvml: Any, handle: Any) -> list[int]:
-    """Ids of the processes that compute, in the host's numbering; what only draws (a desktop's server) disturbs nobody."""
+    """Ids of the processes that compute, in the host's numbering; graphics processes (a desktop's server) don't disturb."""
     found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     return sorted({process.pid for process in found if process.pid not in _NOT_AVAILABLE})
 

@@ -15,7 +15,7 @@ CLOSE_SECONDS = 5.0
 
 @contextmanager
 def opened(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
-    """The sensors for `host` and, in words, what can't be watched; closed on leaving."""
+    """The sensors for `host` and what can't be monitored, in words; closed on leaving."""
     found: list[tuple[Sensor | None, str | None]] = [open_cpu()]
     if host.vendor == "nvidia":
         found.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
@@ -26,6 +26,6 @@ def opened(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
         yield tuple(sensors), tuple(note for _, note in found if note)
     finally:
         for sensor in sensors:
-            closing = threading.Thread(target=sensor.close, daemon=True)  # a library that hangs must not keep the tool
+            closing = threading.Thread(target=sensor.close, daemon=True)  # a library that hangs must not block the tool
             closing.start()
             closing.join(timeout=CLOSE_SECONDS)

@@ -139,7 +139,7 @@ def _mean_title(own: str, other: str, mean: Any) -> str:
     if verdict == "SAME":
         return f"{own} and {other} are equally fast: {words.times(mean.ratio)} × {basis}"
     if verdict == "AMBIGUOUS":
-        return f"No clear difference on average between {own} and {other}: {words.times(mean.ratio)} × {basis}"
+        return f"Unclear whether {own} is faster than {other} on average: {words.times(mean.ratio)} × {basis}"
     return f"{own} is {words.times(mean.ratio)} × as fast as {other} {basis}"
 
 

@@ -54,7 +54,7 @@ def compared(own: str, other: str, mode: str, what: str, found: Interval) -> str
     if verdict == "SAME":
         return f"{own} and {other} {verb(mode, many=True)} {what} equally fast: {times(found.value)} × {limits}"
     if verdict == "AMBIGUOUS":
-        return f"No clear difference: {own} {verb(mode)} {what} {times(found.value)} × as fast as {other} {limits}"
+        return f"Unclear whether {own} {verb(mode)} {what} faster than {other}: {times(found.value)} × {limits}"
     return f"{own} {verb(mode)} {what} {times(found.value)} × as fast as {other} {limits}"
 
 
