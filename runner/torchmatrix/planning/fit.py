@@ -54,10 +54,13 @@ def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) 
         or _why_not_engine(stack, supplies)
         or why_not_driver(stack, host)
         or why_not_architecture(stack, host)
-        or _why_not_index(stack, supplies)
-        or _why_not_python(stack, supplies)
-        or _why_not_disk(stack, supplies)
+        or why_not_supplied(stack, supplies)
     )
+
+
+def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
+    """Why this stack can't be built here for want of an index, a Python or disk space, or None."""
+    return _why_not_index(stack, supplies) or _why_not_python(stack, supplies) or _why_not_disk(stack, supplies)
 
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:

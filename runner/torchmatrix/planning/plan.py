@@ -1,9 +1,10 @@
 """Matrix x Host -> Plan: ordered Cells, and Skips with their reasons. Pure: no files, no processes, no clock."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
@@ -52,18 +53,26 @@ class Skip:
     why: Why
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What will run, in the matrix's order, and what is skipped."""
+    """Every cell that was selected, to run or to be skipped, in the matrix's order."""
 
-    cells: tuple[Cell, ...]
-    skips: tuple[Skip, ...]
+    entries: tuple[Cell | Skip, ...]
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """What will run."""
+        return tuple(entry for entry in self.entries if isinstance(entry, Cell))
+
+    @cached_property
+    def skips(self) -> tuple[Skip, ...]:
+        """What is skipped."""
+        return tuple(entry for entry in self.entries if isinstance(entry, Skip))
 
 
 def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
     """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
-    cells: list[Cell] = []
-    skips: list[Skip] = []
+    entries: list[Cell | Skip] = []
     sets = _SetsOf(matrix, host)
     for stack in matrix.stacks:
         stack_reason = why_not_stack(stack, matrix, host, supplies)
@@ -75,15 +84,24 @@ def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
                 for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
                     cell = Cell(id=f"{stack.name}/{variant.id}/{gpus.label}", stack=stack, workload=variant, gpus=gpus)
                     why = reason or set_reason or why_not_memory(variant, gpus.gpus)
-                    if why:
-                        skips.append(Skip(cell=cell, why=why))
-                    else:
-                        cells.append(cell)
-    _refuse_twins(cells)
-    return Plan(cells=tuple(cells), skips=tuple(skips))
+                    entries.append(Skip(cell=cell, why=why) if why else cell)
+    plan = Plan(entries=tuple(entries))
+    _refuse_twins(plan.cells)
+    return plan
 
 
-def _refuse_twins(cells: list[Cell]) -> None:
+def withheld(plan: Plan, reasons: Mapping[str, Why]) -> Plan:
+    """The plan with every cell of some stacks skipped. `reasons`: why, by the stack's name."""
+
+    def judged(entry: Cell | Skip) -> Cell | Skip:
+        cell = entry if isinstance(entry, Cell) else entry.cell
+        why = reasons.get(cell.stack.name)
+        return Skip(cell=cell, why=why) if why else entry
+
+    return Plan(entries=tuple(map(judged, plan.entries))) if reasons else plan
+
+
+def _refuse_twins(cells: Iterable[Cell]) -> None:
     """Two workloads may turn out equal on this machine, such as a batch of 64 and a table that gives 64 here."""
     twins = sorted(cell for cell, times in Counter(cell.id for cell in cells).items() if times > 1)
     if twins:
@@ -119,8 +137,13 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
         return plan
     families = {(c.stack.name, ddp_id(c.workload), c.gpus.indices) for c in plan.cells if chosen(c)}
     families |= {(stack, workload, (index,)) for stack, workload, indices in families for index in indices}
-    cells = (c for c in plan.cells if (c.stack.name, ddp_id(c.workload), c.gpus.indices) in families)
-    return Plan(cells=tuple(cells), skips=tuple(skip for skip in plan.skips if chosen(skip.cell)))
+
+    def kept(entry: Cell | Skip) -> bool:
+        if isinstance(entry, Skip):
+            return chosen(entry.cell)
+        return (entry.stack.name, ddp_id(entry.workload), entry.gpus.indices) in families
+
+    return Plan(entries=tuple(filter(kept, plan.entries)))
 
 
 _FIELDS: dict[str, Callable[[Cell], object]] = {

@@ -19,8 +19,8 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.planning.fit import Supplies
-from torchmatrix.planning.plan import Cell, Plan, make_plan, select
+from torchmatrix.planning.fit import Supplies, why_not_supplied
+from torchmatrix.planning.plan import Cell, Plan, make_plan, select, withheld
 from torchmatrix.running import launch_order
 
 AS_THE_MATRIX_SAYS = Request()
@@ -131,11 +131,14 @@ def _plan(
     *,
     is_here: bool,
 ) -> tuple[Plan, Supplies, list[Stack]]:
-    """The selected plan. What building takes is looked at only for stacks that run here otherwise; these are named too."""
+    """The selected plan. What building takes is looked up only for stacks that could run here otherwise; these are named too.
+
+    A stack that can't be built is withheld from the plan that was made: what fits this machine is asked once.
+    """
     containers = engines.builder.name == "docker"
-    plan = select(make_plan(asked, host, Supplies(containers=containers)), globs, where)
-    wanted = recipes.stacks_of(plan.cells)
+    plan = make_plan(asked, host, Supplies(containers=containers))
+    chosen = select(plan, globs, where)
+    wanted = recipes.stacks_of(chosen.cells)
     found = supplies.find(wanted, engines.builder, locks, cache_folder(), is_here)
-    if any(stack.name not in found.built for stack in wanted if stack.source != "interpreter"):
-        plan = select(make_plan(asked, host, found), globs, where)
-    return plan, found, wanted
+    reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, found))}
+    return select(withheld(plan, reasons), globs, where) if reasons else chosen, found, wanted
