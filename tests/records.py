@@ -23,16 +23,22 @@ def write_run(
         usual["unix_seconds"] = folder.started
     folder.append("run", **{**usual, **header})
     cells: dict[str, int] = {}
+    names: dict[str, dict[str, Any]] = {}
     written = []
     for launch in launches:
         lines = launch_lines(**{"run": run, **launch})
         cell = lines[0]["cell"]
-        cells[cell] = cells.get(cell, 0) + 1
+        cells[cell] = lines[0]["round"] = cells.get(cell, 0) + 1
+        names[cell] = {name: lines[0][name] for name in ("cell", "ddp_workload")}
+        names[cell] |= {"stack": lines[0]["stack"]["name"], "workload": lines[0]["workload"]["id"]}
+        names[cell] |= {"parallel": lines[0]["workload"]["parallel"], "devices": lines[0]["gpus"]["label"]}
         written.append((folder.path / cell / f"round{cells[cell]}-try1.jsonl", lines))
     for cell in cells:
-        folder.append("planned", cell=cell)
+        folder.append("planned", **names[cell])
     for cell, reason in skips:
-        folder.append("skip", cell=cell, reason=reason, fix="")
+        stack, workload, devices = cell.rsplit("/", 2)
+        name = {"cell": cell, "stack": stack, "workload": workload, "ddp_workload": workload, "parallel": "ddp"}
+        folder.append("skip", **name, devices=devices, reason=reason, fix="")
     for path, lines in written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -62,14 +68,15 @@ def launch_lines(
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices))
     n, steps, batch = len(devices), 10, (job or {}).get("batch", 4)
-    seconds = batch * steps * n / rate
+    seconds = (4 if batch == "auto" else batch) * steps * n / rate
     gpus = [] if vendor == "cpu" else [{"uuid": f"GPU-{i}", "name": device} for i in devices]
     header = {
         "event": "launch", "unix_seconds": 1000.0, "monotonic_seconds": 90.0, "protocol": 1, "workload_hash": "w1",
         "method": {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None},
-        "batch_used": batch, "run": "r", "round": 1, "image": {"reference": "img"},
+        "batch_used": batch, "run": "r", "round": 1, "try": 1, "trial": False, "image": {"reference": "img"},
         "cell": f"{stack}/{workload}/{label}", "command": "python bench.py --model resnet50",
         "stack": {"name": stack, "torch": "2.5.1"},
+        "ddp_workload": workload.removesuffix(f"-{parallel}"),
         "workload": {
             "id": workload, "model": model, "mode": "train", "unit": "images", "precision": "fp32", "compile": False,
             "channels_last": False, "attention": None, "batch": batch, "parallel": parallel, "image_size": 224,

@@ -1,10 +1,10 @@
-"""The index: it says what the facts say, whatever happens to it."""
+"""What is kept of each run: it says what the facts say, whatever happens to it."""
 
 import math
 import os
-import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,16 +42,12 @@ def read(results: Results) -> list[facts_cache.Indexed]:
     return facts_cache.read(results, results.runs())
 
 
-def file_of(results: Results) -> Path:
-    return results.root / facts_cache.NAME
+def files_of(results: Results) -> list[Path]:
+    return sorted((results.root / facts_cache.FOLDER).glob("*/*"))
 
 
 def kept(results: Results) -> list[str]:
-    connection = sqlite3.connect(file_of(results))
-    try:
-        return [place for (place,) in connection.execute("SELECT place FROM runs ORDER BY place")]
-    finally:
-        connection.close()
+    return [f"{path.parent.name}/{path.name}" for path in files_of(results)]
 
 
 def plain(rows: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> str:
@@ -78,11 +74,11 @@ def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
             tables.cells_table(tables.table_of(found.launches)), tables.cells_table(tables.launches_table(launches))
         )
         assert (found.id, found.host, found.path, found.started) == (run.id, "testhost", run.path, 1767225600.0)
-        assert found.header["workload_hash"] == "w" and found.complete
+        assert found.workload_hash == "w" and found.complete
         assert found.skipped == {"rocm/w/gpu0": "needs an AMD GPU"} and found.planned == tuple(
             dict.fromkeys(launch_lines(**launch)[0]["cell"] for launch in LAUNCHES)
         )
-        two = next(launch for launch in launches if launch.header["gpus"]["label"] == "gpu0+1")
+        two = next(launch for launch in launches if launch.devices.label == "gpu0+1")
         assert found.environments["stack-a"] == environment_of(two)
         assert set(found.environments) == {"stack-a", "b", "c", "d"}
     assert [found.complete for found in warm] == [True, True, False]
@@ -101,7 +97,7 @@ def test_a_run_that_went_on_is_read_anew_and_only_that(results: Results) -> None
     untouched, running = results.runs()[0], results.runs()[2]
     hidden_edit(next(untouched.path.rglob("round1*.jsonl")), b'"event": "launch"', b'"event": "LAUNCH"')
     cell = running.path / "stack-a/resnet50-train-fp32-b4/gpu0"
-    (cell / "round3-try1.jsonl").write_text((cell / "round1-try1.jsonl").read_text())
+    (cell / "round3-try1.jsonl").write_text((cell / "round1-try1.jsonl").read_text().replace('"round": 1', '"round": 3'))
     running.append("run-exit", complete=True)
     again = read(results)
     assert [len(run.launches) for run in again] == [6, 6, 7] and again[2].complete
@@ -128,7 +124,7 @@ def test_a_moved_results_folder_keeps_its_index(results: Results, tmp_path: Path
 
 
 def make_garbage(path: Path) -> None:
-    path.write_bytes(b"this is no database" * 300)
+    path.write_bytes(b"this is nothing" * 300)
 
 
 def make_short(path: Path) -> None:
@@ -137,52 +133,53 @@ def make_short(path: Path) -> None:
 
 def make_noise(path: Path) -> None:
     data = path.read_bytes()
-    path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+    path.write_bytes(data[:100] + b"\xa5" * (len(data) - 100))
 
 
 def make_empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def make_foreign(path: Path) -> None:
-    path.unlink()
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE runs (something TEXT)")
-    connection.close()
-
-
 def make_wrong_facts(path: Path) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE runs SET facts = 'x'")
-    connection.close()
+    key = path.read_bytes().partition(b"\n")[0]
+    path.write_bytes(key + b"\n" + zlib.compress(b'{"launches": {"same": 1}}'))
 
 
 def make_older(path: Path) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE runs SET schema = 'of an older version', facts = NULL")
-    connection.close()
+    path.write_bytes(b"0" * 16 + path.read_bytes()[16:])
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 @pytest.mark.parametrize(
-    "damage", [make_garbage, make_short, make_noise, make_empty, make_foreign, make_wrong_facts, make_older, Path.unlink]
+    "damage", [make_garbage, make_short, make_noise, make_empty, make_wrong_facts, make_older, make_folder, Path.unlink]
 )
-def test_a_damaged_index_is_made_anew_and_nobody_notices(results: Results, damage: Callable[[Path], None]) -> None:
+def test_damaged_files_are_made_anew_and_nobody_notices(results: Results, damage: Callable[[Path], None]) -> None:
     before = [plain(run.launches) for run in read(results)]
-    damage(file_of(results))
+    for path in files_of(results):
+        damage(path)
     assert [plain(run.launches) for run in read(results)] == before
     assert [plain(run.launches) for run in read(results)] == before
     assert len(kept(results)) == 3
 
 
-def test_a_locked_index_or_none_at_all_is_no_error(results: Results) -> None:
-    before = [plain(run.launches) for run in read(results)]
-    other = sqlite3.connect(file_of(results), isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    assert [plain(run.launches) for run in read(results)] == before
-    other.close()
-    file_of(results).unlink()
-    file_of(results).mkdir()
-    assert [plain(run.launches) for run in read(results)] == before
+def test_where_the_folder_cannot_be_made_the_facts_are_read(results: Results) -> None:
+    (results.root / facts_cache.FOLDER).write_text("somebody else's")
+    assert [len(run.launches) for run in read(results)] == [6, 6, 6]
+
+
+def test_what_cannot_be_read_is_kept_with_its_reason(results: Results) -> None:
+    path = next(results.runs()[0].path.rglob("round1*.jsonl"))
+    path.write_text("garbage")
+    results.runs()[1].append("skip", reason="no cell")
+    for _ in range(2):
+        first, second, _third = read(results)
+        (one,), (two,) = first.unreadable, second.unreadable
+        assert one.path == path and "header" in one.reason
+        assert two.path == results.runs()[1].record and "cell is missing" in two.reason
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(tmp_path: Path) -> None:
@@ -222,7 +219,7 @@ def test_a_run_without_a_record_of_its_time_or_any_launch_is_read(tmp_path: Path
     folder.record.write_text("not json\n")
     for _ in range(2):
         (found,) = read(Results(tmp_path))
-        assert math.isnan(found.started) and not found.launches and not found.complete and found.header == {}
+        assert math.isnan(found.started) and not found.launches and not found.complete and found.matrix == ""
 
 
 def test_nothing_is_written_where_there_are_no_runs(tmp_path: Path) -> None:

@@ -9,15 +9,22 @@ import pytest
 from records import launch_lines
 from torchmatrix.analysis import time_split, traces
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
 
 
-def launch(extra: tuple[dict[str, Any], ...] = (), steps: list[list[float]] | None = None, **fields: Any) -> Launch:
+def launch(
+    extra: tuple[dict[str, Any], ...] = (), steps: list[list[float]] | None = None, cache: str = "cold", **fields: Any
+) -> Launch:
     """A launch of 40 s, whose measured window has these step times of each rank."""
     header, *events = launch_lines(**fields)
     for event in events:
         if steps and event.get("phase") == "measure":
             event["step_seconds"] = steps
-    return Launch(path=Path("h/r/c/round1-try1.jsonl"), header=header, events=(*extra, *events), exit=events[-1])
+        if event["event"] == "hello":
+            event["compile_cache"] = cache
+    found = launch_of(Path("h/r/c/round1-try1.jsonl"), [header, *extra, *events])
+    assert isinstance(found, Launch), found
+    return found
 
 
 def told(**seconds: float) -> tuple[dict[str, Any], ...]:
@@ -39,8 +46,7 @@ def test_a_phase_that_was_not_told_is_unknown_and_in_the_rest() -> None:
 
 def test_cold_and_warm_compilations_are_kept_apart_and_failed_launches_out() -> None:
     job = {"compile": True}
-    cold, warm, failed = launch(job=job), launch(job=job), launch(job=job, outcome="oom")
-    next(event for event in warm.events if event["event"] == "hello")["compile_cache"] = "warm"
+    cold, warm, failed = launch(job=job), launch(job=job, cache="warm"), launch(job=job, outcome="oom")
     found = time_split.phases_table([cold, warm, failed])
     assert found[["cache", "n"]].to_dict("records") == [{"cache": "cold", "n": 1}, {"cache": "warm", "n": 1}]
 

@@ -25,16 +25,16 @@ def test_the_same_workload_runs_on_the_oldest_and_the_newest_torch(
     done = torchmatrix("run", *chosen, engine="docker")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    launches = {launch.header["cell"]: launch for launch in run.launches()}
+    launches = {launch.cell: launch for launch in run.launches()}
     assert sorted(launches) == [
         "torch1.12.1-cpu/resnet50-train-fp32-b4-64px/cpu0",
         "torch2.15.0-cpu/resnet50-train-fp32-b4-64px-compile/cpu0",
         "torch2.15.0-cpu/resnet50-train-fp32-b4-64px/cpu0",
     ]
     assert {launch.outcome for launch in launches.values()} == {"ok"}
-    assert len({launch.header["workload_hash"] for launch in launches.values()}) == 1
+    assert len({launch.workload_hash for launch in launches.values()}) == 1
     for launch in launches.values():
-        wanted = launch.header["stack"]["torch"]
-        assert launch.of("environment")[0]["torch"].split("+")[0] == wanted
-        tested = launch.header["image"]["self_test"]
+        wanted = launch.stack.torch
+        assert launch.box.torch.split("+")[0] == wanted
+        tested = launch.image.facts["self_test"]
         assert set(tested["losses"]) == {"resnet18", "bert-tiny"} and tested["compiled"] is (None if wanted < "2" else True)

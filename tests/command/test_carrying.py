@@ -76,7 +76,7 @@ def test_a_launch_records_the_lock_it_ran_under_and_is_repeated_from_that_when_i
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
     first = newest(tmp_path)
-    image = first.header["image"]
+    image = first.image.facts
     assert (image["lock_sha256"], image["base_digest"], image["locked"]) == (held.sha256, held.digest, True)
     assert lockfile.from_text(run.lock_of(own).read_text()) == held
     assert f"ready before: {own}" in torchmatrix("build", "--locked", engine="docker").stderr
@@ -88,7 +88,7 @@ def test_a_launch_records_the_lock_it_ran_under_and_is_repeated_from_that_when_i
     forget(client, own, vendor)
     again = torchmatrix("reproduce", str(first.path), engine="docker")
     assert again.returncode == 0 and f"built    {own}" in again.stderr, again.stderr
-    assert newest(tmp_path).header["image"]["lock_sha256"] == held.sha256
+    assert newest(tmp_path).image.facts["lock_sha256"] == held.sha256
     *builds, launch = again.stdout.splitlines()
     assert [line.partition(" && ")[2][:24] for line in builds] == ["docker build -f vendor.D", "docker build -f workload"]
 
@@ -141,7 +141,7 @@ def test_a_bundle_brings_everything_to_a_machine_without_a_network(
     assert there == ids
     done = torchmatrix("run", "--locked", "--matrix", "over/matrix.toml", engine="docker")
     assert done.returncode == 0 and "1 ok" in done.stderr, done.stderr
-    assert newest(tmp_path).header["image"]["lock_sha256"] == lockfile.read(tmp_path / "matrix.lock")[own].sha256
+    assert newest(tmp_path).image.facts["lock_sha256"] == lockfile.read(tmp_path / "matrix.lock")[own].sha256
 
 
 def test_an_image_that_is_removed_during_a_run_costs_its_own_later_launches_only(
@@ -164,7 +164,7 @@ def test_an_image_that_is_removed_during_a_run_costs_its_own_later_launches_only
     (run,) = Results(tmp_path / "results").runs()
     outcomes: dict[str, list[str]] = {own: [], "fake": []}
     for launch in run.launches():
-        outcomes[launch.header["stack"]["name"]].append(launch.outcome)
+        outcomes[launch.stack.name].append(launch.outcome)
         if launch.outcome != "ok":
             assert "No such image" in str(launch.error) and "build it again: torchmatrix build" in str(launch.error)
     assert outcomes["fake"] == ["ok"] * 9

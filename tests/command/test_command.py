@@ -120,7 +120,7 @@ def test_a_stack_that_does_not_build_costs_only_its_own_cells(torchmatrix: Comma
     fake_matrix.write_text(fake_matrix.read_text() + extra)
     done = torchmatrix("run", "*cpu0")
     assert done.returncode == 1
-    outcomes = {launch.header["stack"]["name"]: launch.outcome for launch in launches(tmp_path)}
+    outcomes = {launch.stack.name: launch.outcome for launch in launches(tmp_path)}
     assert outcomes == {"fake": "ok", "broken": "build-failed"}
     page = (tmp_path / "reports/index.html").read_text()
     assert "no usable torch: ModuleNotFoundError: no torch here" in page and "100.0</b> images/s" in page

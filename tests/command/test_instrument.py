@@ -87,7 +87,7 @@ def test_the_loss_of_scaling_is_explained_exactly(torchmatrix: Command, fake_mat
     assert {name: row[name] for name in scaling.FACTORS} == pytest.approx(expected)
     assert math.prod(row[name] for name in scaling.FACTORS) == pytest.approx(0.75)
     assert row["exposed_seconds"] == pytest.approx(0.04 * (4 / 3 - 1.2))
-    labels = {launch.header["cell"].split("/", 1)[1] for launch in launches(tmp_path)}
+    labels = {launch.cell.split("/", 1)[1] for launch in launches(tmp_path)}
     name = "resnet50-train-fp32-b4-224px"
     assert labels == {f"{name}/cpu0", f"{name}/cpu1", f"{name}/cpu0+1", f"{name}-no-sync/cpu0+1", f"{name}-independent/cpu0+1"}
     page = (tmp_path / "reports/index.html").read_text()
@@ -106,7 +106,7 @@ def test_the_largest_batch_is_found_in_fresh_processes_and_used_for_every_round(
     done = torchmatrix("run", FAKE_LARGEST_BATCH="13")
     assert done.returncode == 0, done.stderr
     found = launches(tmp_path)
-    assert {(x.header["batch_requested"], x.header["batch_used"]) for x in found} == {("auto", 12)} and len(found) == 4
+    assert {(x.batch_requested, x.batch_used) for x in found} == {("auto", 12)} and len(found) == 4
     tried = {path.name.split("-")[0] for path in tmp_path.rglob("batch*.jsonl")}
     assert tried == {"batch8", "batch16", "batch12"}
     assert '12 <abbr title="requested: auto">(auto)</abbr>' in (tmp_path / "reports/index.html").read_text()
@@ -148,4 +148,4 @@ def test_adaptive_launches_stop_when_the_interval_is_narrow(torchmatrix: Command
     from torchmatrix.matrix.method import ADAPTIVE_MINIMUM
 
     assert len(launches(tmp_path)) == ADAPTIVE_MINIMUM  # its times are exact, so the interval has no width
-    assert {launch.header["method"]["until"] for launch in launches(tmp_path)} == {0.01}
+    assert {launch.method.facts["until"] for launch in launches(tmp_path)} == {0.01}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support import Command, processes_of, until
-from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results, holder
 from torchmatrix.nightly.journal import Journal, Night
 from torchmatrix.nightly.timetable import name_for

@@ -24,23 +24,23 @@ def rewrite(path: Path, **changes: object) -> None:
 
 def test_a_launch_is_repeated_by_its_file_its_cell_and_a_glob(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     assert torchmatrix("run", "--launches", "1").returncode == 0
-    first = next(launch for launch in launches(tmp_path) if launch.header["cell"].endswith("/cpu0"))
-    for target in (str(first.path), first.header["cell"], "fake/*/cpu0"):
+    first = next(launch for launch in launches(tmp_path) if launch.cell.endswith("/cpu0"))
+    for target in (str(first.path), first.cell, "fake/*/cpu0"):
         done = torchmatrix("reproduce", target)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.strip() == first.header["command"], "the command, to be pasted"
+        assert done.stdout.strip() == first.command, "the command, to be pasted"
         assert "then: 100 images/s, now: 100 images/s, ratio 1.0000 (one launch each: no interval)" in done.stderr
     found = launches(tmp_path)
     assert len(found) == 5 and {launch.outcome for launch in found} == {"ok"}
     same = ("cell", "batch_used", "workload_hash", "stack", "workload")
-    assert all(again.header[key] == first.header[key] for again in found[2:] for key in same)
+    assert all(getattr(again, key) == getattr(first, key) for again in found[2:] for key in same)
 
 
 def test_print_starts_nothing(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
     (first,) = launches(tmp_path)
     done = torchmatrix("reproduce", str(first.path), "--print")
-    assert done.returncode == 0 and done.stdout.strip() == first.header["command"] and len(launches(tmp_path)) == 1
+    assert done.returncode == 0 and done.stdout.strip() == first.command and len(launches(tmp_path)) == 1
 
 
 def test_a_batch_that_was_found_is_used_again_though_another_would_fit_now(
@@ -51,7 +51,7 @@ def test_a_batch_that_was_found_is_used_again_though_another_would_fit_now(
     done = torchmatrix("reproduce", "fake/*/cpu0", FAKE_LARGEST_BATCH="32")
     assert done.returncode == 0, done.stderr
     then, now = launches(tmp_path)
-    assert then.header["batch_used"] == now.header["batch_used"] == 16
+    assert then.batch_used == now.batch_used == 16
     assert not list(now.path.parent.glob("batch*")), "no batch was tried"
 
 

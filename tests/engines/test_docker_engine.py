@@ -66,14 +66,14 @@ def test_resnet50_is_trained_in_real_containers_on_one_and_two_processes(
     (run,) = Results(tmp_path / "results").runs()
     found = list(run.launches())
     assert [launch.outcome for launch in found] == ["ok", "ok"]
-    assert all(launch.header["image"]["id"].startswith("sha256:") for launch in found)
-    assert all(launch.header["engine"]["engine"] == "docker" for launch in found)
-    assert found[0].header["command"].startswith("docker run --rm")
-    assert len(found[0].header["image"]["dockerfile_sha256"]) == 64
+    assert all(launch.image.id.startswith("sha256:") for launch in found)
+    assert all(launch.engine["engine"] == "docker" for launch in found)
+    assert found[0].command.startswith("docker run --rm")
+    assert len(found[0].image.facts["dockerfile_sha256"]) == 64
     for launch in found:
-        (window,) = (e for e in launch.of("sample") if e["phase"] == "measure")
-        times = [e["monotonic_seconds"] for e in launch.of("telemetry")]
-        assert times[0] < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] < times[-1], "clocks are shared"
+        ((start, stop),) = (window.edges for window in launch.windows)
+        times = [told.monotonic_seconds for told in launch.telemetry]
+        assert times[0] < start < stop < times[-1], "clocks are shared"
     assert not ours(client, tmp_path)
 
 
@@ -81,7 +81,7 @@ def test_the_recorded_command_repeats_the_launch_when_pasted(torchmatrix: Comman
     assert torchmatrix("run", "*cpu0", engine="docker").returncode == 0
     (run,) = Results(tmp_path / "results").runs()
     (launch,) = run.launches()
-    done = subprocess.run(launch.header["command"], shell=True, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(launch.command, shell=True, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert '"event": "done"' in done.stdout
 
@@ -163,9 +163,9 @@ def test_a_vendors_image_is_kept_as_it_is(
         assert done.returncode == 0, done.stderr
         (run,) = Results(tmp_path / "results").runs()
         (launch,) = run.launches()
-        assert launch.outcome == "ok" and launch.header["image"]["dockerfile"] == "vendor.Dockerfile"
-        assert launch.of("environment")[0]["torch"].startswith("2.5.1")
-        vendor = launch.header["image"]["self_test"]["vendor"]
+        assert launch.outcome == "ok" and launch.image.facts["dockerfile"] == "vendor.Dockerfile"
+        assert launch.box.torch.startswith("2.5.1")
+        vendor = launch.image.facts["self_test"]["vendor"]
         assert vendor["torch"].startswith("2.5.1") and not vendor["added"]
         assert {"torch", "torchvision", "numpy"} <= set(vendor["digests"])
     finally:

@@ -207,7 +207,7 @@ def test_a_stack_that_fails_its_self_test_costs_only_its_own_cells(torchmatrix: 
     done = torchmatrix("run")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = {launch.header["stack"]["name"]: launch for launch in run.launches()}
+    found = {launch.stack.name: launch for launch in run.launches()}
     assert {name: launch.outcome for name, launch in found.items()} == {"tiny": "build-failed", "fake": "ok"}
     assert "self-test: " in str(found["tiny"].error)
     assert "torch==2.5.1" in run.lock_of("tiny").read_text(), "what was built is on record all the same"

@@ -12,6 +12,7 @@ import pytest
 
 from support import REAL_MATRIX, Command, processes_of
 from torchmatrix.engines.local import LocalExecution, environment_of
+from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results
 
 
@@ -26,17 +27,17 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
     (run,) = Results(tmp_path / "results").runs()
     found = list(run.launches())
     assert len(found) == 8 and {launch.outcome for launch in found} == {"ok"}
-    assert {launch.header["gpus"]["label"] for launch in found} == {"cpu0", "cpu0+1"}
-    setup = next(launch for launch in found if launch.header["gpus"]["label"] == "cpu0+1").of("setup")[0]
+    assert {launch.devices.label for launch in found} == {"cpu0", "cpu0+1"}
+    two = next(launch for launch in found if launch.devices.label == "cpu0+1").path
+    setup = next(event for event in read_lines(two) if event["event"] == "setup")
     assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
     page = (tmp_path / "reports/index.html").read_text()
     assert "images/s" in page and "sequences/s" in page and "2 devices train" in page and "probed: bf16" in page
     for launch in found:
-        readings = [e for e in launch.of("telemetry")]
-        assert len(readings) >= 2 and readings[0]["readings"][0]["device"] == "cpu"
-        times = [e["monotonic_seconds"] for e in readings]
-        (window,) = (e for e in launch.of("sample") if e["phase"] == "measure")
-        assert times[0] < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] <= times[-1]
+        assert len(launch.telemetry) >= 2 and launch.telemetry[0].readings[0]["device"] == "cpu"
+        times = [told.monotonic_seconds for told in launch.telemetry]
+        ((start, stop),) = (window.edges for window in launch.windows)
+        assert times[0] < start < stop <= times[-1]
 
 
 def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
@@ -88,7 +89,7 @@ def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves
     _, stderr = process.communicate(timeout=240)
     assert process.returncode == 1, stderr
     (run,) = Results(tmp_path / "results").runs()
-    outcomes = {launch.header["gpus"]["label"]: (launch.outcome, str(launch.error)) for launch in run.launches()}
+    outcomes = {launch.devices.label: (launch.outcome, str(launch.error)) for launch in run.launches()}
     assert outcomes["cpu0+1"][0] == "timeout" and "time-out of 42 s" in outcomes["cpu0+1"][1]
     assert not processes_of(owner)
 

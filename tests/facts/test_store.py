@@ -2,24 +2,32 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from records import launch_lines, write_run
 from torchmatrix.facts.events import parse_line
-from torchmatrix.facts.launch import last_tries, read_launch
+from torchmatrix.facts.launch import Unreadable, last_tries
+from torchmatrix.facts.reading import launch_at, read_launch
 from torchmatrix.facts.store import LaunchFile, Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable
+
+
+def header(number: int = 1) -> dict[str, Any]:
+    return launch_lines()[0] | {"try": number}
 
 
 def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -> None:
     (launch,) = write_run(tmp_path, [{}]).launches()
     data = launch.path.read_bytes()
+    header = data.index(b"\n")
     for size in range(0, len(data) - 1, 7):
         launch.path.write_bytes(data[:size])
-        assert read_launch(launch.path).outcome == "lost"
+        found = read_launch(launch.path)
+        assert isinstance(found, Unreadable) if size < header else found.outcome == "lost"
     launch.path.write_bytes(data)
-    assert read_launch(launch.path).outcome == "ok"
+    assert launch_at(launch.path).outcome == "ok"
 
 
 def test_done_without_samples_or_with_a_bad_exit_is_no_success(tmp_path: Path) -> None:
@@ -27,24 +35,25 @@ def test_done_without_samples_or_with_a_bad_exit_is_no_success(tmp_path: Path) -
     path = tmp_path / "x.jsonl"
     without = [line for line in lines if line.get("phase") != "measure"]
     path.write_text("\n".join(map(json.dumps, without)))
-    assert read_launch(path).outcome == "crashed"
+    assert launch_at(path).outcome == "crashed"
     path.write_text("\n".join(map(json.dumps, [*lines[:-1], {**lines[-1], "returncode": 1}])))
-    assert read_launch(path).outcome == "crashed"
+    assert launch_at(path).outcome == "crashed"
     path.write_text("\n".join(map(json.dumps, [*lines[:-1], {**lines[-1], "returncode": 137, "oom_killed": True}])))
-    assert read_launch(path).outcome == "oom"
+    assert launch_at(path).outcome == "oom"
 
 
 def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     first = folder.new_launch("a/b/c", 1)
-    first.event("launch", cell="a/b/c", round=1)
+    first.copy(header())
     size = first.path.stat().st_size
     first.event("exit", reason="interrupted")
     assert first.path.stat().st_size > size
     assert not folder.is_done("a/b/c", 1)
     second = folder.new_launch("a/b/c", 1)
     assert second.path.name == "round1-try2.jsonl" and first.path.exists()
-    second.event("launch", cell="a/b/c", round=1)
+    assert second.number == 2
+    second.copy(header(2))
     second.close(reason="timeout", message="m")
     assert folder.is_done("a/b/c", 1) and not folder.is_done("a/b/c", 2)
     first.abandon()
@@ -52,22 +61,22 @@ def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: P
 
 def test_stray_output_goes_to_the_log_and_its_tail_to_the_exit_line(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "l.jsonl")
-    file.event("launch", cell="c")
+    file.copy(header())
     for number in range(30):
         file.log(f"line {number}")
     file.log("ValueError: the reason")
     file.close(returncode=1)
-    launch = read_launch(file.path)
-    assert launch.error == "ValueError: the reason" and len(launch.exit["tail"]) == 20
+    launch = launch_at(file.path)
+    assert launch.error == "ValueError: the reason" and launch.exit is not None and len(launch.exit.tail) == 20
     assert (tmp_path / "l.log").read_text().startswith("line 0\nline 1\n")
 
 
 def test_a_container_or_process_ended_by_a_signal_says_which(tmp_path: Path) -> None:
     for code in (-9, 137):
         file = LaunchFile(tmp_path / f"{code}.jsonl")
-        file.event("launch", cell="c")
+        file.copy(header())
         file.close(returncode=code)
-        assert read_launch(file.path).error == "ended by SIGKILL"
+        assert launch_at(file.path).error == "ended by SIGKILL"
 
 
 @pytest.mark.parametrize("line", ["hello", "@matrix", "@matrix {", "@matrix []", '@matrix {"a": 1}', "@matrixx {}", "\x00\xff"])
@@ -103,10 +112,10 @@ def test_only_the_newest_run_of_the_same_request_is_continued(tmp_path: Path) ->
 def test_a_throttled_repetition_that_was_interrupted_does_not_lose_the_first_try(tmp_path: Path) -> None:
     (launch,) = write_run(tmp_path, [{}]).launches()
     lines = launch.path.read_text().splitlines(keepends=True)
-    launch.path.with_name("round1-try2.jsonl").write_text("".join(lines[:3]))
+    launch.path.with_name("round1-try2.jsonl").write_text("".join([json.dumps(header(2)) + "\n", *lines[1:3]]))
     run = Results(tmp_path).runs()[0]
     (kept,) = last_tries(run.launches())
-    assert kept.path.name == "round1-try1.jsonl" and kept.outcome == "ok" and run.is_done(launch.header["cell"], 1)
+    assert kept.path.name == "round1-try1.jsonl" and kept.outcome == "ok" and run.is_done(launch.cell, 1)
 
 
 def test_a_reading_that_comes_after_the_end_is_not_written(tmp_path: Path) -> None:

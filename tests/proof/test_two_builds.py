@@ -124,7 +124,7 @@ def build(folder: Path, name: str) -> Built:
         launches = last_tries(run.launches())
         client = docker.DockerClient(base_url=host, timeout=600)
         try:
-            image = client.images.get(launches[0].header["image"]["id"]).attrs
+            image = client.images.get(launches[0].image.id).attrs
             listed = client.containers.run(image["Id"], ["python3", "-c", LIST_PACKAGES], remove=True)
             files = dict(read_files(client, image["Id"]))
         finally:
@@ -219,9 +219,9 @@ def test_the_launches_on_both_are_the_same_work(twice: tuple[Path, list[Built]])
     folder, (first, second) = twice
     launches = [*first.launches, *second.launches]
     assert [launch.outcome for launch in launches] == ["ok"] * 4
-    assert len({launch.header["workload_hash"] for launch in launches}) == 1
-    assert all(launch.header["image"]["locked"] for launch in launches)
-    assert len({launch.header["image"]["lock_sha256"] for launch in launches}) == 1
+    assert len({launch.workload_hash for launch in launches}) == 1
+    assert all(launch.image.facts["locked"] for launch in launches)
+    assert len({launch.image.facts["lock_sha256"] for launch in launches}) == 1
     words = [sys.executable, "-m", "torchmatrix", "compare", "results-first", "results-second", "--json"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

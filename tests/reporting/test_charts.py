@@ -18,6 +18,7 @@ from torchmatrix.analysis import ratios, scaling, time_split, traces
 from torchmatrix.analysis import tables as run_tables
 from torchmatrix.analysis.prices import NONE, Price, PriceList
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting.charts import (
     INK,
     PALETTE,
@@ -94,9 +95,9 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
 def launch(cell: dict[str, Any], number: int) -> Launch:
     told = tuple({"event": "phase", "phase": name, "seconds": 2.0} for name in ("import", "init", "model", "first-step"))
     header, *events = launch_lines(**cell)
-    return Launch(
-        path=Path(f"{header['cell']}/round{number}-try1.jsonl"), header=header, events=(*told, *events), exit=events[-1]
-    )
+    found = launch_of(Path(f"{header['cell']}/round{number}-try1.jsonl"), [header | {"round": number}, *told, *events])
+    assert isinstance(found, Launch), found
+    return found
 
 
 def cell(stack: str = "a", rate: float = 100.0, precision: str = "fp32", compile: bool = False, **more: Any) -> dict[str, Any]:

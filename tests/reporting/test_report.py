@@ -165,7 +165,7 @@ def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
     run = write_run(tmp_path, [{}])
     (launch,) = run.launches()
     first = launch.path.read_text().splitlines(keepends=True)
-    launch.path.with_name("round1-try2.jsonl").write_text("".join(first))
+    launch.path.with_name("round1-try2.jsonl").write_text("".join(first).replace('"try": 1', '"try": 2'))
     launch.path.write_text("".join(first[:3]))
     page = report.render(report.view_of(run))
     assert "1 interrupted or lost launch was measured again" in page

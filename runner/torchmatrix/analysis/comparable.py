@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torchmatrix.facts.launch import Launch
 from torchmatrix.matrix import method
 
-_HEADER_FIELDS = ("workload_hash", "protocol", "batch_used")
 _WORKLOAD_FIELDS = (
     "model", "mode", "precision", "compile", "channels_last", "attention", "optimizer", "image_size", "sequence_length",
     "parallel", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap",
@@ -13,12 +13,11 @@ _WORKLOAD_FIELDS = (
 """What of a workload must be equal; its name and the stacks it is for don't matter."""
 
 
-def work_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a launch's header that decide what its number means, by name; those that are None are left out."""
-    asked = header.get("method") or {}
-    fields = {name: header.get(name) for name in _HEADER_FIELDS}
-    fields |= {name: header["workload"].get(name) for name in _WORKLOAD_FIELDS}
-    fields |= {f"method.{name}": asked.get(name) for name in method.DECIDES_THE_NUMBER}
+def work_of(launch: Launch) -> dict[str, Any]:
+    """What was asked for and decides what a launch's number means, by name; what is None is left out."""
+    fields = {"workload_hash": launch.workload_hash, "protocol": launch.wire_version, "batch_used": launch.batch_used}
+    fields |= {name: launch.workload.factors.get(name) for name in _WORKLOAD_FIELDS}
+    fields |= {f"method.{name}": launch.method.facts.get(name) for name in method.DECIDES_THE_NUMBER}
     return {name: value for name, value in fields.items() if value is not None}
 
 

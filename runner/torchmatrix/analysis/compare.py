@@ -11,7 +11,8 @@ from torchmatrix.analysis import comparable
 from torchmatrix.analysis.intervals import PAIRED_FROM, difference_verdict, launches_to_settle, paired_ratio, ratio
 from torchmatrix.facts import run_words
 from torchmatrix.facts.environments import differing, environment_of
-from torchmatrix.facts.launch import Launch, last_tries, read_launch, throughput
+from torchmatrix.facts.launch import Launch, last_tries, throughput
+from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.numbers import none_for_nan
@@ -60,14 +61,14 @@ def choose(results: Results, word: str) -> list[Launch]:
     path = Path(word)
     try:
         if path.is_file():
-            return [read_launch(path)]
+            return [launch_at(path)]
         if path.is_dir():
-            return last_tries(read_launch(found) for found in sorted(path.rglob("round*-try*.jsonl")))
+            return last_tries(sorted_out(launches_below(path))[0])
     except OSError as error:
         raise BadInput(f"can't read {word}: {error.strerror}", hint="name a launch file or a folder of results") from None
     folder, glob = _run_and_glob(results, word)
     launches = last_tries(folder.launches()) if folder else []
-    found = [launch for launch in launches if fnmatchcase(launch.header.get("stack", {}).get("name", ""), glob)]
+    found = [launch for launch in launches if fnmatchcase(launch.stack.name, glob)]
     if not found:
         raise BadInput(f'"{word}" is no file, folder, run or stack with launches', hint=_known(results))
     return found
@@ -89,15 +90,13 @@ def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str]:
 
 def _known(results: Results) -> str:
     runs = results.runs()
-    stacks = sorted(
-        {launch.header["stack"]["name"] for run in runs[-1:] for launch in run.launches() if "stack" in launch.header}
-    )
+    stacks = sorted({launch.stack.name for run in runs[-1:] for launch in run.launches()})
     return f"runs: {', '.join(run.id for run in runs[-5:]) or 'none'}; stacks of the newest: {', '.join(stacks) or 'none'}"
 
 
 def compare(a: Sequence[Launch], b: Sequence[Launch]) -> Comparison:
     """A over B for every workload and device set that both measured. Raises BadInput where they share none."""
-    by_stack = bool({_stack(x) for x in a} & {_stack(x) for x in b})
+    by_stack = bool({x.stack.name for x in a} & {x.stack.name for x in b})
     ours, theirs = _grouped(a, by_stack), _grouped(b, by_stack)
     shared = [key for key in ours if key in theirs]
     if not shared:
@@ -110,18 +109,12 @@ def compare(a: Sequence[Launch], b: Sequence[Launch]) -> Comparison:
     return Comparison(rows=rows, only_one=tuple(sorted(ours.keys() ^ theirs.keys())), environment=environment)
 
 
-def _stack(launch: Launch) -> str:
-    return str(launch.header.get("stack", {}).get("name"))
-
-
 def _grouped(launches: Iterable[Launch], by_stack: bool) -> dict[str, list[Launch]]:
     """By workload and devices, and by stack too where both sides have the same ones."""
     found: dict[str, list[Launch]] = {}
     for launch in launches:
-        if "workload" in launch.header:
-            parts = [_stack(launch)] if by_stack else []
-            key = "/".join([*parts, launch.header["workload"]["id"], launch.header["gpus"]["label"]])
-            found.setdefault(key, []).append(launch)
+        parts = [launch.stack.name] if by_stack else []
+        found.setdefault("/".join([*parts, launch.workload.id, launch.devices.label]), []).append(launch)
     return found
 
 
@@ -140,7 +133,7 @@ def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
     ours, theirs = ([throughput(launch) for launch in side] for side in good)
     if paired:
         ours, theirs = map(list, zip(*by_round, strict=True))
-    found = paired_ratio(ours, theirs) if paired else ratio(ours, theirs, _statistic(a[0]))
+    found = paired_ratio(ours, theirs) if paired else ratio(ours, theirs, a[0].method.statistic)
     verdict = difference_verdict(found)
     return Row(
         label=label,
@@ -156,13 +149,9 @@ def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
     )
 
 
-def _statistic(launch: Launch) -> str:
-    return str((launch.header.get("method") or {}).get("statistic", "median"))
-
-
 def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
     """The throughputs of A and B in every round of one run that both have; such launches were interleaved."""
-    sides = [{(launch.header["run"], launch.header["round"]): throughput(launch) for launch in side} for side in (a, b)]
+    sides = [{(launch.run, launch.round): throughput(launch) for launch in side} for side in (a, b)]
     return [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
 
 
@@ -171,9 +160,9 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
     for name, side in (("A", a), ("B", b)):
         if not side:
             return f"{name} has no launch that is ok"
-        if any(launch.header.get("trial") for launch in side):
+        if any(launch.trial_batch for launch in side):
             return f"{name} is the trial of a batch, which measures nothing"
-        stacks = sorted({_stack(launch) for launch in side})
+        stacks = sorted({launch.stack.name for launch in side})
         if len(stacks) > 1:
             return f"{name} has several stacks ({', '.join(stacks)}): name one"
         mixed = next((why for launch in side[1:] if (why := why_not(side[0], launch))), None)
@@ -184,7 +173,7 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
 
 def why_not(a: Launch, b: Launch) -> str | None:
     """The fields in which two launches differ so that a ratio would mean nothing, or None."""
-    return comparable.difference(comparable.work_of(a.header), comparable.work_of(b.header))
+    return comparable.difference(comparable.work_of(a), comparable.work_of(b))
 
 
 def _environment(launches: Sequence[Launch]) -> dict[str, set[str]]:

@@ -1,41 +1,31 @@
-"""The index of a results folder: what was read of each run, kept so that the next reading needn't parse its facts again.
+"""What was read of each run, kept so that the next reading needn't parse its facts again.
 
-One SQLite file, RESULTS/.index.sqlite, derived from the facts: it may be deleted at any time, and is rebuilt. A run is read
-anew when one of its files has changed (name, size, time), or the code that reads them. Where the index can't be used, since it
-is locked, damaged, or the folder can't be written, the facts are read as if there were none.
+One file per run, RESULTS/.cache/HOST/RUN, derived from the facts: any of them may be deleted at any time. A run is read anew
+when one of its files has changed (name, size, time), or the code that reads them; and where a kept file can't be read.
 """
 
 import hashlib
 import json
 import os
-import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import __version__
 from torchmatrix.facts.environments import Environment, environment_of
-from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.launch import Launch, Unreadable, last_tries
+from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.files import write_whole
 
-NAME = ".index.sqlite"
-_OURS = 0x746D6978
-"""SQLite's application_id: what has another one was not made here, or for another layout of the table."""
-_WAIT_SECONDS = 1.0
-"""For another process that is writing the index; after that the facts are read without it."""
-_BATCH = 32
-"""So many runs are written at once: an interrupted first reading keeps most of its work."""
-_MADE_BY = (
-    "analysis/tables.py", "analysis/comparable.py", "analysis/facts_cache.py", "analysis/watched.py", "facts/environments.py",
-    "facts/launch.py", "facts/events.py", "facts/store.py", "machine/telemetry/__init__.py", "matrix/method.py",
-)  # fmt: skip
-"""The sources that decide what is read from a launch's file."""
+FOLDER = ".cache"
+_ROOMS = ("ground", "machine", "facts", "matrix", "planning", "analysis")
+"""All code that analysis may import: a change in any of it may change what is read from a launch's file."""
 
 Facts = dict[str, Any]
 
@@ -44,10 +34,10 @@ Facts = dict[str, Any]
 class Indexed:
     """One run as read: what it says of itself, and its launches.
 
-    `host`: the name of its folder. `started`: unix seconds, NaN if unknown. `header`: the first line of its record. `planned`:
-    ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of tables.launch_rows, of each
-    launch the last try; tables.table_of makes a table of them. `environments`: by stack, of the launch on the most devices
-    in which the box told of itself.
+    `host`: the name of its folder. `started`: unix seconds, NaN if unknown. `command`, `matrix`, `workload_hash`: what was
+    asked for. `planned`: ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of
+    tables.launch_rows, of each launch the last try; tables.table_of makes a table of them. `environments`: by stack, of the
+    launch on the most devices in which the box told of itself. `unreadable`: files of the run that can't be read, and why.
     """
 
     id: str
@@ -55,11 +45,14 @@ class Indexed:
     path: Path
     started: float
     complete: bool
-    header: dict[str, Any]
+    command: str | None
+    matrix: str
+    workload_hash: str | None
     planned: tuple[str, ...]
     skipped: dict[str, str]
     launches: tuple[dict[str, Any], ...]
     environments: dict[str, Environment]
+    unreadable: tuple[Unreadable, ...]
 
 
 def read(results: Results, runs: Sequence[RunFolder]) -> list[Indexed]:
@@ -69,125 +62,46 @@ def read(results: Results, runs: Sequence[RunFolder]) -> list[Indexed]:
 
 def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[Indexed]:
     """As `read`, one run at a time, so that thousands of runs needn't be in memory at once."""
-    if not runs:
-        return
-    fresh: list[tuple[str, str, bytes]] = []
-    with closing(_Index(results.root / NAME)) as index:
-        index.forget([place for place in index.places() if not (results.root / place / "run.jsonl").exists()])
-        try:
-            for run in runs:
-                place, signature = f"{host_of(run)}/{run.id}", _signature(run.path)
-                facts = _unpacked(index.get(place, signature))
-                if facts is None:
-                    facts = _facts(run)
-                    fresh.append((place, signature, _packed(facts)))
-                if len(fresh) >= _BATCH:
-                    index.put(fresh)
-                    fresh = []
-                yield _indexed(run, facts)
-        finally:
-            index.put(fresh)
+    if runs:
+        _forget_removed_runs(results)
+    for run in runs:
+        path, key = results.root / FOLDER / host_of(run) / run.id, f"{_code()} {_signature(run.path)}"
+        found = _kept(run, path, key)
+        if found is None:
+            facts = _facts(run)
+            _keep(path, key, facts)
+            found = _indexed(run, facts)
+        yield found
 
 
-class _Index:
-    """The SQLite file. One that can't be used knows nothing and keeps nothing; one that is damaged is made anew."""
+def _kept(run: RunFolder, path: Path, key: str) -> Indexed | None:
+    """What was kept of a run under this key; None for what can't be read."""
+    try:
+        said, _, packed = path.read_bytes().partition(b"\n")
+        return _indexed(run, _unpacked(packed)) if said == key.encode() else None
+    except (OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError):
+        return None
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
-        self._open()
 
-    def places(self) -> list[str]:
-        """The runs that it knows."""
-        return [place for (place,) in self._query("SELECT place FROM runs")]
+def _keep(path: Path, key: str, facts: Facts) -> None:
+    with suppress(OSError):  # a full disk or a folder that can't be written: the facts are read again the next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, key.encode() + b"\n" + _packed(facts))
 
-    def get(self, place: str, signature: str) -> bytes | None:
-        """What was read of a run, if its files and the code that read them are still the same."""
-        key = (place, signature, _schema())
-        found = self._query("SELECT facts FROM runs WHERE place = ? AND signature = ? AND schema = ?", key)
-        return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
-    def put(self, runs: Sequence[tuple[str, str, bytes]]) -> None:
-        """Keep what was read: (place, signature, facts) of each run."""
-        self._change("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", [(p, _schema(), s, f) for p, s, f in runs])
-
-    def forget(self, places: Sequence[str]) -> None:
-        """Drop runs that are no more."""
-        self._change("DELETE FROM runs WHERE place = ?", [(place,) for place in places])
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-
-    def _open(self) -> None:
-        for _ in range(2):
-            try:
-                self._connection = _connected(self._path)
-                return
-            except sqlite3.OperationalError:
-                return
-            except sqlite3.DatabaseError:
-                self._remove()
-
-    def _query(self, statement: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-        if self._connection is None:
-            return []
-        try:
-            return self._connection.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            self._give_up(error)
-            return []
-
-    def _change(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if self._connection is None or not rows:
-            return
-        try:
-            with self._connection:
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.executemany(statement, rows)
-        except sqlite3.DatabaseError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: sqlite3.DatabaseError) -> None:
-        """Locked, read-only or full: go on without. Damaged: begin a new one."""
-        self.close()
-        if not isinstance(error, sqlite3.OperationalError):
-            self._remove()
-            self._open()
-
-    def _remove(self) -> None:
-        for path in (self._path, self._path.with_name(f"{NAME}-journal")):
-            with suppress(OSError):
+def _forget_removed_runs(results: Results) -> None:
+    with suppress(OSError):
+        for path in (results.root / FOLDER).glob("*/*"):
+            if not (results.root / path.parent.name / path.name / "run.jsonl").exists():
                 path.unlink()
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    """Raises sqlite3.OperationalError where the file can't be used, another DatabaseError where it is none of ours."""
-    connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
-    try:
-        if connection.execute("PRAGMA application_id").fetchone() == (_OURS,):
-            return connection
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("PRAGMA application_id").fetchone() == (_OURS,):  # another process was first
-                return connection
-            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                raise sqlite3.DatabaseError("made by somebody else")
-            connection.execute(f"PRAGMA application_id = {_OURS}")
-            connection.execute("CREATE TABLE runs (place TEXT PRIMARY KEY, schema TEXT, signature TEXT, facts BLOB)")
-        return connection
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-
-
 @cache
-def _schema() -> str:
+def _code() -> str:
     """Changes with the code that reads facts, so that what older code has read is read again."""
-    sources = [Path(__file__).parents[1] / name for name in _MADE_BY]
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources if source.is_file()))
-    return f"{__version__} {digest.hexdigest()[:16]}"
+    rooms = [Path(__file__).parents[1] / room for room in _ROOMS]
+    sources = sorted(path for room in rooms for path in room.rglob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
 def _signature(folder: Path) -> str:
@@ -213,27 +127,31 @@ def _state(entry: os.DirEntry[str]) -> str:
 
 
 def _facts(run: RunFolder) -> Facts:
-    """All that is kept of a run, from its files; the paths of its launches are relative to it."""
+    """All that is kept of a run, from its files; paths are relative to it."""
     from torchmatrix.analysis import tables
 
-    events, launches = run.events(), last_tries(run.launches())
-    root = len(str(run.path))
+    record, root = run.read_record(), len(str(run.path))
+    every, unreadable = sorted_out(run.everything())
+    launches = last_tries(every)
     return {
-        "header": next((event for event in events if event["event"] == "run"), {}),
-        "complete": any(event["event"] == "run-exit" and bool(event.get("complete")) for event in events),
-        "planned": [event["cell"] for event in events if event["event"] == "planned"],
-        "skipped": {event["cell"]: str(event.get("reason")) for event in events if event["event"] == "skip"},
+        "complete": record.complete,
+        "command": record.command,
+        "matrix": record.matrix,
+        "workload_hash": record.workload_hash,
+        "planned": [name.cell for name in record.planned],
+        "skipped": {skip.name.cell: skip.reason for skip in record.skips},
         "environments": _environments(launches),
         "launches": [row | {"path": row["path"][root:]} for row in tables.launch_rows(launches)],
+        "unreadable": [(str(one.path)[root:], one.reason) for one in unreadable]
+        + [("/run.jsonl", problem) for problem in record.problems],
     }
 
 
 def _environments(launches: Sequence[Launch]) -> dict[str, Environment]:
     chosen: dict[str, tuple[tuple[bool, int], Launch]] = {}
     for launch in launches:
-        stack = launch.header.get("stack", {}).get("name")
-        rank = (bool(launch.of("environment")), len(launch.header.get("gpus", {}).get("indices", ())))
-        if stack and (stack not in chosen or rank > chosen[stack][0]):
+        stack, rank = launch.stack.name, (launch.box is not None, len(launch.devices.indices))
+        if stack not in chosen or rank > chosen[stack][0]:
             chosen[stack] = (rank, launch)
     return {stack: environment_of(launch) for stack, (_, launch) in chosen.items()}
 
@@ -246,11 +164,14 @@ def _indexed(run: RunFolder, facts: Facts) -> Indexed:
         path=run.path,
         started=run.started,
         complete=facts["complete"],
-        header=facts["header"],
+        command=facts["command"],
+        matrix=facts["matrix"],
+        workload_hash=facts["workload_hash"],
         planned=tuple(facts["planned"]),
         skipped=facts["skipped"],
         launches=tuple(row | {"path": root + row["path"]} for row in facts["launches"]),
         environments=facts["environments"],
+        unreadable=tuple(Unreadable(path=Path(root + path), reason=reason) for path, reason in facts["unreadable"]),
     )
 
 
@@ -259,35 +180,25 @@ def _packed(facts: Facts) -> bytes:
     rows = facts["launches"]
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     same = {name: values[0] for name, values in columns.items() if _are_same(values)}
-    table = {
-        "count": len(rows),
-        "names": list(columns),
-        "tuples": [name for name, values in columns.items() if isinstance(values[0], tuple)],
-        "same": same,
-        "each": {name: values for name, values in columns.items() if name not in same},
-    }
+    each = {name: values for name, values in columns.items() if name not in same}
+    table = {"count": len(rows), "names": list(columns), "same": same, "each": each}
     return zlib.compress(json.dumps(facts | {"launches": table}).encode(), 1)
 
 
-def _unpacked(packed: bytes | None) -> Facts | None:
-    """What was packed; None for what can't be read."""
-    if packed is None:
-        return None
-    try:
-        facts: Facts = json.loads(zlib.decompress(packed))
-        table = facts["launches"]
-        each, same = table["each"], table["same"]
-        for name in table["tuples"]:
-            if name in each:
-                each[name] = [tuple(value) for value in each[name]]
-            else:
-                same[name] = tuple(same[name])
-        names, count = table["names"], table["count"]
-        columns = [each[name] if name in each else repeat(same[name], count) for name in names]
-        facts["launches"] = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    except (zlib.error, ValueError, KeyError, TypeError):
-        return None
+def _unpacked(packed: bytes) -> Facts:
+    """What was packed; raises all kinds of errors for what wasn't."""
+    facts: Facts = json.loads(zlib.decompress(packed))
+    table = facts["launches"]
+    same = {name: _restored(value) for name, value in table["same"].items()}
+    each = {name: list(map(_restored, values)) for name, values in table["each"].items()}
+    columns = [each[name] if name in each else repeat(same[name], table["count"]) for name in table["names"]]
+    facts["launches"] = [dict(zip(table["names"], values, strict=True)) for values in zip(*columns, strict=True)]
     return facts
+
+
+def _restored(value: Any) -> Any:
+    """JSON has no tuples; a row has no lists."""
+    return tuple(value) if type(value) is list else value
 
 
 def _are_same(values: Sequence[Any]) -> bool:

@@ -153,7 +153,7 @@ def _launched(run: Indexed, launches: Sequence[Row]) -> Row:
     shown, found = tables.shown(launches), tables.summary(launches)
     environment = dict(run.environments.get(shown["stack"], {}))
     if found["n"]:
-        values = (str(run.header.get("workload_hash") or UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
+        values = ((run.workload_hash or UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
         environment |= dict(zip(_WORK_FIELDS, values, strict=True))
     return {
         "workload": shown["workload"],

@@ -16,15 +16,15 @@ class Known:
         for cell, outcome, rate in zip(launches["cell"], launches["outcome"], launches["throughput"], strict=True):
             if outcome == "ok":
                 self._samples.setdefault(cell, []).append(float(rate))
-        self._ids = {(row.stack, row.workload, row.device_list): row.cell for row in self._rows}
+        self._ids = {(row.stack, row.ddp_workload, row.parallel, row.device_list): row.cell for row in self._rows}
 
     def cells(self, parallel: str) -> list[Any]:
         """One row per cell of this kind, in the order in which the cells first appear."""
         return [row for row in self._rows if row.parallel == parallel]
 
-    def cell(self, stack: str, workload: str, devices: tuple[str, ...]) -> str | None:
-        """The id of such a cell, if there is one."""
-        return self._ids.get((stack, workload, devices))
+    def cell(self, stack: str, workload: str, devices: tuple[str, ...], parallel: str = "ddp") -> str | None:
+        """The id of such a cell, if there is one; `workload`: of the DDP cell, also where `parallel` is what explains it."""
+        return self._ids.get((stack, workload, parallel, devices))
 
     def samples_of(self, cell: str | None) -> list[float]:
         """Items per second of each ok launch of a cell."""

@@ -84,7 +84,7 @@ def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
     """The list in `path`, in which the GPUs of `runs` are known too; without a path none. Raises BadInput."""
     if path is None:
         return NONE
-    hosts = [next(iter(run.events()), {}).get("host") or {} for run in runs]
+    hosts = [run.read_record().host for run in runs]
     return load(path, {str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or ()})
 
 

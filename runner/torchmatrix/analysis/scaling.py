@@ -38,7 +38,7 @@ def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
     known = Known(launches)
     rows = []
     for row in known.cells("ddp"):
-        others = {p: known.cell(row.stack, f"{row.workload}-{p}", row.device_list) for p in ("independent", "no-sync")}
+        others = {p: known.cell(row.stack, row.workload, row.device_list, p) for p in ("independent", "no-sync")}
         if row.count < 2 or not any(others.values()):
             continue
         alone = [known.samples(row.stack, row.workload, (device,)) for device in row.device_list]

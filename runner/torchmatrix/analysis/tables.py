@@ -10,20 +10,20 @@ import pandas as pd
 
 from torchmatrix.analysis import comparable, gpu_specs, watched
 from torchmatrix.analysis.intervals import mean_interval, noise_verdict
-from torchmatrix.facts.launch import Launch, measured, throughput
-from torchmatrix.ground.numbers import number_or_nan
+from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
+from torchmatrix.facts.parts import Facts, SeenDevice
 
 Row = dict[str, Any]
 
 
 def launches_table(launches: Iterable[Launch]) -> pd.DataFrame:
-    """One row per launch that has a header; the columns are those of `_launch_row`."""
+    """One row per launch; the columns are those of `_launch_row`."""
     return table_of(launch_rows(launches))
 
 
 def launch_rows(launches: Iterable[Launch]) -> list[Row]:
     """The rows of launches_table as dictionaries: unknown numbers are NaN, other unknowns None, sequences tuples."""
-    rows = [_launch_row(launch) for launch in launches if "workload" in launch.header]
+    rows = [_launch_row(launch) for launch in launches]
     _borrow_flops(rows)
     return rows
 
@@ -109,91 +109,82 @@ _MAY_BE_NONE = (
 
 
 def _launch_row(launch: Launch) -> Row:
-    header = launch.header
-    workload, devices = header["workload"], header["gpus"]
-    rate, count = throughput(launch), len(devices["indices"])
-    windows = measured(launch)
-    seen, device = watched.summarize(launch), _device(launch)
-    parallel, method = workload.get("parallel", "ddp"), header.get("method") or {}
-    prefix = "cpu" if devices["vendor"] == "cpu" else "gpu"
-    batch = header.get("batch_used") or workload["batch"]
+    workload, devices, method = launch.workload, launch.devices, launch.method
+    rate, seen, device = throughput(launch), watched.summarize(launch), _device(launch)
     return {
-        **{key: header[key] for key in ("cell", "run", "round", "command")},
+        "cell": launch.cell,
+        "run": launch.run,
+        "round": launch.round,
         "outcome": launch.outcome,
         "error": launch.error,
-        "stack": header["stack"]["name"],
-        "workload": workload["id"],
-        "ddp_workload": workload["id"].removesuffix(f"-{parallel}"),
-        "parallel": parallel,
-        "devices": devices["label"],
-        "device_list": tuple(f"{prefix}{index}" for index in devices["indices"]),
-        "count": count,
-        **{key: workload[key] for key in _FROM_WORKLOAD},
-        "other_settings": json.dumps({k: v for k, v in workload.items() if k not in _NO_OTHER_SETTING}, sort_keys=True),
-        "batch": batch,
-        "batch_requested": header.get("batch_requested", batch),
-        "torch": header["stack"]["torch"],
-        "torch_build": _first(launch, "environment").get("torch"),
-        "device_name": device.get("name"),
-        "device_memory_bytes": device.get("memory_bytes"),
-        "device_multiprocessors": device.get("multiprocessors"),
-        "method": method.get("name", "steady"),
-        "statistic": method.get("statistic", "median"),
-        "too_warm": bool((header.get("start") or {}).get("too_warm")),
-        "start_unknown": _is_start_unknown(header),
+        "stack": launch.stack.name,
+        "workload": workload.id,
+        "ddp_workload": workload.ddp_id,
+        "parallel": workload.parallel,
+        "devices": devices.label,
+        "device_list": devices.names,
+        "count": len(devices.indices),
+        **{key: getattr(workload, key) for key in _FROM_WORKLOAD},
+        "other_settings": _other_settings(workload.factors),
+        "batch": launch.batch,
+        "batch_requested": launch.batch if launch.batch_requested is None else launch.batch_requested,
+        "torch": launch.stack.torch,
+        "torch_build": launch.box.torch if launch.box else None,
+        "device_name": device.name,
+        "device_memory_bytes": device.memory_bytes,
+        "device_multiprocessors": device.multiprocessors,
+        "method": method.name,
+        "statistic": method.statistic,
+        "too_warm": bool(launch.start and launch.start.too_warm),
+        "start_unknown": _is_start_unknown(launch),
         "throughput": rate,
-        "per_device": rate / count,
+        "per_device": rate / len(devices.indices),
         **{key: getattr(seen, key) for key in _FROM_WATCH},
-        "energy_per_item": seen.energy_joules / sum(w["items"] for w in windows) if windows else math.nan,
-        "flops_key": tuple(workload.get(key) for key in ("model", "mode", "image_size", "sequence_length")),
-        "flops_per_item": number_or_nan(_first(launch, "reference").get("flops_per_item")),
+        "energy_per_item": seen.energy_joules / measured_items(launch) if launch.windows else math.nan,
+        "flops_key": (workload.model, workload.mode, workload.image_size, workload.sequence_length),
+        "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
         "peak_bytes": _peak(launch, "warm"),
         "cold_peak_bytes": _peak(launch, "cold"),
-        "mixed": len({gpu.get("name") for gpu in devices.get("gpus") or ()}) > 1,
-        "host_bound": _host_bound(launch, windows),
-        "first_step_seconds": _phase_seconds(launch, "first-step"),
-        "compile_cache": _first(launch, "hello").get("compile_cache"),
-        "flat": _first(launch, "warm-up").get("flat"),
+        "mixed": len({gpu.name for gpu in devices.gpus}) > 1,
+        "host_bound": _host_bound(launch),
+        "first_step_seconds": launch.phases.get("first-step", math.nan),
+        "compile_cache": launch.compile_cache,
+        "flat": launch.warm_up.flat if launch.warm_up else None,
         "effective": _effective(launch),
-        "loss_difference": max(_first(launch, "reference").get("differences") or [math.nan]),
-        "unchecked": _first(launch, "reference").get("error"),
-        "bus_bytes_per_second": _bus_bandwidth(launch),
+        "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
+        "unchecked": launch.reference.error if launch.reference else None,
+        "bus_bytes_per_second": launch.bus_bytes_per_second,
         "seconds": launch.seconds,
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
-        "work": json.dumps(comparable.work_of(header), separators=(",", ":")),
+        "work": json.dumps(comparable.work_of(launch), separators=(",", ":")),
         "path": str(launch.path),
     }
 
 
-def _is_start_unknown(header: dict[str, Any]) -> bool:
+def _other_settings(factors: Facts) -> str:
+    return json.dumps({key: value for key, value in factors.items() if key not in _NO_OTHER_SETTING}, sort_keys=True)
+
+
+def _is_start_unknown(launch: Launch) -> bool:
     """Did the method set a temperature to start below, and none could be read?"""
-    limit = (header.get("method") or {}).get("start_below_celsius")
-    return limit is not None and (header.get("start") or {}).get("temperature_celsius") is None
+    known = launch.start is not None and launch.start.temperature_celsius is not None
+    return launch.method.start_below_celsius is not None and not known
 
 
-def _first(launch: Launch, kind: str) -> dict[str, Any]:
-    return next(iter(launch.of(kind)), {})
+_UNSEEN = SeenDevice(name=None, memory_bytes=None, multiprocessors=None)
 
 
-def _device(launch: Launch) -> dict[str, Any]:
+def _device(launch: Launch) -> SeenDevice:
     """The first device, as torch sees it in the box."""
-    devices = _first(launch, "setup").get("devices") or [{}]
-    return dict(devices[0])
+    return next(iter(launch.seen_devices), _UNSEEN)
 
 
 def _effective(launch: Launch) -> str | None:
     """Such as "fp32", or "tf32 (convolution: fp32)" where the two kinds of operation differ."""
-    probes = _first(launch, "precision").get("effective")
-    if not probes:
+    if not launch.precision:
         return None
-    matmul, convolution = probes[0]["matmul"], probes[0]["convolution"]
-    return str(matmul) if matmul == convolution else f"{matmul} (convolution: {convolution})"
-
-
-def _bus_bandwidth(launch: Launch) -> float:
-    """Of the largest all-reduce that was probed: the gradients of this model."""
-    sizes = _first(launch, "all-reduce").get("sizes") or [{}]
-    return number_or_nan(sizes[-1].get("bus_bytes_per_second"))
+    first = launch.precision[0]
+    return first.matmul if first.matmul == first.convolution else f"{first.matmul} (convolution: {first.convolution})"
 
 
 def _borrow_flops(rows: Sequence[Row]) -> None:
@@ -206,19 +197,14 @@ def _borrow_flops(rows: Sequence[Row]) -> None:
 
 def _peak(launch: Launch, phase: str) -> float:
     """Of the largest process: cold up to the end of the first step, warm during the timed windows."""
-    peaks = [max(event["peak_bytes"]) for event in launch.of("memory") if event.get("phase") == phase]
-    return float(max(peaks)) if peaks else math.nan
+    return max((float(max(memory.peak_bytes)) for memory in launch.memory if memory.phase == phase), default=math.nan)
 
 
-def _host_bound(launch: Launch, windows: list[dict[str, Any]]) -> float:
+def _host_bound(launch: Launch) -> float:
     """Host time to enqueue one step on an idle device over the time of a step; near 1 the device waits for the host."""
-    enqueue = [seconds for seconds in _first(launch, "enqueue").get("step_seconds") or () if seconds is not None]
-    steps, finish = sum(w["steps"] for w in windows), sum(max(w["seconds"]) for w in windows)
-    return max(enqueue) * steps / finish if enqueue and finish > 0 else math.nan
-
-
-def _phase_seconds(launch: Launch, phase: str) -> float:
-    return next((float(e["seconds"]) for e in launch.of("phase") if e.get("phase") == phase), math.nan)
+    seconds = measured_seconds(launch)
+    steps = sum(window.steps for window in launch.windows)
+    return max(launch.enqueue_seconds) * steps / seconds if launch.enqueue_seconds and seconds > 0 else math.nan
 
 
 def _cell_row(launches: list[Row]) -> Row:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from torchmatrix.facts.launch import Launch, measured
+from torchmatrix.facts.launch import Launch, measured_seconds
 
 PHASES = ("import", "init", "model to device", "first step", "warm-up", "measure", "the rest")
 _TOLD = {"import": "import", "init": "init", "model": "model to device", "first-step": "first step"}
@@ -36,9 +36,9 @@ def steps_table(launches: Iterable[Launch]) -> pd.DataFrame:
     """
     cells: dict[str, dict[str, Any]] = {}
     for launch in _ok(launches):
-        cell = cells.setdefault(launch.header["cell"], _cell_of(launch) | {"launches": 0, "seconds": []})
+        cell = cells.setdefault(launch.cell, _cell_of(launch) | {"launches": 0, "seconds": []})
         cell["launches"] += 1
-        cell["seconds"] += [s for window in measured(launch) for rank in window.get("step_seconds") or () for s in rank]
+        cell["seconds"] += [s for window in launch.windows for rank in window.step_seconds for s in rank]
     rows = [cell | _quantiles(cell.pop("seconds")) for cell in cells.values() if cell["seconds"]]
     return pd.DataFrame(rows, columns=[*_CELL[:-1], "launches", "steps", *QUANTILES])
 
@@ -46,39 +46,35 @@ def steps_table(launches: Iterable[Launch]) -> pd.DataFrame:
 def _ok(launches: Iterable[Launch]) -> Iterator[Launch]:
     """Of the cells that a report shows; those that explain a scaling loss are left to its own table."""
     for launch in launches:
-        workload = launch.header.get("workload")
-        if workload and workload.get("parallel", "ddp") == "ddp" and launch.outcome == "ok":
+        if launch.workload.parallel == "ddp" and launch.outcome == "ok":
             yield launch
 
 
 def _cell_of(launch: Launch) -> dict[str, Any]:
-    workload, hello = launch.header["workload"], next(iter(launch.of("hello")), {})
+    workload = launch.workload
     return {
-        "cell": launch.header["cell"],
-        "stack": launch.header["stack"]["name"],
-        "workload": workload["id"],
-        "model": workload["model"],
-        "mode": workload["mode"],
-        "devices": launch.header["gpus"]["label"],
-        "cache": str(hello.get("compile_cache") or "") if workload["compile"] else "",
+        "cell": launch.cell,
+        "stack": launch.stack.name,
+        "workload": workload.id,
+        "model": workload.model,
+        "mode": workload.mode,
+        "devices": launch.devices.label,
+        "cache": launch.compile_cache or "" if workload.compile else "",
     }
 
 
 def _seconds_of(launch: Launch) -> dict[str, float]:
-    told = {event["phase"]: float(event["seconds"]) for event in launch.of("phase")}
-    found = {ours: told.get(theirs, math.nan) for theirs, ours in _TOLD.items()}
-    found |= {"warm-up": _warm_up(launch), "measure": sum(max(window["seconds"]) for window in measured(launch))}
+    found = {ours: launch.phases.get(theirs, math.nan) for theirs, ours in _TOLD.items()}
+    found |= {"warm-up": _warm_up(launch), "measure": measured_seconds(launch)}
     known = sum(seconds for seconds in found.values() if not math.isnan(seconds))
     return found | {"the rest": launch.seconds - known, "total": launch.seconds}
 
 
 def _warm_up(launch: Launch) -> float:
     """NaN where the box told neither the sum nor the blocks."""
-    blocks = [sample for sample in launch.of("sample") if sample.get("phase") == "warm-up"]
-    told = next((event["seconds"] for event in launch.of("warm-up") if "seconds" in event), None)
-    if told is not None:
-        return float(told)
-    return sum(max(block["seconds"]) for block in blocks) if blocks else math.nan
+    if launch.warm_up and launch.warm_up.seconds is not None:
+        return launch.warm_up.seconds
+    return sum(block.slowest for block in launch.warm_up_blocks) if launch.warm_up_blocks else math.nan
 
 
 def _quantiles(seconds: list[float]) -> dict[str, float]:

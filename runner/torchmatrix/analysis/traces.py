@@ -9,6 +9,7 @@ import pandas as pd
 
 from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.parts import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
 
 MOST_READINGS = 360
@@ -41,38 +42,38 @@ class Trace:
 
 def traces(launches: Iterable[Launch], most: int) -> tuple[tuple[Trace, ...], int]:
     """The last ok launch with readings of each cell, those that were slowed down first; at most `most`, and how many more."""
-    last = {launch.header["cell"]: launch for launch in launches if _is_watched(launch)}
+    last = {launch.cell: launch for launch in launches if _is_watched(launch)}
     chosen = sorted(last.values(), key=lambda launch: not _slow(launch))[:most]
     return tuple(_trace(launch) for launch in chosen), len(last) - len(chosen)
 
 
 def _is_watched(launch: Launch) -> bool:
-    ddp = launch.header.get("workload", {}).get("parallel", "ddp") == "ddp"
-    if not ddp or "monotonic_seconds" not in launch.header or launch.outcome != "ok" or not edges(launch):
+    ddp = launch.workload.parallel == "ddp"
+    if not ddp or launch.monotonic_seconds is None or launch.outcome != "ok" or not edges(launch):
         return False
     own = _names(launch)
-    return any(r["device"] in own and r.keys() & _KEYS for event in launch.of("telemetry") for r in event["readings"])
+    return any(r["device"] in own and r.keys() & _KEYS for told in launch.telemetry for r in told.readings)
 
 
 _KEYS = frozenset({*QUANTITIES, "sm_clock_mhz", "energy_joules"})
 
 
 def _slow(launch: Launch) -> bool:
-    return any(SLOWDOWNS & set(r.get("reasons") or ()) for event in launch.of("telemetry") for r in event["readings"])
+    return any(SLOWDOWNS & set(r.get("reasons") or ()) for told in launch.telemetry for r in told.readings)
 
 
 def _trace(launch: Launch) -> Trace:
-    begin, names = launch.header["monotonic_seconds"], _names(launch)
-    series: dict[str, list[tuple[float, dict[str, Any]]]] = {name: [] for name in names.values()}
-    for event in sorted(launch.of("telemetry"), key=lambda event: float(event["monotonic_seconds"])):
-        for reading in event["readings"]:
+    begin, names = launch.monotonic_seconds or 0.0, _names(launch)
+    series: dict[str, list[tuple[float, Facts]]] = {name: [] for name in names.values()}
+    for told in sorted(launch.telemetry, key=lambda told: told.monotonic_seconds):
+        for reading in told.readings:
             if reading["device"] in names:
-                series[names[reading["device"]]].append((event["monotonic_seconds"] - begin, reading))
+                series[names[reading["device"]]].append((told.monotonic_seconds - begin, reading))
     every = max(1, math.ceil(sum(map(len, series.values())) / MOST_READINGS))
     rows = [row for name, points in series.items() for row in _rows(name, points)[::every]]
     return Trace(
-        cell=launch.header["cell"],
-        round=launch.header["round"],
+        cell=launch.cell,
+        round=launch.round,
         readings=pd.DataFrame(rows, columns=["seconds", "device", *QUANTITIES]).dropna(axis="columns", how="all"),
         every=every,
         windows=tuple((start - begin, stop - begin) for start, stop in edges(launch)),
@@ -81,13 +82,13 @@ def _trace(launch: Launch) -> Trace:
     )
 
 
-def _names(launch: Launch) -> dict[str, str]:
+def _names(launch: Launch) -> dict[str | None, str]:
     """Devices as the readings call them -> as the cell does; on a CPU it is the CPU."""
-    gpus = launch.header["gpus"]
-    return {gpu["uuid"]: f"gpu{i}" for i, gpu in zip(gpus["indices"], gpus.get("gpus") or (), strict=False)} or {"cpu": "cpu"}
+    devices = launch.devices
+    return {gpu.uuid: name for name, gpu in zip(devices.names, devices.gpus, strict=False)} or {"cpu": "cpu"}
 
 
-def _rows(name: str, points: Sequence[tuple[float, dict[str, Any]]]) -> list[dict[str, Any]]:
+def _rows(name: str, points: Sequence[tuple[float, Facts]]) -> list[dict[str, Any]]:
     """One device's readings. Where no power can be read, it is the mean since the reading before, from the energy counter."""
     rows = []
     before: tuple[float, float] | None = None
@@ -102,7 +103,7 @@ def _rows(name: str, points: Sequence[tuple[float, dict[str, Any]]]) -> list[dic
     return rows
 
 
-def _spells(points: Sequence[tuple[float, dict[str, Any]]]) -> list[tuple[float, float, str]]:
+def _spells(points: Sequence[tuple[float, Facts]]) -> list[tuple[float, float, str]]:
     """From the first to the last of successive readings with the same reasons for a slow-down."""
     found: list[tuple[float, float, str]] = []
     previous = ""

@@ -7,9 +7,9 @@ moves nothing. Unknown is NaN or None, never 0.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from torchmatrix.facts.launch import Launch, measured
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.parts import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
 
 SHORTEST_ENERGY_SECONDS = 10.0
@@ -51,9 +51,9 @@ class Watched:
 class _Series:
     """One device's readings in order of time: (monotonic seconds, reading)."""
 
-    points: tuple[tuple[float, dict[str, Any]], ...]
+    points: tuple[tuple[float, Facts], ...]
 
-    def inside(self, windows: Iterable[tuple[float, float]]) -> list[dict[str, Any]]:
+    def inside(self, windows: Iterable[tuple[float, float]]) -> list[Facts]:
         spans = list(windows)
         return [reading for time, reading in self.points if any(start <= time <= stop for start, stop in spans)]
 
@@ -104,41 +104,36 @@ def summarize(launch: Launch) -> Watched:
 
 def _beside(launch: Launch, series: Sequence["_Series"], windows: list[tuple[float, float]]) -> list[str]:
     """On a CPU: how many CPUs' worth of work others did meanwhile, if that was much."""
-    devices = launch.header.get("gpus", {})
-    if devices.get("vendor") != "cpu":
+    if not launch.devices.is_cpu:
         return []
-    own = len(devices["indices"]) * devices.get("threads", 1)
+    own = len(launch.devices.indices) * launch.devices.threads
     busy = _mean([value for s in series for value in s.values(windows, "busy_cpus")])
     return [f"other programs, {busy - own:.1f} CPUs' worth"] if busy - own > BUSY_BESIDE * own else []
 
 
 def edges(launch: Launch) -> list[tuple[float, float]]:
     """Begin and end of each timed window on the monotonic clock; empty where the box didn't say."""
-    keys = ("start_monotonic_seconds", "stop_monotonic_seconds")
-    return [(w[keys[0]], w[keys[1]]) for w in measured(launch) if all(key in w for key in keys)]
+    return [window.edges for window in launch.windows if window.edges]
 
 
 def clock_jump_seconds(launch: Launch) -> float:
     """How far the wall clock moved against the monotonic one during the launch; 0 if by less than CLOCK_JUMP_SECONDS."""
-    times = [launch.header, launch.exit or {}]
-    if not all("monotonic_seconds" in t and "unix_seconds" in t for t in times):
-        return 0.0
-    begin, end = times
-    jump = (end["unix_seconds"] - begin["unix_seconds"]) - (end["monotonic_seconds"] - begin["monotonic_seconds"])
+    end = launch.exit.unix_seconds if launch.exit else None
+    jump = math.nan if end is None else (end - launch.unix_seconds) - launch.seconds
     return float(jump) if abs(jump) > CLOCK_JUMP_SECONDS else 0.0
 
 
 def _series(launch: Launch) -> list[_Series]:
     """One per device that the launch used; on a CPU that is the CPU."""
-    by_device: dict[str, list[tuple[float, dict[str, Any]]]] = {}
-    for event in launch.of("telemetry"):
-        for reading in event["readings"]:
-            by_device.setdefault(reading["device"], []).append((event["monotonic_seconds"], reading))
-    own = [gpu["uuid"] for gpu in launch.header.get("gpus", {}).get("gpus", ())] or ["cpu"]
+    by_device: dict[str | None, list[tuple[float, Facts]]] = {}
+    for told in launch.telemetry:
+        for reading in told.readings:
+            by_device.setdefault(reading["device"], []).append((told.monotonic_seconds, reading))
+    own = [gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]
     return [_Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
 
 
-def _points(series: Sequence[_Series]) -> list[tuple[float, dict[str, Any]]]:
+def _points(series: Sequence[_Series]) -> list[tuple[float, Facts]]:
     return [point for s in series for point in s.points]
 
 
@@ -152,7 +147,7 @@ def _power(series: Sequence[_Series], windows: list[tuple[float, float]]) -> flo
     return sum(means) if means else math.nan
 
 
-def _shares(readings: Sequence[dict[str, Any]]) -> dict[str, float]:
+def _shares(readings: Sequence[Facts]) -> dict[str, float]:
     told = [reading["reasons"] for reading in readings if reading.get("reasons") is not None]
     words = sorted({word for reasons in told for word in reasons})
     return {word: sum(word in reasons for reasons in told) / len(told) for word in words}

@@ -1,6 +1,7 @@
 """The facts on disk: written while measuring, read once, never rewritten.
 
 In: a results folder. Out: typed runs and launches; what can't be read is a value with its reason.
-Open first: launch.py, one launch as its file tells it; store.py lays out the folders and writes; events.py is the format of
-the lines; run_words.py finds runs by a word such as last~1.
+Open first: launch.py, one launch and what follows from it, made of the nouns of parts.py; reading.py is the border, lines ->
+Launch or Unreadable, and old_facts.py what earlier versions left out; run_record.py is the same for a run's own record;
+store.py lays out the folders and writes; events.py is the format of the lines; run_words.py finds runs by a word (last~1).
 """

@@ -1,7 +1,6 @@
 """What a launch ran in, as far as it can move a number; and in what two of them differ."""
 
 import json
-from typing import Any
 
 from torchmatrix.facts.launch import Launch
 
@@ -17,15 +16,13 @@ _PACKAGE = "package "
 
 def environment_of(launch: Launch) -> Environment:
     """The fields of a launch's machine, engine, image and box that can move a number, as text."""
-    host, image = launch.header.get("host") or {}, launch.header.get("image") or {}
-    box: dict[str, Any] = next(iter(launch.of("environment")), {})
-    fields = {f"host {name}": host.get(name) for name in _HOST_FIELDS}
-    for index, gpu in enumerate(launch.header.get("gpus", {}).get("gpus") or ()):
-        fields |= {f"GPU {index} {name}": gpu.get(name) for name in _GPU_FIELDS}
-    fields |= {"engine": (launch.header.get("engine") or {}).get("engine"), "image": image.get("id") or image.get("reference")}
-    fields |= {f"box {name}": box.get(name) for name in _BOX_FIELDS}
-    packages = dict(package.split("==", 1) for package in box.get("packages", ()) if "==" in package)
-    fields |= {f"{_PACKAGE}{name}": version for name, version in packages.items()}
+    image, box = launch.image, launch.box
+    fields = {f"host {name}": launch.host.get(name) for name in _HOST_FIELDS}
+    for index, gpu in enumerate(launch.devices.gpus):
+        fields |= {f"GPU {index} {name}": gpu.facts.get(name) for name in _GPU_FIELDS}
+    fields |= {"engine": launch.engine.get("engine"), "image": (image.id or image.reference) if image else None}
+    fields |= {f"box {name}": box.facts.get(name) if box else None for name in _BOX_FIELDS}
+    fields |= {f"{_PACKAGE}{name}": version for name, version in (box.versions if box else {}).items()}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
 
 

@@ -1,6 +1,8 @@
-"""One line of the workload's stdout -> Event: the host's half of the protocol (version 1)."""
+"""The format of the lines: JSON objects with their kind, as the box prints them (version 1) and as they are kept on disk."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 VERSION = 1
@@ -16,7 +18,7 @@ def parse_line(line: str) -> Event | None:
         return None
     try:
         event = json.loads(line[len(PREFIX) :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
@@ -26,3 +28,20 @@ def version_problem(event: Event) -> str | None:
     if event["event"] == "hello" and event.get("protocol") != VERSION:
         return f"the image speaks protocol {event.get('protocol')}, this tool speaks {VERSION}: rebuild it (torchmatrix build)"
     return None
+
+
+def read_lines(path: Path) -> Iterator[Event]:
+    """The events of a file of JSON lines; none if it isn't there. Lines that are no events are passed over. Raises OSError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line) if line else None
+            if b"\\ud" in line:  # perhaps half of a character, which a box can print and no file or table can hold
+                event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            yield event

@@ -1,13 +1,30 @@
-"""One launch as its file tells it: outcome, first error, throughput. The outcome is derived, never stored."""
+"""One launch as its file tells it, typed. What follows from it (outcome, error, throughput) is derived here, never stored."""
 
-import json
 import math
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmatrix.facts.events import Event, version_problem
+from torchmatrix.facts.parts import (
+    AskedStack,
+    AskedWorkload,
+    Block,
+    Box,
+    Devices,
+    Exit,
+    Facts,
+    Failure,
+    Memory,
+    Precision,
+    Readings,
+    Reference,
+    SeenDevice,
+    Start,
+    UsedImage,
+    UsedMethod,
+    WarmUp,
+)
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
@@ -15,43 +32,86 @@ UNFINISHED = ("interrupted", "lost")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """One launch as read back: its header, the box's events in order, and its exit line (None: it was cut off)."""
+    """One launch as read back (reading.py): who, what and how as asked, what the box told, how it ended.
+
+    `round` and `number`: its place in the cell, and which try it was. `trial_batch`: it only tried whether this batch fits;
+    None for a launch that measures. `unix_seconds` and `monotonic_seconds`: when it began. `image`: None where it was not
+    built. `box`: None where the box told nothing of itself. `windows`: the timed ones, which make the number; `warm_up_blocks`
+    never do. `phases`: seconds by name. `enqueue_seconds`: of each rank that told, host time for a step on an idle device.
+    `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's version can't be understood.
+    `malformed`: the first thing the box said that can't be. `exit`: None where the file was cut off.
+    """
 
     path: Path
-    header: Event
-    events: tuple[Event, ...]
-    exit: Event | None
+    run: str
+    cell: str
+    round: int
+    number: int
+    trial_batch: int | None
+    unix_seconds: float
+    monotonic_seconds: float | None
+    tool: str | None
+    workload_hash: str | None
+    wire_version: int | None
+    stack: AskedStack
+    workload: AskedWorkload
+    devices: Devices
+    method: UsedMethod
+    batch_requested: int | str | None
+    batch_used: int | None
+    start: Start | None
+    image: UsedImage | None
+    host: Facts
+    engine: Facts
+    command: str
+    box: Box | None
+    seen_devices: tuple[SeenDevice, ...]
+    compile_cache: str | None
+    windows: tuple[Block, ...]
+    warm_up_blocks: tuple[Block, ...]
+    warm_up: WarmUp | None
+    phases: Mapping[str, float]
+    memory: tuple[Memory, ...]
+    enqueue_seconds: tuple[float, ...]
+    precision: tuple[Precision, ...]
+    reference: Reference | None
+    bus_bytes_per_second: float
+    telemetry: tuple[Readings, ...]
+    failures: tuple[Failure, ...]
+    is_done: bool
+    refused: str | None
+    malformed: str | None
+    exit: Exit | None
 
-    def of(self, kind: str) -> list[Event]:
-        """The events of one kind."""
-        return [event for event in self.events if event["event"] == kind]
+    @property
+    def batch(self) -> int | str:
+        """Per device: the one that was used, else the one that was asked for."""
+        return self.batch_used or self.workload.batch
 
     @property
     def outcome(self) -> str:
         """Derived, never stored: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted or lost."""
         if self.exit is None:
             return "lost"
-        if self.exit.get("reason"):
-            return str(self.exit["reason"])
-        failures = self.of("failure")
-        kinds = {failure["kind"] for failure in failures}
-        if "oom" in kinds or self.exit.get("oom_killed"):
+        if self.exit.reason:
+            return self.exit.reason
+        if self.exit.oom_killed or any(failure.kind == "oom" for failure in self.failures):
             return "oom"
-        if failures:
-            return str(failures[0]["kind"])
-        complete = self.of("done") and measured(self) and not any(map(version_problem, self.of("hello")))
-        return "ok" if complete and self.exit["returncode"] == 0 and not self.has_empty_window else "crashed"
+        if self.failures:
+            return self.failures[0].kind
+        complete = self.is_done and self.windows and not self.refused and not self.malformed
+        return "ok" if complete and self.exit.returncode == 0 and not self.has_empty_window else "crashed"
 
     @property
     def has_empty_window(self) -> bool:
         """Did a timed window take no time on some rank? Then its clock is broken and there is no number."""
-        return any(min(window["seconds"]) <= 0 for window in measured(self))
+        return any(min(window.seconds) <= 0 for window in self.windows)
 
     @property
     def seconds(self) -> float:
         """From header to exit on the monotonic clock; NaN if it was cut off."""
-        begin, end = (event.get("monotonic_seconds", math.nan) for event in (self.header, self.exit or {}))
-        return float(end - begin)
+        end = self.exit.monotonic_seconds if self.exit else None
+        return math.nan if self.monotonic_seconds is None or end is None else float(end - self.monotonic_seconds)
 
     @property
     def error(self) -> str | None:
@@ -60,71 +120,58 @@ class Launch:
             return None
         if self.exit is None:
             return "the tool ended before the launch did"
-        said = (
-            next(filter(None, map(version_problem, self.of("hello"))), None)
-            or self.exit.get("message")
-            or next((f["message"].splitlines()[0] for f in self.of("failure") if f.get("message")), None)
+        return (
+            self.refused
+            or self.exit.message
+            or next((failure.message.splitlines()[0] for failure in self.failures if failure.message), None)
+            or self.malformed
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
-            or _last_error(self.exit.get("tail", []))
-            or _in_words(self.exit.get("returncode"))
+            or _last_error(self.exit.tail)
+            or _in_words(self.exit.returncode)
         )
-        return str(said)
 
 
-def measured(launch: Launch) -> list[Event]:
-    """The timed windows; warm-up blocks are kept in the file, never in the number."""
-    return [sample for sample in launch.of("sample") if sample.get("phase") == "measure"]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unreadable:
+    """A file among the facts that can't be read as what it should be, and why."""
+
+    path: Path
+    reason: str
+
+
+def measured_seconds(launch: Launch) -> float:
+    """Of all timed windows, each as long as its slowest rank took."""
+    return sum(window.slowest for window in launch.windows)
+
+
+def measured_items(launch: Launch) -> int:
+    """Of all ranks in all timed windows."""
+    return sum(window.items for window in launch.windows)
 
 
 def throughput(launch: Launch) -> float:
     """Items per second of an ok launch over all its timed windows; NaN for any other outcome."""
     if launch.outcome != "ok":
         return math.nan
-    windows = measured(launch)
-    seconds = sum(max(window["seconds"]) for window in windows)
-    return sum(window["items"] for window in windows) / seconds if seconds > 0 else math.nan
+    seconds = measured_seconds(launch)
+    return measured_items(launch) / seconds if seconds > 0 else math.nan
 
 
 def last_tries(launches: Iterable[Launch]) -> list[Launch]:
     """Of each launch the last try that came to its own end, else the last: what was measured again is not counted."""
-    last: dict[tuple[Path, str], Launch] = {}
+    last: dict[tuple[Path, int], Launch] = {}
     for launch in launches:
-        number = launch.path.stem.removeprefix("round").partition("-try")[0]
-        key = (launch.path.parent, number)
+        key = (launch.path.parent, launch.round)
         if key not in last or _rank(launch) > _rank(last[key]):
             last[key] = launch
     return list(last.values())
 
 
 def _rank(launch: Launch) -> tuple[bool, int]:
-    return launch.outcome not in UNFINISHED, int(launch.path.stem.partition("-try")[2])
+    return launch.outcome not in UNFINISHED, launch.number
 
 
-def read_launch(path: Path) -> Launch:
-    """Read one launch file; a last line that was cut off, or a file without a header, is no error."""
-    lines = list(read_lines(path))
-    header = lines[0] if lines and lines[0]["event"] == "launch" else {"event": "launch", "cell": "unknown"}
-    last = lines[-1] if lines and lines[-1]["event"] == "exit" else None
-    return Launch(path=path, header=header, events=tuple(lines[1:]), exit=last)
-
-
-def read_lines(path: Path) -> Iterator[Event]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    for line in data.split(b"\n"):
-        try:
-            event = json.loads(line) if line else None
-            if b"\\ud" in line:  # perhaps half of a character, which a box can print and no file or table can hold
-                event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
-        except ValueError:
-            continue
-        if isinstance(event, dict) and "event" in event:
-            yield event
-
-
-def _last_error(tail: list[str]) -> str | None:
+def _last_error(tail: Sequence[str]) -> str | None:
     """The last line that looks like an error."""
     said = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
     return said[-1] if said else None

@@ -24,8 +24,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from torchmatrix.facts.events import Event
-from torchmatrix.facts.launch import UNFINISHED, Launch, read_launch, read_lines
+from torchmatrix.facts.events import Event, read_lines
+from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
+from torchmatrix.facts.reading import launches_below, sorted_out
+from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_whole
 
@@ -39,8 +41,9 @@ _STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)
 class LaunchFile:
     """Writes one launch as it happens; every line is on disk before the next one is read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, number: int = 1) -> None:
+        """`number`: which try of this launch it is."""
+        self.path, self.number = path, number
         self._events = _open_new(path)
         self._log: IO[bytes] | None = None
         self._logged = 0
@@ -118,8 +121,7 @@ class RunFolder:
         """When it began, in unix seconds: its id says so, else (the folder was renamed) its record; NaN if neither does."""
         if stamp := _STAMP.fullmatch(self.id):
             return float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
-        first: Event = next(read_lines(self.record), {})
-        return float(first.get("unix_seconds", math.nan))
+        return self.read_record().unix_seconds
 
     def append(self, kind: str, **fields: Any) -> None:
         """Append one line to the run's record."""
@@ -138,16 +140,16 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
         name = f"round{number}" if trial is None else f"batch{trial}"
         tries = len(list(folder.glob(f"{name}-try*.jsonl")))
-        return LaunchFile(folder / f"{name}-try{tries + 1}.jsonl")
+        return LaunchFile(folder / f"{name}-try{tries + 1}.jsonl", tries + 1)
 
     def tries(self, cell: str, number: int) -> int:
         """How many launches of this cell and round came to their own end."""
-        paths = (self.path / cell).glob(f"round{number}-try*.jsonl")
-        return sum(read_launch(path).outcome not in UNFINISHED for path in paths)
+        launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl"))
+        return sum(launch.outcome not in UNFINISHED for launch in launches)
 
     def of_cell(self, cell: str) -> list[Launch]:
         """The launches of one cell."""
-        return [read_launch(path) for path in sorted((self.path / cell).glob("round*-try*.jsonl"))]
+        return sorted_out(launches_below(self.path / cell))[0]
 
     def is_done(self, cell: str, number: int) -> bool:
         """Was this launch completed, whatever its outcome, so that a continued run leaves it alone?"""
@@ -172,13 +174,22 @@ class RunFolder:
         return folder / f"{stack}.log"
 
     def events(self) -> list[Event]:
-        """The run's own record."""
-        return list(read_lines(self.record))
+        """The lines of the run's own record; none if it can't be read."""
+        with suppress(OSError):
+            return list(read_lines(self.record))
+        return []
 
-    def launches(self) -> Iterator[Launch]:
-        """All launches, in the order of their paths."""
-        for path in sorted(self.path.rglob("round*-try*.jsonl")):
-            yield read_launch(path)
+    def read_record(self) -> RunRecord:
+        """The run's own record."""
+        return record_of(self.events())
+
+    def everything(self) -> Iterator[Launch | Unreadable]:
+        """All launches and what among their files can't be read, in the order of their paths."""
+        return launches_below(self.path)
+
+    def launches(self) -> list[Launch]:
+        """All launches that can be read, in the order of their paths."""
+        return sorted_out(self.everything())[0]
 
 
 class Results:
@@ -223,10 +234,9 @@ class Results:
     def unfinished(self, host: str, key: str) -> RunFolder | None:
         """The newest run of `host` that was asked for the same thing (`key`), if it did not come to its end."""
         for run in reversed([run for run in self.runs() if run.path.parent.name == host]):
-            events = run.events()
-            if any(event["event"] == "run" and event.get("key") == key for event in events):
-                complete = any(event["event"] == "run-exit" and event.get("complete") for event in events)
-                return None if complete else run
+            record = run.read_record()
+            if record.key == key:
+                return None if record.complete else run
         return None
 
     def seconds_by_cell(self, host: str) -> dict[str, float]:
@@ -235,7 +245,7 @@ class Results:
         for run in [run for run in self.runs() if run.path.parent.name == host][-3:]:
             for launch in run.launches():
                 if launch.outcome == "ok" and not math.isnan(launch.seconds):
-                    known[launch.header["cell"]] = launch.seconds
+                    known[launch.cell] = launch.seconds
         return known
 
 

@@ -16,8 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts.events import Event
-from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.events import Event, read_lines
 from torchmatrix.facts.store import held, run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 

@@ -58,7 +58,7 @@ def stored(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
 
 def is_complete(run: RunFolder) -> bool:
     """Did the run come to its end?"""
-    return any(event["event"] == "run-exit" and event.get("complete") for event in run.events())
+    return run.read_record().complete
 
 
 def choose(runs: Sequence[Stored], keep: int | None, limit_bytes: int | None, used_bytes: int) -> Choice:

@@ -179,7 +179,7 @@ class _Night:
         """The newest run that one of these commands began in this night."""
         typed = {shlex.join(["torchmatrix", *words]) for words in commands}
         runs = [run for run in self.results.runs() if run.id >= self.id.partition("-")[0]]
-        return next((run for run in reversed(runs) if any(e.get("command") in typed for e in run.events())), None)
+        return next((run for run in reversed(runs) if run.read_record().command in typed), None)
 
     def _keep(self) -> None:
         """For the host whose runs these are: that of this night, or of the last one that had a run."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import holder, run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.nightly import cron, systemd

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 import psutil
 
 from torchmatrix.engines.engine import Image
-from torchmatrix.facts.launch import Launch, measured
+from torchmatrix.facts.launch import Launch
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running.launch_cell import Attempt, Job, launch
 from torchmatrix.running.news import BatchFound, BatchTried, LaunchFinished, News
@@ -80,9 +80,7 @@ def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]]) -> bool:
     """
     if cell.gpus.vendor != "cpu":
         return True
-    if any(
-        max(w["seconds"]) / w["steps"] > LONGEST_CPU_STEP_SECONDS for t, done in trials if t < batch for w in measured(done)
-    ):
+    if any(w.slowest / w.steps > LONGEST_CPU_STEP_SECONDS for t, done in trials if t < batch for w in done.windows):
         return False
     points = [(tried, sum(peaks)) for tried, peaks in _peaks(trials)]
     if len(points) < 2:
@@ -92,7 +90,7 @@ def _is_safe(cell: Cell, batch: int, trials: list[tuple[int, Launch]]) -> bool:
     return p1 + slope * (batch - b1) < MEMORY_SHARE * psutil.virtual_memory().available
 
 
-def _peaks(trials: list[tuple[int, Launch]]) -> Iterator[tuple[int, list[int]]]:
+def _peaks(trials: list[tuple[int, Launch]]) -> Iterator[tuple[int, tuple[int, ...]]]:
     for batch, done in trials:
-        for event in done.of("memory")[-1:]:
-            yield batch, event["peak_bytes"]
+        for memory in done.memory[-1:]:
+            yield batch, memory.peak_bytes

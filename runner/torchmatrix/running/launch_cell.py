@@ -11,14 +11,14 @@ from torchmatrix.analysis import watched
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import events
-from torchmatrix.facts.launch import read_launch
+from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.store import LaunchFile, RunFolder
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.matrix.workloads import AUTO
+from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness
 from torchmatrix.running.news import LaunchFinished, LaunchPhase, News
@@ -120,7 +120,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     execution = job.engine_for(cell.stack).start(image, spec)
     file = job.folder.new_launch(cell.id, attempt.number, trial=attempt.batch if attempt.trial else None)
     try:
-        head = _header(job, attempt, ready)
+        head = _header(job, attempt, ready, file.number)
         file.event("launch", **head, image=_image_record(image), command=execution.command)
         yield from _run(job, cell, execution, file)
     except LaunchFailed as failure:
@@ -133,7 +133,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         raise
     finally:
         file.abandon()
-    done, seconds = read_launch(file.path), time.monotonic() - begin
+    done, seconds = launch_at(file.path), time.monotonic() - begin
     note = "; ".join(watched.summarize(done).errors)
     yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
 
@@ -204,13 +204,13 @@ def record_failure(job: Job, cell: Cell, number: int, reason: str, message: str,
     """A launch that could not be started at all, as a fact of its own."""
     file = job.folder.new_launch(cell.id, number)
     attempt = Attempt(cell=cell, number=number, batch=0)
-    file.event("launch", **_header(job, attempt, None), image=None, command=command)
+    file.event("launch", **_header(job, attempt, None, file.number), image=None, command=command)
     file.close(reason=reason, message=message)
-    return LaunchFinished(cell=cell, number=number, launch=read_launch(file.path), seconds=0.0)
+    return LaunchFinished(cell=cell, number=number, launch=launch_at(file.path), seconds=0.0)
 
 
-def _header(job: Job, attempt: Attempt, ready: Ready | None) -> dict[str, Any]:
-    """Who, where, what and how: enough to repeat the launch and to compare it."""
+def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dict[str, Any]:
+    """Who, where, what and how: enough to repeat the launch and to compare it. `number`: which try it is."""
     cell = attempt.cell
     return {
         "protocol": events.VERSION,
@@ -218,11 +218,13 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None) -> dict[str, Any]:
         "run": job.folder.id,
         "cell": cell.id,
         "round": attempt.number,
+        "try": number,
         "trial": attempt.trial,
         "method": asdict(job.method),
         "start": ready.as_record() if ready else None,
         "stack": asdict(cell.stack),
         "workload": asdict(cell.workload),
+        "ddp_workload": ddp_id(cell.workload),
         "batch_requested": cell.workload.batch,
         "batch_used": attempt.batch or None,
         "workload_hash": recipes.workload_hash(),

@@ -8,8 +8,9 @@ from pathlib import Path
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.facts.events import Event
-from torchmatrix.facts.launch import Launch, read_launch, throughput
+from torchmatrix.facts.launch import Launch, throughput
+from torchmatrix.facts.reading import launch_at
+from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import matrix_file
@@ -40,50 +41,46 @@ def find(results: Path, target: str) -> Launch:
     if path.is_file():
         return _readable(path)
     for run in reversed(Results(results).runs()):
-        every = [launch for launch in run.launches() if launch.header.get("image")]
-        found = [launch for launch in every if fnmatchcase(str(launch.header["cell"]), target)]
-        cells = sorted({str(launch.header["cell"]) for launch in found})
+        found = [launch for launch in run.launches() if launch.image and fnmatchcase(launch.cell, target)]
+        cells = sorted({launch.cell for launch in found})
         if len(cells) > 1:
             raise BadInput(f"{len(cells)} cells of run {run.id} match: {', '.join(cells[:5])}", hint="name one of them")
         if found:
-            return max(found, key=lambda launch: float(launch.header["unix_seconds"]))
+            return max(found, key=lambda launch: launch.unix_seconds)
     raise BadInput(f"no preset, launch file or measured cell is called {target}", hint="torchmatrix presets; torchmatrix plan")
 
 
 def _readable(path: Path) -> Launch:
-    launch = read_launch(path)
-    if "stack" not in launch.header:
-        raise BadInput(f"{path} is no launch file: it has no header", hint="name a round*.jsonl under results/")
-    if not launch.header.get("image"):
+    launch = launch_at(path)
+    if not launch.image:
         hint = "torchmatrix build says why; another launch can be repeated"
         raise BadInput(f"{path} never started: {launch.outcome}: {launch.error}", hint=hint)
     return launch
 
 
-def _run_of(launch: Launch) -> tuple[RunFolder, Event]:
-    """The run that a launch belongs to, and its record's first line."""
+def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
+    """The run that a launch belongs to, and its record."""
     folders = [RunFolder(parent) for parent in launch.path.absolute().parents if (parent / "run.jsonl").exists()]
-    records = [event for folder in folders[:1] for event in folder.events() if event["event"] == "run"]
-    if not records:
+    if not folders or not folders[0].read_record().matrix:
         raise BadInput(f"{launch.path} lies in no run: there is no run.jsonl above it", hint="copy the whole run's folder")
-    return folders[0], records[0]
+    return folders[0], folders[0].read_record()
 
 
 def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     """Everything to repeat `launch` with on this machine. Raises BadInput where that would be another measurement."""
     folder, record = _run_of(launch)
-    header = launch.header
-    asked = matrix_file.under(matrix_file.parse(record["matrix"]), Request(method=header["method"]["name"], launches=1))
-    if header["workload"]["explain"]:
+    asked = matrix_file.under(matrix_file.parse(record.matrix), Request(method=launch.method.name, launches=1))
+    if launch.workload.explain:
         asked = matrix_file.explained(asked)
-    name, path = str(header["stack"]["name"]), folder.lock_of(str(header["stack"]["name"]))
+    name, path = launch.stack.name, folder.lock_of(launch.stack.name)
     held = lockfile.from_text(path.read_text()) if path.exists() else None
-    chosen = engine if engine != "auto" else str(header["engine"]["engine"])
-    s = session.assemble(asked, {name: held} if held else {}, results, chosen, [str(header["cell"])], [])
-    if header["workload_hash"] != recipes.workload_hash():
+    chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
+    s = session.assemble(asked, {name: held} if held else {}, results, chosen, [launch.cell], [])
+    then, today = launch.workload_hash or "unknown", recipes.workload_hash()
+    if then != today:
         raise BadInput(
-            f"the workload has changed since: {header['workload_hash'][:12]} then, {recipes.workload_hash()[:12]} now",
-            hint="check out the commit that measured it (the tool's version then: " + str(header["tool"]) + ")",
+            f"the workload has changed since: {then[:12]} then, {today[:12]} now",
+            hint="check out the commit that measured it (the tool's version then: " + str(launch.tool) + ")",
         )
     return Repetition(launch=launch, held=held, session=_with_the_same_image(s, launch, held))
 
@@ -96,7 +93,7 @@ def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> 
     for cell in s.plan.cells:
         engine = s.engine_for(cell.stack)
         recipe = recipes.ready_recipe(cell.stack, engine)
-        if recipe and engine.build(recipe, lambda line: None).reference == launch.header["image"]["reference"]:
+        if recipe and engine.build(recipe, lambda line: None).reference == _image_of(launch):
             return session.without_locks(s)
     if held and s.plan.cells and held.name not in s.locks:
         raise BadInput(f"the image that was measured is gone, and {'; '.join(s.notes)}", hint="repeat it where it was measured")
@@ -105,31 +102,36 @@ def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> 
 
 def commands(again: Repetition, folder: Path) -> list[str]:
     """The commands that build and run the launch anew, to be pasted; the contexts of the builds are written to `folder`."""
-    launch, docker = str(again.launch.header["command"]), again.session.engines.builder
+    launch, docker = again.launch.command, again.session.engines.builder
     stacks = recipes.stacks_of(again.session.plan.cells)
     if not again.held or not stacks or not isinstance(docker, DockerEngine):
         return [launch]
     builds, tag = docker.build_commands(recipes.recipes(stacks[0], again.held)[0], again.held, folder)
-    return [*builds, launch.replace(str(again.launch.header["image"]["reference"]), tag)]
+    return [*builds, launch.replace(_image_of(again.launch), tag)]
 
 
 def run(again: Repetition, job: Job) -> Generator[News, None, None]:
     """The launch, in a run of its own, with the batch that was used then."""
-    header = again.launch.header
     for cell in again.session.plan.cells:
         key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}
-        job.folder.append("batch", **key, batch=header["batch_used"])
+        job.folder.append("batch", **key, batch=again.launch.batch_used)
     yield from measure(again.session, job, again.session.launches)
+
+
+def _image_of(launch: Launch) -> str:
+    """The reference of a launch's image, without which it could not be repeated."""
+    assert launch.image is not None
+    return launch.image.reference
 
 
 def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
     """The repeated launch beside the recorded one."""
-    (now,) = [launch for launch in folder.launches()][-1:]
+    now = folder.launches()[-1]
     unit = again.session.plan.cells[0].workload.unit
     if now.outcome != "ok" or again.launch.outcome != "ok":
         return f"then: {again.launch.outcome}, now: {now.outcome}"
     then, rate = throughput(again.launch), throughput(now)
-    same = now.header["image"]["reference"] == again.launch.header["image"]["reference"]
+    same = _image_of(now) == _image_of(again.launch)
     image = "the very same image" if same else "an image of the same packages" if again.held else "another image"
     return (
         f"then: {then:.5g} {unit}/s, now: {rate:.5g} {unit}/s, ratio {rate / then:.4f} (one launch each: no interval); {image}"

@@ -70,11 +70,10 @@ def _batch(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator[N
     if cell.workload.batch != AUTO:
         return int(cell.workload.batch)
     workload = ddp_id(cell.workload)
-    key = {"stack": cell.stack.name, "workload": workload}
-    known = [e["batch"] for e in job.folder.events() if e["event"] == "batch" and key.items() <= e.items()]
-    if known:
-        return known[0] if known[0] else None
+    found = [b for b in job.folder.read_record().batches if (b.stack, b.workload) == (cell.stack.name, workload)]
+    if found:
+        return found[0].batch or None
     alike = [c for c in cells if c.stack.name == cell.stack.name and c.workload.id == workload] or [cell]
     batch = yield from batch_search.find(job, max(alike, key=lambda c: len(c.gpus.indices)), image)
-    job.folder.append("batch", **key, batch=batch)
+    job.folder.append("batch", stack=cell.stack.name, workload=workload, batch=batch)
     return batch

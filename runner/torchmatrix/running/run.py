@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import recipes
@@ -12,7 +13,7 @@ from torchmatrix.facts.launch import last_tries, throughput
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import Sensor
-from torchmatrix.matrix.workloads import AUTO, changed
+from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import housekeeping, launch_order, rounds
@@ -79,9 +80,22 @@ def _open_record(s: Session, job: Job, command: str) -> None:
         seed=s.matrix.seed,
         workload_hash=recipes.workload_hash(),
     )
-    planned = [{"event": "planned", "cell": cell.id} for cell in s.plan.cells]
-    skips = [{"event": "skip", "cell": k.cell.id, "reason": k.why.reason, "fix": k.why.fix} for k in s.plan.skips]
+    planned = [{"event": "planned", **_cell_record(cell)} for cell in s.plan.cells]
+    skips = [{"event": "skip", **_cell_record(k.cell), "reason": k.why.reason, "fix": k.why.fix} for k in s.plan.skips]
     job.folder.open_record([header, *planned, *skips])
+
+
+def _cell_record(cell: Cell) -> dict[str, Any]:
+    """A cell's id and the fields that it is made of, so that no reader has to take it apart."""
+    return {
+        "cell": cell.id,
+        "stack": cell.stack.name,
+        "workload": cell.workload.id,
+        "ddp_workload": ddp_id(cell.workload),
+        "parallel": cell.workload.parallel,
+        "devices": cell.gpus.label,
+        "indices": list(cell.gpus.indices),
+    }
 
 
 def todo(s: Session, job: Job) -> list[tuple[Cell, int]]:

@@ -109,7 +109,7 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
         return None
     if cell in last.run.skipped:
         return Judged(cell=cell, verdict="skipped-now", why=f"{last.run.skipped[cell]} (planned in {home.run.id})", **about)
-    if options.named or all(home.run.header.get(key) == last.run.header.get(key) for key in ("matrix", "command")):
+    if options.named or (home.run.matrix, home.run.command) == (last.run.matrix, last.run.command):
         return Judged(cell=cell, verdict="missing", why=f"planned in {home.run.id}, neither planned nor skipped now", **about)
     why = f"planned in {home.run.id}; the matrix or the command has changed since"
     return Judged(cell=cell, verdict="removed", why=why, **about)

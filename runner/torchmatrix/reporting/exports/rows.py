@@ -13,8 +13,9 @@ from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.tables import records
-from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.parts import Box
+from torchmatrix.facts.run_record import RunRecord, Skipped
 
 Row = dict[str, Any]
 
@@ -25,7 +26,7 @@ class Facts(Protocol):
     @property
     def id(self) -> str: ...
     @property
-    def events(self) -> Sequence[Event]: ...
+    def record(self) -> RunRecord: ...
     @property
     def launches(self) -> Sequence[Launch]: ...
     @property
@@ -59,7 +60,7 @@ def cells(view: Facts, held: PriceList) -> list[Row]:
 
 def launches(view: Facts) -> list[Row]:
     """All launches that count, each with the beginning and the name of its file."""
-    started = {str(launch.path): launch.header.get("unix_seconds") for launch in view.launches}
+    started = {str(launch.path): launch.unix_seconds for launch in view.launches}
     found = []
     for row in records(view.table):
         own = {"started_unix_seconds": started.get(row["path"]), "file": _file_of(Path(row["path"]), view.id)}
@@ -70,7 +71,7 @@ def launches(view: Facts) -> list[Row]:
 def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
     """All other tables by name."""
     measured = figures.measured(records(view.every_cell), records(view.table))
-    section = beside.section(_preset(view), measured, records(view.scaling))
+    section = beside.section(beside.preset_of(view.record.matrix), measured, records(view.scaling))
     return {
         "scaling": records(view.scaling),
         "decomposition": records(view.decomposition),
@@ -79,7 +80,7 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
         "stacks": _stacks(view),
-        "skips": [_skip(event) for event in view.events if event["event"] == "skip"],
+        "skips": [_skip(skip) for skip in view.record.skips],
         "failures": [_failure(launch, view.id) for launch in view.launches if launch.outcome != "ok"],
         "findings": _findings(measured),
         "published": _published(section),
@@ -115,30 +116,22 @@ def _file_of(path: Path, run: str) -> str:
     return "/".join(parts[start:])
 
 
-def _preset(view: Facts) -> Any:
-    header = next((event for event in view.events if event["event"] == "run"), {})
-    return beside.preset_of(str(header.get("matrix") or ""))
-
-
 def _stacks(view: Facts) -> list[Row]:
     """From the first launch of each in which the box told."""
     found: dict[str, Row] = {}
     for launch in view.launches:
-        box = next(iter(launch.of("environment")), None)
-        name = launch.header.get("stack", {}).get("name")
-        if box is not None and name not in found:
-            found[name] = _stack(name, box, launch.header)
+        if launch.box and launch.stack.name not in found:
+            found[launch.stack.name] = _stack(launch, launch.box)
     return list(found.values())
 
 
-def _stack(name: str, box: Event, header: Event) -> Row:
-    packages = tuple(str(package) for package in box.get("packages") or ())
-    versions = dict(package.split("==", 1) for package in packages if "==" in package)
-    image, engine = header.get("image") or {}, header.get("engine") or {}
-    told = {key: box.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")}
+def _stack(launch: Launch, box: Box) -> Row:
+    versions, engine = box.versions, launch.engine
+    image = launch.image.facts if launch.image else {}
+    told = {key: box.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")}
     return {
         **told,
-        "stack": name,
+        "stack": launch.stack.name,
         "torchvision": versions.get("torchvision"),
         "transformers": versions.get("transformers"),
         "image": image.get("tag") or image.get("reference"),
@@ -146,26 +139,25 @@ def _stack(name: str, box: Event, header: Event) -> Row:
         **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
         "engine": engine.get("engine"),
         "engine_version": engine.get("ServerVersion") or engine.get("version"),
-        "packages": packages,
+        "packages": box.packages,
     }
 
 
-def _skip(event: Event) -> Row:
-    return {**event, "stack": str(event["cell"]).split("/")[0], "fix": event.get("fix") or None}
+def _skip(skip: Skipped) -> Row:
+    return {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
 
 
 def _failure(launch: Launch, run: str) -> Row:
-    header = launch.header
     return {
-        "cell": header["cell"],
-        "stack": header.get("stack", {}).get("name"),
-        "workload": header.get("workload", {}).get("id"),
-        "devices": header.get("gpus", {}).get("label"),
-        "round": header.get("round"),
+        "cell": launch.cell,
+        "stack": launch.stack.name,
+        "workload": launch.workload.id,
+        "devices": launch.devices.label,
+        "round": launch.round,
         "outcome": launch.outcome,
         "error": launch.error,
         "seen": watched.summarize(launch).errors,
-        "command": header.get("command"),
+        "command": launch.command,
         "file": _file_of(launch.path, run),
     }
 

@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts.events import Event
-from torchmatrix.facts.launch import read_lines
+from torchmatrix.facts.events import Event, read_lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets, settings
 from torchmatrix.reporting.redaction.identities import Identities, strings

@@ -54,21 +54,21 @@ def render(
 
 
 def _context(view: View) -> dict[str, Any]:
-    header, matrix_text = view.header, str(view.header.get("matrix") or "")
+    record = view.record
     measured = figures.measured(records(view.every_cell), records(view.table))
-    preset, scales = beside.preset_of(matrix_text), records(view.scaling)
+    preset, scales = beside.preset_of(record.matrix), records(view.scaling)
     return {
         "run": view.id,
-        "header": header,
-        "host": header.get("host", {}),
-        "complete": view.is_complete(),
+        "header": record.facts,
+        "host": record.host,
+        "complete": record.complete,
         "measured": int((view.every_cell["n"] > 0).sum()),
-        "planned": view.planned(),
+        "planned": len(record.planned),
         "launches": len(view.launches),
         "repeated": len(view.every) - len(view.launches),
         "throttled_tries": sections.throttled_tries(view),
-        "started": utc(header.get("unix_seconds")),
-        "method": header.get("method") or {"name": "n/a"},
+        "started": utc(record.unix_seconds),
+        "method": record.method or {"name": "n/a"},
         "cells": sections.cell_rows(view),
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),
@@ -78,10 +78,11 @@ def _context(view: View) -> dict[str, Any]:
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
         "headlines": sections.headlines(view),
         "published": beside.section(preset, measured, scales),
-        "preset_is_lost": preset is None and "[preset]" in matrix_text,
+        "preset_is_lost": preset is None and "[preset]" in record.matrix,
         "findings": audit.check([own.figure for own in measured]),
         "skips": sections.skips(view),
         "failures": sections.failures(view),
+        "unreadable": sections.unreadable(view),
         "stacks": sections.stacks(view),
         "definitions": DEFINITIONS,
     }

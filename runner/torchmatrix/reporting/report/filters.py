@@ -16,7 +16,7 @@ def ratio(value: Any) -> str:
 
 def utc(seconds: float | None) -> str:
     """To the minute."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else "n/a"
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if is_known(seconds) else "n/a"
 
 
 def _limits(found: Interval, kind: str) -> str:

@@ -1,6 +1,7 @@
 """What the sections of a report show besides their tables: headlines, marks, failures, skips, the stacks as measured."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -8,7 +9,6 @@ import pandas as pd
 from torchmatrix.analysis import watched
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.tables import records
-from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import Launch
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
@@ -37,7 +37,7 @@ def unknown_columns(view: View) -> list[str]:
         "energy": next((w for w in cells["energy_problem"] if w), "unknown"),
         "MFU": "the peak of this device is unknown",
     }
-    notes = "; ".join(view.header.get("watch_notes") or ()) or "this machine does not report it"
+    notes = "; ".join(view.record.watch_notes) or "this machine does not report it"
     return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
 
 
@@ -50,10 +50,8 @@ def throttled_tries(view: View) -> int:
 def skips(view: View) -> list[dict[str, Any]]:
     """Skips grouped by stack and reason, because a stack that can't run skips all its cells."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
-    for event in view.events:
-        if event["event"] == "skip":
-            key = (event["cell"].split("/")[0], event["reason"], event.get("fix") or "n/a")
-            grouped.setdefault(key, []).append(event["cell"])
+    for skip in view.record.skips:
+        grouped.setdefault((skip.name.stack, skip.reason, skip.fix or "n/a"), []).append(skip.name.cell)
     return [{"stack": stack, "reason": reason, "fix": fix, "cells": cells} for (stack, reason, fix), cells in grouped.items()]
 
 
@@ -61,12 +59,12 @@ def failures(view: View) -> list[dict[str, Any]]:
     """Launches that are not ok, with what is needed to reproduce them."""
     return [
         {
-            "cell": launch.header["cell"],
-            "round": launch.header.get("round"),
+            "cell": launch.cell,
+            "round": launch.round,
             "outcome": launch.outcome,
             "error": launch.error,
             "seen": watched.summarize(launch).errors,
-            "command": launch.header.get("command", "n/a"),
+            "command": launch.command,
             "log": _log_of(launch),
         }
         for launch in view.launches
@@ -74,21 +72,26 @@ def failures(view: View) -> list[dict[str, Any]]:
     ]
 
 
+def unreadable(view: View) -> list[str]:
+    """Files that can't be read, and why; what of the run's own record can't be."""
+    files = [f"{_below_results(found.path)}: {found.reason}" for found in view.unreadable]
+    return [*files, *(f"run.jsonl: {problem}" for problem in view.record.problems)]
+
+
 def stacks(view: View) -> list[dict[str, Any]]:
     """The environment of each stack, from the first launch that recorded it."""
     found: dict[str, dict[str, Any]] = {}
     for launch in view.launches:
-        environment: Event | None = next(iter(launch.of("environment")), None)
-        name = launch.header.get("stack", {}).get("name")
-        if environment and name not in found:
-            packages = dict(p.split("==", 1) for p in environment.get("packages", []) if "==" in p)
+        box, name = launch.box, launch.stack.name
+        if box and name not in found:
+            versions = box.versions
             found[name] = {
                 "name": name,
-                "environment": environment,
-                "torchvision": packages.get("torchvision"),
-                "transformers": packages.get("transformers"),
-                "image": launch.header.get("image") or {},
-                "engine": launch.header.get("engine") or {},
+                "environment": box.facts,
+                "torchvision": versions.get("torchvision"),
+                "transformers": versions.get("transformers"),
+                "image": launch.image.facts if launch.image else {},
+                "engine": launch.engine,
             }
     return list(found.values())
 
@@ -134,10 +137,15 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _log_of(launch: Launch) -> str:
     """The log to read, relative to the results folder: the stack's build log or the launch's own."""
-    host, run, *cell, name = launch.path.parts[-6:]
     if launch.outcome == "build-failed":
-        return f"{host}/{run}/builds/{launch.header['stack']['name']}.log"
-    return "/".join([host, run, *cell, name.replace(".jsonl", ".log")])
+        host, run = launch.path.parts[-6:-4]
+        return f"{host}/{run}/builds/{launch.stack.name}.log"
+    return _below_results(launch.path.with_suffix(".log"))
+
+
+def _below_results(path: Path) -> str:
+    """From the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE."""
+    return "/".join(path.parts[-6:])
 
 
 def _fastest(others: pd.DataFrame) -> list[str]:

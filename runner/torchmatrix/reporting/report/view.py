@@ -1,23 +1,27 @@
 """One run as its report shows it: the facts of its final attempts, and the tables made from them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from torchmatrix.analysis import ratios, scaling, tables
-from torchmatrix.facts.events import Event
-from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.launch import Launch, Unreadable, last_tries
+from torchmatrix.facts.reading import sorted_out
+from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """`every`: all attempts; `launches`: the attempts that count, in planned order; `cells`: those of DDP or one device."""
+    """`every`: all attempts; `launches`: the attempts that count, in planned order; `cells`: those of DDP or one device.
+
+    `unreadable`: the files of the run that can't be read as launches.
+    """
 
     id: str
-    events: tuple[Event, ...]
-    header: Event
+    record: RunRecord
+    unreadable: tuple[Unreadable, ...]
     every: tuple[Launch, ...]
     launches: tuple[Launch, ...]
     table: pd.DataFrame
@@ -39,7 +43,7 @@ class View:
 
 def view_of(run: RunFolder, baseline: str | None = None) -> View:
     """The view of a run's facts; `baseline` as in make_view."""
-    return make_view(run.id, run.events(), list(run.launches()), baseline)
+    return make_view(run.id, run.read_record(), run.everything(), baseline)
 
 
 def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], baseline: str | None = None) -> View:
@@ -47,13 +51,14 @@ def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], bas
 
     Raises BadInput if that stack has no cell.
     """
-    launches = _in_planned_order(last_tries(every), events)
+    every, unreadable = sorted_out(found)
+    launches = _in_planned_order(last_tries(every), record)
     table = tables.launches_table(launches)
     every_cell = tables.cells_table(table)
     return View(
         id=run_id,
-        events=tuple(events),
-        header=next((event for event in events if event["event"] == "run"), {}),
+        record=record,
+        unreadable=tuple(unreadable),
         every=tuple(every),
         launches=tuple(launches),
         table=table,
@@ -66,6 +71,6 @@ def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], bas
     )
 
 
-def _in_planned_order(launches: list[Launch], events: Sequence[Event]) -> list[Launch]:
-    place = {event["cell"]: i for i, event in enumerate(e for e in events if e["event"] == "planned")}
-    return sorted(launches, key=lambda launch: (place.get(launch.header["cell"], len(place)), launch.path.name))
+def _in_planned_order(launches: Sequence[Launch], record: RunRecord) -> list[Launch]:
+    place = {name.cell: i for i, name in enumerate(record.planned)}
+    return sorted(launches, key=lambda launch: (place.get(launch.cell, len(place)), launch.path.name))

@@ -10,6 +10,7 @@ from torchmatrix.analysis import history as trends
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting import history_page as trend_pages
 from torchmatrix.reporting.exports.formats import to_csv
@@ -53,7 +54,7 @@ def history(results: Results, links: Mapping[RunFolder, str], cleaner: Redaction
 
 def _cleaned(run: Indexed, cleaner: Redaction) -> Indexed:
     """What was read of a run, as it may be shown."""
-    known = {"header": run.header, "environments": run.environments, "launches": run.launches}
+    known = {"environments": run.environments, "launches": run.launches}
     cleaner.learn(known)
     return replace(
         run,
@@ -66,18 +67,18 @@ def _cleaned(run: Indexed, cleaner: Redaction) -> Indexed:
 
 
 def _summary(view: View) -> Page:
-    host = view.header.get("host") or {}
+    host, started = view.record.host, view.record.unix_seconds
     cells = view.every_cell
     return {
         "run": view.id,
-        "started_unix_seconds": view.header.get("unix_seconds"),
+        "started_unix_seconds": started if is_known(started) else None,
         "host": host.get("name"),
         "hardware": _hardware(host),
         "stacks": list(dict.fromkeys(cells["stack"])) if len(cells) else [],
         "cells": len(cells),
         "cells_ok": int((cells["n"] > 0).sum()),
         "launches_not_ok": sum(launch.outcome != "ok" for launch in view.launches),
-        "complete": view.is_complete(),
+        "complete": view.record.complete,
         "headline": next(iter(sections.headlines(view)), ""),
     }
 

@@ -1,0 +1,147 @@
+"""JSON values -> values of the type that is needed; what has another one raises Malformed. The border of the facts."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+Record = Mapping[str, Any]
+"""One JSON object."""
+
+_NUMBERS = frozenset({int, float})
+
+
+class Malformed(ValueError):
+    """A value that can't be what its place says; the text names the place."""
+
+
+def text(record: Record, key: str) -> str:
+    """A text that must be there."""
+    value = record.get(key)
+    return value if type(value) is str else _refuse(record, key, "a text")
+
+
+def text_or_none(record: Record, key: str) -> str | None:
+    """A text, where there is one."""
+    value = record.get(key)
+    return value if value is None or type(value) is str else _refuse(record, key, "a text")
+
+
+def number(record: Record, key: str) -> float:
+    """A finite number that must be there."""
+    value: float = record.get(key)  # type: ignore[assignment]  # looked at in the next line
+    return value if is_number(value) else float(_refuse(record, key, "a number"))
+
+
+def number_or_none(record: Record, key: str) -> float | None:
+    """A finite number, where there is one."""
+    value = record.get(key)
+    return value if value is None or is_number(value) else _refuse(record, key, "a number")
+
+
+def number_or_nan(record: Record, key: str) -> float:
+    """A finite number; NaN where there is none."""
+    value = record.get(key)
+    return math.nan if value is None else float(number(record, key))
+
+
+def whole(record: Record, key: str) -> int:
+    """A whole number that must be there."""
+    value = record.get(key)
+    return value if type(value) is int and is_number(value) else _refuse(record, key, "a whole number")
+
+
+def whole_or_none(record: Record, key: str) -> int | None:
+    """A whole number, where there is one."""
+    return None if record.get(key) is None else whole(record, key)
+
+
+def flag(record: Record, key: str, default: bool = False) -> bool:
+    """True or false; `default` where it isn't said."""
+    value = record.get(key)
+    return value if type(value) is bool else default if value is None else _refuse(record, key, "true or false")
+
+
+def flag_or_none(record: Record, key: str) -> bool | None:
+    """True, false or not said."""
+    return None if record.get(key) is None else flag(record, key)
+
+
+def part(record: Record, key: str) -> dict[str, Any]:
+    """An object; an empty one where there is none."""
+    value = record.get(key)
+    return value if type(value) is dict else {} if value is None else _refuse(record, key, "an object")
+
+
+def parts(record: Record, key: str) -> list[dict[str, Any]]:
+    """A list of objects; an empty one where there is none."""
+    value = record.get(key)
+    if value is None:
+        return []
+    return value if type(value) is list and set(map(type, value)) <= {dict} else _refuse(record, key, "a list of objects")
+
+
+def texts(record: Record, key: str) -> tuple[str, ...]:
+    """A list of texts; none where there is no list."""
+    value = record.get(key)
+    if value is None:
+        return ()
+    return tuple(value) if type(value) is list and set(map(type, value)) <= {str} else _refuse(record, key, "a list of texts")
+
+
+def wholes(record: Record, key: str) -> tuple[int, ...]:
+    """A list of whole numbers; none where there is no list."""
+    found = numbers(record, key)
+    return found if set(map(type, found)) <= {int} else _refuse(record, key, "a list of whole numbers")  # type: ignore[return-value]
+
+
+def numbers(record: Record, key: str) -> tuple[float, ...]:
+    """A list of finite numbers; none where there is no list."""
+    value = record.get(key)
+    if value is None:
+        return ()
+    return tuple(value) if _are_numbers(value) else _refuse(record, key, "a list of numbers")
+
+
+def known_numbers(record: Record, key: str) -> tuple[float, ...]:
+    """Those of a list of numbers and nulls that are known."""
+    value = record.get(key)
+    return numbers({key: [v for v in value if v is not None]} if type(value) is list else record, key)
+
+
+def loose_numbers(record: Record, key: str) -> tuple[float, ...]:
+    """A list of numbers, NaN where it has something else; none where there is no list."""
+    value = record.get(key)
+    return tuple(float(one) if is_number(one) else math.nan for one in value) if type(value) is list else ()
+
+
+def rows_of_numbers(record: Record, key: str) -> tuple[tuple[float, ...], ...]:
+    """A list of lists of finite numbers, one per rank; none where there is no list."""
+    value = record.get(key)
+    if value is None:
+        return ()
+    good = type(value) is list and all(map(_are_numbers, value))
+    return tuple(map(tuple, value)) if good else _refuse(record, key, "a list of lists of numbers")
+
+
+def is_number(value: object) -> bool:
+    """A finite number that a float can hold?"""
+    return _are_numbers([value])
+
+
+def _are_numbers(value: object) -> bool:
+    try:
+        return type(value) is list and set(map(type, value)) <= _NUMBERS and all(map(math.isfinite, value))
+    except OverflowError:
+        return False
+
+
+def _refuse(record: Record, key: str, wanted: str) -> Any:
+    if key not in record:
+        raise Malformed(f"{key} is missing")
+    raise Malformed(f"{key} is {_short(record[key])}, not {wanted}")
+
+
+def _short(value: Any) -> str:
+    said = json.dumps(value, default=str)
+    return said if len(said) <= 40 else f"{said[:39]}…"

@@ -1,0 +1,208 @@
+"""What a launch's facts are made of: the nouns that Launch holds. Times in seconds, memory in bytes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Facts = Mapping[str, Any]
+"""What is shown or compared as it is, never computed with: of the host, the engine, the image, the box."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedStack:
+    """The stack as the matrix asked for it; `torch` is None where it wasn't known beforehand."""
+
+    name: str
+    torch: str | None
+    source: str | None
+    accelerator: str | None
+    cuda: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedWorkload:
+    """The workload as the matrix asked for it.
+
+    `ddp_id`: of the workload that this one explains; its own if it explains none. `factors`: everything that a workload can
+    vary, by name, as recorded; the fields here are those that the tool itself computes with.
+    """
+
+    id: str
+    ddp_id: str
+    model: str
+    unit: str
+    mode: str
+    precision: str
+    compile: bool
+    channels_last: bool
+    attention: str | None
+    batch: int | str
+    image_size: int | None
+    sequence_length: int | None
+    parallel: str
+    explain: bool
+    factors: Facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One GPU of a launch; `facts`: all that is recorded of it."""
+
+    name: str | None
+    uuid: str | None
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Devices:
+    """The devices of a launch in their order: `label` such as gpu0+1, `threads` CPU threads per process."""
+
+    label: str
+    indices: tuple[int, ...]
+    vendor: str | None
+    gpus: tuple[Gpu, ...]
+    threads: int
+
+    @property
+    def is_cpu(self) -> bool:
+        """Slots of a CPU rather than GPUs?"""
+        return self.vendor == "cpu"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of each device, such as gpu0."""
+        prefix = "cpu" if self.is_cpu else "gpu"
+        return tuple(f"{prefix}{index}" for index in self.indices)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UsedMethod:
+    """How the launch was measured. `facts`: all that is recorded of it; empty before methods were."""
+
+    name: str
+    statistic: str
+    start_below_celsius: float | None
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """The state in which a launch began: after what wait, how warm, and was that above the method's limit?"""
+
+    waited_seconds: float
+    temperature_celsius: float | None
+    too_warm: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UsedImage:
+    """The image, or the virtualenv, that a launch ran in; `facts`: all that is recorded of it."""
+
+    reference: str
+    id: str | None
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Box:
+    """What the box told of itself. `packages`: as "name==version"; `facts`: all that it told."""
+
+    torch: str | None
+    packages: tuple[str, ...]
+    facts: Facts
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the packages by name."""
+        return dict(package.split("==", 1) for package in self.packages if "==" in package)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenDevice:
+    """A device as torch sees it in the box."""
+
+    name: str | None
+    memory_bytes: int | None
+    multiprocessors: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """Some steps that were timed together: a window that counts, or a block of the warm-up.
+
+    `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: of each rank
+    the steps in order; empty where the box didn't tell.
+    """
+
+    steps: int
+    items: int
+    seconds: tuple[float, ...]
+    edges: tuple[float, float] | None
+    step_seconds: tuple[tuple[float, ...], ...]
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest rank: the window took so long."""
+        return max(self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WarmUp:
+    """How the warm-up ended: `flat` says whether the step time was, `seconds` is None where the box didn't tell."""
+
+    seconds: float | None
+    flat: bool | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """The peaks of all ranks up to the end of `phase`: cold (the first step) or warm (the timed windows)."""
+
+    phase: str | None
+    peak_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Precision:
+    """What a rank really computes in, by kind of operation."""
+
+    matmul: str
+    convolution: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none."""
+
+    flops_per_item: float
+    differences: tuple[float, ...]
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readings:
+    """What the sensors said at one moment: one reading per device, each with its `device` and what could be read."""
+
+    monotonic_seconds: float
+    readings: tuple[Facts, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a box gave up: `kind` such as oom, and its message."""
+
+    kind: str
+    message: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How a launch ended. `reason`: the host's word where it ended or refused the launch; `tail`: the log's last lines."""
+
+    unix_seconds: float | None
+    monotonic_seconds: float | None
+    returncode: int | None
+    reason: str | None
+    message: str | None
+    oom_killed: bool
+    tail: tuple[str, ...]

@@ -1,0 +1,133 @@
+"""A run's own record (run.jsonl), typed: what was asked for, what was planned and skipped, how far it came."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchmatrix.facts import checked, old_facts
+from torchmatrix.facts.checked import Malformed, Record
+from torchmatrix.facts.events import Event
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellName:
+    """Which cell: its id, and the fields that the id is made of. `ddp_workload`: the workload that this one explains."""
+
+    cell: str
+    stack: str
+    workload: str
+    ddp_workload: str
+    parallel: str
+    devices: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A cell that could not be measured: why, and what would help."""
+
+    name: CellName
+    reason: str
+    fix: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundBatch:
+    """The batch that was found for a stack and workload; None: not even one item fits."""
+
+    stack: str
+    workload: str
+    batch: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One run. `facts`: its first line as it is; of an unreadable record all is empty and `unreadable` says why.
+
+    `key`: what was asked for, in one word; `matrix`: the text of the matrix; `complete`: it came to its end. `problems`: lines
+    that can't be read, each with the reason.
+    """
+
+    unix_seconds: float
+    key: str | None
+    command: str | None
+    matrix: str
+    workload_hash: str | None
+    watch_notes: tuple[str, ...]
+    host: Facts
+    method: Facts
+    facts: Facts
+    planned: tuple[CellName, ...]
+    skips: tuple[Skipped, ...]
+    batches: tuple[FoundBatch, ...]
+    complete: bool
+    problems: tuple[str, ...]
+
+
+def record_of(events: Iterable[Event]) -> RunRecord:
+    """The record that these lines are; what is malformed in them is left out and said in `problems`."""
+    kinds: dict[str, list[Event]] = {}
+    for event in events:
+        kinds.setdefault(event["event"], []).append(event)
+    problems: list[str] = []
+    header = _header(next(iter(kinds.get("run", ())), {}), problems)
+    return RunRecord(
+        **header,
+        planned=tuple(_each(kinds.get("planned", ()), _name, problems)),
+        skips=tuple(_each(kinds.get("skip", ()), _skipped, problems)),
+        batches=tuple(_each(kinds.get("batch", ()), _batch, problems)),
+        complete=any(event.get("complete") is True for event in kinds.get("run-exit", ())),
+        problems=tuple(problems),
+    )
+
+
+def _header(line: Record, problems: list[str]) -> dict[str, Any]:
+    try:
+        return {
+            "unix_seconds": checked.number_or_nan(line, "unix_seconds"),
+            "key": checked.text_or_none(line, "key"),
+            "command": checked.text_or_none(line, "command"),
+            "matrix": checked.text_or_none(line, "matrix") or "",
+            "workload_hash": checked.text_or_none(line, "workload_hash"),
+            "watch_notes": checked.texts(line, "watch_notes"),
+            "host": _host(checked.part(line, "host")),
+            "method": checked.part(line, "method"),
+            "facts": line,
+        }
+    except Malformed as why:
+        problems.append(f"its first line: {why}")
+        return _header({}, problems)
+
+
+def _host(host: Record) -> Record:
+    """Raises Malformed where a part that is looked into is of another type."""
+    checked.text_or_none(host, "name")
+    checked.text_or_none(host, "cpu")
+    checked.texts(host, "notes")
+    for gpu in checked.parts(host, "gpus"):
+        checked.text_or_none(gpu, "name")
+    return host
+
+
+def _each(lines: Iterable[Event], make: Any, problems: list[str]) -> Iterable[Any]:
+    for line in lines:
+        try:
+            yield make(line)
+        except Malformed as why:
+            problems.append(f'a line "{line["event"]}": {why}')
+
+
+def _name(line: Event) -> CellName:
+    told = old_facts.with_cell(line)
+    return CellName(**{name: checked.text(told, name) for name in CellName.__dataclass_fields__})
+
+
+def _skipped(line: Event) -> Skipped:
+    return Skipped(name=_name(line), reason=checked.text(line, "reason"), fix=checked.text_or_none(line, "fix") or None)
+
+
+def _batch(line: Event) -> FoundBatch:
+    return FoundBatch(
+        stack=checked.text(line, "stack"), workload=checked.text(line, "workload"), batch=checked.whole_or_none(line, "batch")
+    )
