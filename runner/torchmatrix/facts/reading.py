@@ -84,7 +84,7 @@ def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list
 def launch_of(path: Path, lines: Sequence[Event]) -> Launch | Unreadable:
     """The launch that a file of these lines holds."""
     if not lines or lines[0]["event"] != "launch":
-        return Unreadable(path=path, reason="it doesn't begin with the header of a launch")
+        return Unreadable(path=path, reason="it has no header")
     try:
         end = _exit(lines[-1]) if lines[-1]["event"] == "exit" else None
         return Launch(path=path, exit=end, **_header(path, lines[0]), **_told(lines[1:]))

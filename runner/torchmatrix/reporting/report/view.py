@@ -32,21 +32,13 @@ class View:
     devices: pd.DataFrame
     speedups: pd.DataFrame
 
-    def planned(self) -> int:
-        """How many cells were planned."""
-        return sum(event["event"] == "planned" for event in self.events)
-
-    def is_complete(self) -> bool:
-        """Is the run finished?"""
-        return any(event["event"] == "run-exit" and event.get("complete") for event in self.events)
-
 
 def view_of(run: RunFolder, baseline: str | None = None) -> View:
     """The view of a run's facts; `baseline` as in make_view."""
     return make_view(run.id, run.read_record(), run.everything(), baseline)
 
 
-def make_view(run_id: str, events: Sequence[Event], every: Sequence[Launch], baseline: str | None = None) -> View:
+def make_view(run_id: str, record: RunRecord, found: Iterable[Launch | Unreadable], baseline: str | None = None) -> View:
     """The view of facts already read. `baseline`: the stack that ratios are relative to; default: the first in the matrix.
 
     Raises BadInput if that stack has no cell.
