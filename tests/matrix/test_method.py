@@ -32,7 +32,7 @@ def test_the_number_of_launches_is_as_asked(request_: Request, launches: int) ->
 def test_aimes_method_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_path: Path) -> None:
     asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\nsteps = 200\n"), Request(method="aime"))
     assert (asked.method.start_below_celsius, asked.method.statistic, asked.method.launches) == (50.0, "mean", 3)
-    assert {(w.steps, w.windows, w.seconds) for w in asked.workloads} == {(50, 1, 0.0)}
+    assert {(w.factors["steps"], w.factors["windows"], w.factors["seconds"]) for w in asked.workloads} == {(50, 1, 0.0)}
 
 
 @pytest.mark.parametrize(

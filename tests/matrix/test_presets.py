@@ -52,7 +52,7 @@ def plan_of(name: str, host: Host, containers: bool = True) -> Plan:
 def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, bool, int, int | str]]:
     """(model, precision, compile, channels_last, GPUs, batch) of the cells on the stacks whose names start so."""
     return [
-        (w.model, w.precision, w.compile, w.channels_last, len(cell.gpus.indices), w.batch)
+        (w.model, w.precision, w.compile, w.factors["channels_last"], len(cell.gpus.indices), w.batch)
         for cell in plan_of(name, host).cells
         if cell.stack.name.startswith(glob) and (w := cell.workload)
     ]
@@ -118,7 +118,7 @@ def test_nvidias_table_is_tf32_in_nchw_and_amp_in_nhwc_on_one_and_eight_gpus(a10
 
 def test_bourkes_run_is_five_epochs_of_391_steps_eager_and_compiled(a100_host: Host) -> None:
     workloads = {cell.workload for cell in plan_of("bourke-2023", a100_host).cells}
-    assert {(w.steps, w.windows, w.batch, w.precision) for w in workloads} == {(391, 5, 128, "tf32")}
+    assert {(w.factors["steps"], w.factors["windows"], w.batch, w.precision) for w in workloads} == {(391, 5, 128, "tf32")}
     assert {w.compile for w in workloads} == {False, True} and 390 * 128 < 50_000 <= 391 * 128
 
 

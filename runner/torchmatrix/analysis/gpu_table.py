@@ -7,7 +7,7 @@ import pandas as pd
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
-from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.matrix.factors import PRECISIONS
 
 _FROM_CATALOG = (
     "vendor", "architecture", "compute_capability", "devices_per_card", "memory_gb", "memory_type",

@@ -14,7 +14,7 @@ from torchmatrix.ground.toml_keys import ADDRESSES, Key, Place, Problems, Table,
 from torchmatrix.matrix import method
 from torchmatrix.matrix.method import Method, Request
 from torchmatrix.matrix.stacks import Stack, make_stack
-from torchmatrix.matrix.workloads import Workload, make_workloads
+from torchmatrix.matrix.workloads import Workload, changed, make_workloads
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -154,7 +154,7 @@ def under(matrix: Matrix, request: Request) -> Matrix:
     chosen = request.applied(matrix.method)
     workloads = matrix.workloads
     if chosen.steps is not None:
-        workloads = tuple(replace(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
+        workloads = tuple(changed(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
     return replace(matrix, method=chosen, workloads=workloads)
 
 

@@ -2,85 +2,97 @@
 
 import itertools
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest
-from torchmatrix.matrix import catalog
+from torchmatrix.matrix import catalog, factors
+from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
 
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
 AUTO = "auto"
 COUNTS = Key(kind=int, minimum=1, plural=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """One job: `batch` is items per device and step; sizes in pixels and tokens; steps per window.
+    """One job: `factors` has the value of every factor by name, None where it means nothing to this job.
 
-    `image_size` is None for language models; `sequence_length` and `attention` are None for vision models. `batch` may be
-    "auto": the largest that fits, found before the first launch. `batch_for`: other batches for GPU models or memory sizes.
-    `parallel`: what several ranks share: ddp, no-sync (DDP without all-reduce) or independent (nothing); `explain`
-    adds the last two, to find out where the scaling loss comes from.
+    The batch may be "auto": the largest that fits, found before the first launch. `batch_for`: other batches for GPU models
+    or memory sizes. `explain` adds the other values of `parallel`, to find out where the scaling loss comes from.
     """
 
     id: str
     name: str | None
-    model: str
     unit: str
-    mode: str
     device: str
-    precision: str
-    compile: bool
-    channels_last: bool
-    batch: int | str
     batch_for: tuple[tuple[str, int], ...]
-    optimizer: str
-    image_size: int | None
-    sequence_length: int | None
-    attention: str | None
-    parallel: str
     explain: bool
-    steps: int
-    seconds: float
-    windows: int
-    warmup_steps: int
-    warmup_seconds: float
-    warmup_cap: int
     stacks: tuple[str, ...]
     counts: tuple[int, ...]
+    factors: Mapping[str, Any] = field(hash=False)
+
+    @property
+    def model(self) -> str:
+        return str(self.factors["model"])
+
+    @property
+    def mode(self) -> str:
+        """train or infer."""
+        return str(self.factors["mode"])
+
+    @property
+    def precision(self) -> str:
+        return str(self.factors["precision"])
+
+    @property
+    def compile(self) -> bool:
+        return bool(self.factors["compile"])
+
+    @property
+    def batch(self) -> int | str:
+        """Items per device and step, or "auto"."""
+        found: int | str = self.factors["batch"]
+        return found
+
+    @property
+    def optimizer(self) -> str:
+        return str(self.factors["optimizer"])
+
+    @property
+    def parallel(self) -> str:
+        """ddp, no-sync or independent."""
+        return str(self.factors["parallel"])
+
+    @property
+    def least_seconds(self) -> float:
+        """What warm-up and windows take at least, as far as seconds are asked for."""
+        return float(self.factors["windows"] * self.factors["seconds"] + self.factors["warmup_seconds"])
+
+    def as_record(self) -> dict[str, Any]:
+        """For the facts: one flat dictionary."""
+        rest = ("id", "name", "unit", "device", "batch_for", "explain", "stacks", "counts")
+        return {**{name: getattr(self, name) for name in rest}, **self.factors}
 
 
-_KEYS: dict[str, Key] = {
-    "name": NAME,
-    "model": Key(kind=str, axis=True),
-    "device": Key(kind=str, default="gpu", choices=("gpu", "cpu")),
-    "mode": Key(kind=str, default="train", choices=("train", "infer"), axis=True),
-    "precision": Key(kind=str, default="fp32", choices=PRECISIONS, axis=True),
-    "compile": Key(kind=bool, default=False, axis=True),
-    "channels_last": Key(kind=bool, default=False, axis=True),
-    "attention": Key(kind=str, default="eager", choices=("eager", "sdpa"), axis=True),
-    "image_size": Key(kind=int, default=224, minimum=32, axis=True),
-    "sequence_length": Key(kind=int, default=128, minimum=2, axis=True),
-    "optimizer": Key(kind=str, choices=("sgd", "adamw")),
-    "explain": Key(kind=bool, default=False),
-    "steps": Key(kind=int, default=50, minimum=1),
-    "seconds": Key(kind=float, default=0.0, minimum=0, maximum=86_400),
-    "windows": Key(kind=int, default=1, minimum=1),
-    "warmup_steps": Key(kind=int, default=10, minimum=1),
-    "warmup_seconds": Key(kind=float, default=0.0, minimum=0, maximum=86_400),
-    "warmup_cap": Key(kind=int, default=100, minimum=1),
-    "stacks": Key(kind=str, default=("*",), plural=True),
-    "counts": COUNTS,
+KEYS: dict[str, Key] = {
+    "name": replace(NAME, meaning="A prefix of the id, to tell apart two workloads that differ only in steps."),
+    "model": replace(BY_NAME["model"].key(), meaning="A model of `images/workload/families/models.json`. Required."),
+    "device": Key(
+        kind=str, default="gpu", choices=("gpu", "cpu"), meaning="`gpu` runs on CUDA and ROCm stacks, `cpu` on CPU stacks."
+    ),
+    **{factor.name: factor.key() for factor in FACTORS if factor.asked and factor.name not in ("model", "batch")},
+    "explain": Key(kind=bool, default=False, meaning="Add the launches that show where the scaling loss comes from."),
+    "stacks": Key(kind=str, default=("*",), plural=True, meaning="Globs on stack names: run on these stacks only."),
+    "counts": replace(COUNTS, meaning="Device counts of this workload, instead of those of `[gpus]` or `[cpus]`."),
 }
-_AXES = ("mode", "precision", "compile", "channels_last", "attention", "batch", "image_size", "sequence_length")
-_PLAIN = ("device", "explain", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap", "stacks")
-_BATCH = Key(kind=int, minimum=1, axis=True)
+_BATCH = BY_NAME["batch"].key()
 
 
 def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workload] | None:
     """The product of one [[workload]] table's axes; axes that mean nothing to a model don't multiply it."""
     before = len(problems.messages)
-    values = check({k: v for k, v in table.items() if k != "batch"}, _KEYS, place, problems)
+    values = check({k: v for k, v in table.items() if k != "batch"}, KEYS, place, problems)
     values["batch"], batch_for = _batches(table, place, problems)
     for required in ("model", "batch"):
         if required not in table:
@@ -92,17 +104,17 @@ def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workl
     if len(problems.messages) > before:
         return None
     found: dict[str, Workload] = {}
-    for model in values["model"]:
-        for combination in itertools.product(*(values[axis] for axis in _AXES)):
-            workload = _workload(models[model], values, dict(zip(_AXES, combination, strict=True)), batch_for)
-            found[workload.id] = workload
+    axes = [factor.name for factor in FACTORS if factor.asked and factor.axis]
+    for combination in itertools.product(*(values[axis] for axis in axes)):
+        workload = _workload(values | dict(zip(axes, combination, strict=True)), batch_for)
+        found[workload.id] = workload
     return list(found.values())
 
 
-def changed(workload: Workload, **changes: Any) -> Workload:
-    """`workload` with other values and the matching id."""
-    fresh = replace(workload, **changes)
-    return replace(fresh, id=_id(fresh))
+def changed(workload: Workload, batch_for: tuple[tuple[str, int], ...] | None = None, **values: Value) -> Workload:
+    """`workload` with other values of factors (and another `batch_for`), and the matching id."""
+    given = workload.batch_for if batch_for is None else batch_for
+    return _with_id(replace(workload, factors={**workload.factors, **values}, batch_for=given))
 
 
 def ddp_id(workload: Workload) -> str:
@@ -145,43 +157,30 @@ def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int 
     return (given.get("default", 1),), others
 
 
-def _workload(
-    model: catalog.Model, values: dict[str, Any], axes: dict[str, Any], batch_for: tuple[tuple[str, int], ...]
-) -> Workload:
-    vision = model.library == "torchvision"
-    axes = axes | ({"sequence_length": None, "attention": None} if vision else {"image_size": None})
+def _workload(values: dict[str, Any], batch_for: tuple[tuple[str, int], ...]) -> Workload:
+    """Of one value for each axis; a factor that doesn't apply is None, so that it makes no difference."""
+    model = catalog.models()[values["model"]]
+    values = values | {"optimizer": values["optimizer"] or model.optimizer, "parallel": BY_NAME["parallel"].default}
     workload = Workload(
         id="",
         name=values["name"],
-        model=model.name,
         unit=model.unit,
-        optimizer=values["optimizer"] or _usual_optimizer(vision),
+        device=values["device"],
         batch_for=batch_for,
-        parallel="ddp",
+        explain=values["explain"],
+        stacks=values["stacks"],
         counts=values["counts"] or (),
-        **axes,
-        **{key: values[key] for key in _PLAIN},
+        factors={
+            factor.name: values[factor.name] if factor.applies(model.library, values["mode"], values["device"]) else None
+            for factor in FACTORS
+        },
     )
-    return changed(workload)
+    return _with_id(workload)
 
 
-def _usual_optimizer(vision: bool) -> str:
-    return "sgd" if vision else "adamw"
-
-
-def _id(w: Workload) -> str:
-    vision = w.image_size is not None
-    parts = [
-        w.name,
-        w.model,
-        w.mode,
-        w.precision,
-        f"b{w.batch}",
-        f"{w.image_size}px" if vision else f"s{w.sequence_length}",
-        w.attention,
-        "nhwc" if w.channels_last else None,
-        "compile" if w.compile else None,
-        w.optimizer if w.optimizer != _usual_optimizer(vision) else None,
-        w.parallel if w.parallel != "ddp" else None,
-    ]
-    return "-".join(part for part in parts if part)
+def _with_id(workload: Workload) -> Workload:
+    """The usual optimizer of a library isn't said."""
+    values = dict(workload.factors)
+    if values["optimizer"] == catalog.models()[workload.model].optimizer:
+        values["optimizer"] = None
+    return replace(workload, id="-".join(filter(None, (workload.name, factors.id_of(values)))))

@@ -15,7 +15,7 @@ def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float
     if cell.id in known:
         return known[cell.id]
     usual = CPU_LAUNCH_SECONDS if cell.gpus.vendor == "cpu" else GPU_LAUNCH_SECONDS
-    usual += cell.workload.windows * cell.workload.seconds + cell.workload.warmup_seconds
+    usual += cell.workload.least_seconds
     return usual + (COLD_COMPILE_SECONDS if cell.workload.compile and number == 1 else 0.0)
 
 

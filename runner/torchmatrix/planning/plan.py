@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
 from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload, batch_on, changed, ddp_id
@@ -146,19 +147,17 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
     return Plan(entries=tuple(filter(kept, plan.entries)))
 
 
+def _factor(name: str, cell: Cell) -> object:
+    value = cell.workload.factors[name]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 _FIELDS: dict[str, Callable[[Cell], object]] = {
     "stack": lambda c: c.stack.name,
     "torch": lambda c: c.stack.torch,
     "variant": lambda c: c.stack.variant,
     "accelerator": lambda c: c.stack.accelerator,
-    "model": lambda c: c.workload.model,
-    "mode": lambda c: c.workload.mode,
-    "precision": lambda c: c.workload.precision,
-    "compile": lambda c: str(c.workload.compile).lower(),
-    "channels_last": lambda c: str(c.workload.channels_last).lower(),
-    "attention": lambda c: c.workload.attention,
-    "batch": lambda c: c.workload.batch,
-    "parallel": lambda c: c.workload.parallel,
+    **{factor.name: partial(_factor, factor.name) for factor in FACTORS},
     "gpus": lambda c: c.gpus.label,
     "count": lambda c: len(c.gpus.indices),
 }

@@ -1,7 +1,7 @@
 """One launch: waits for its devices, starts the box, watches it, records all that it says. Yields news, prints nothing."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torchmatrix.facts.store import LaunchFile, RunFolder
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
+from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
@@ -62,41 +63,23 @@ class Attempt:
 def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """The workload's flags; a person can paste them."""
     workload, gpus = attempt.cell.workload, attempt.cell.gpus
-    options: Mapping[str, object] = {
-        "--model": workload.model,
-        "--mode": workload.mode,
-        "--precision": workload.precision,
-        "--batch": attempt.batch,
-        "--image-size": workload.image_size,
-        "--sequence-length": workload.sequence_length,
-        "--attention": workload.attention,
-        "--optimizer": workload.optimizer,
-        "--parallel": workload.parallel,
-        **_lengths(attempt),
+    values = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
+    words = [word for factor in FACTORS for word in factor.words_for(values[factor.name])]
+    options = {
         "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
         "--threads": gpus.threads,
         "--cpus": ":".join(gpus.cpus) or None,
         "--seed": job.seed,
         "--deadline": round(job.timeout_seconds + DEADLINE_MARGIN_SECONDS),
+        "--reference-steps": 0 if attempt.trial else None,
     }
-    words = [word for key, value in options.items() if value is not None for word in (key, str(value))]
+    words += [word for key, value in options.items() if value is not None for word in (key, str(value))]
     probe = workload.explain and workload.parallel == "ddp" and len(gpus.indices) > 1
-    flags = {"--compile": workload.compile, "--channels-last": workload.channels_last, "--all-reduce-probe": probe}
-    return (*words, *(flag for flag, on in flags.items() if on))
+    return (*words, *(("--all-reduce-probe",) if probe else ()))
 
 
-def _lengths(attempt: Attempt) -> dict[str, object]:
-    workload = attempt.cell.workload
-    if attempt.trial:
-        return {"--steps": 1, "--warmup-steps": 1, "--warmup-cap": 1, "--reference-steps": 0}
-    return {
-        "--steps": workload.steps,
-        "--seconds": workload.seconds,
-        "--windows": workload.windows,
-        "--warmup-steps": workload.warmup_steps,
-        "--warmup-seconds": workload.warmup_seconds,
-        "--warmup-cap": workload.warmup_cap,
-    }
+_TRIAL = {"steps": 1, "seconds": None, "windows": None, "warmup_steps": 1, "warmup_seconds": None, "warmup_cap": 1}
+"""The lengths of a launch that only sees whether the batch fits; None: as the box has it."""
 
 
 def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
@@ -223,7 +206,7 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "method": asdict(job.method),
         "start": ready.as_record() if ready else None,
         "stack": asdict(cell.stack),
-        "workload": asdict(cell.workload),
+        "workload": cell.workload.as_record(),
         "ddp_workload": ddp_id(cell.workload),
         "batch_requested": cell.workload.batch,
         "batch_used": attempt.batch or None,

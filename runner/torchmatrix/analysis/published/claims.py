@@ -10,7 +10,7 @@ from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, ratio, rep
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.ground import assets
-from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.matrix.factors import PRECISIONS
 
 FILES = "_claims"
 """How the names of these files end; the others of reports/published hold throughputs."""

@@ -13,7 +13,7 @@ from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import catalog
-from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.matrix.factors import PRECISIONS
 
 OTHER_PRECISIONS = ("fp32-conv-tf32", "bf16", "fp16")
 """Words of published figures that no workload of ours computes in (reports/published/README.md), so they equal none of ours."""

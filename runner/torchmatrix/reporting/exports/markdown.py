@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.ground.numbers import figure
-from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.matrix.factors import PRECISIONS
 from torchmatrix.reporting.exports.table_set import records
 
 Row = dict[str, Any]
