@@ -16,6 +16,8 @@ from torchmatrix.ground import settings
 
 FAKE_PYTHON = Path(__file__).parent / "fake_python"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+PATIENCE_SECONDS = 600.0
+"""How long a test waits for what comes for certain, however busy the machine is."""
 REAL_MATRIX = """
 [run]
 launches = 1
@@ -34,11 +36,15 @@ def processes_of(owner: bytes) -> list[int]:
     return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in environment_of(int(p.name))]
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until something is so; fail where it is in vain."""
-    end = time.monotonic() + seconds
+def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
+    """Wait until something is so; where `process` is to bring it about, no longer than that lives.
+
+    The limit is far beyond what a busy machine takes: it only ends a wait that is in vain.
+    """
+    end = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < end, "waited in vain"
+        assert process is None or process.poll() is None, process.communicate()
         time.sleep(0.05)
 
 

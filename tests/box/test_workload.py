@@ -1,6 +1,7 @@
 """The program in the box with real torch on the CPU, as a person would paste it: one process and two."""
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support import PATIENCE_SECONDS
 from torchmatrix.engines.engine import box_environment
 from torchmatrix.facts.events import parse_line
 from torchmatrix.ground import assets
@@ -27,7 +29,11 @@ def bench(python: str, *words: str, processes: int = 1, **variables: str) -> tup
     torchrun += ["--master_port", port, "--nproc_per_node", str(processes)]
     command = [python, *(torchrun if processes > 1 else []), str(assets.WORKLOAD / "bench.py"), *SMALL, *words]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, env={**os.environ, **box_environment("cpu"), **variables}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env={**os.environ, **box_environment("cpu"), **variables},
     )
     events = [event for line in done.stdout.splitlines() if (event := parse_line(line))]
     assert len(events) == len([line for line in done.stdout.splitlines() if line.strip()]), "stray output on stdout"
@@ -51,8 +57,8 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, m
     assert len(warm_up) >= 2 and sum(e["steps"] for e in warm_up) == only(events, "warm-up")["steps"] <= 4
     assert window["items"] == 2 * 3 * processes and len(window["seconds"]) == processes
     assert all(len(steps) == 3 for steps in window["step_seconds"])
-    for total, steps in zip(window["seconds"], window["step_seconds"], strict=True):
-        assert sum(steps) == pytest.approx(total, rel=0.05)
+    for total, enqueued, steps in zip(*(window[key] for key in ("seconds", "enqueue_seconds", "step_seconds")), strict=True):
+        assert min(steps) > 0 and total / 2 < sum(steps) <= enqueued + 1e-6 <= total + 2e-6, "the steps lie inside the window"
     assert only(events, "setup")["world_size"] == processes
     assert only(events, "setup")["backend"] == ("gloo" if processes > 1 else None)
     assert events[-1]["event"] == "done"
@@ -70,7 +76,7 @@ with torch.device("meta"):
 """
     known = {name: model.parameters for name, model in catalog.models().items()}
     done = subprocess.run(
-        [real_python, "-B", "-c", code, *known], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=300
+        [real_python, "-B", "-c", code, *known], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == known
@@ -123,7 +129,9 @@ def test_a_window_lasts_as_long_as_asked_and_its_edges_are_on_the_hosts_clock(re
     code, events, stderr = bench(real_python, *words)
     assert code == 0, stderr
     (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
-    assert 1.5 < window["seconds"][0] < 20 and window["steps"] > 3 and len(window["losses"][0]) == window["steps"]
+    warm_up = [e for e in events if e["event"] == "sample" and e["phase"] == "warm-up"]
+    pace = min(e["seconds"][0] / e["steps"] for e in warm_up)
+    assert window["steps"] == max(3, math.ceil(1.1 * 2 / pace)) == len(window["losses"][0])
     length = window["stop_monotonic_seconds"] - window["start_monotonic_seconds"]
     assert length == pytest.approx(window["seconds"][0], rel=1e-3)
     assert before < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] < time.monotonic()
@@ -206,17 +214,19 @@ def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real
     (cache / "inductor").mkdir(parents=True)
     (cache / "inductor" / "half-written").write_text("x")
     words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--compile", "--cache", str(cache)]
+
+    def compiled() -> set[Path]:
+        return set(cache.rglob("*.so"))
+
     code, cold, stderr = bench(real_python, *words)
     assert code == 0, stderr
     assert only(cold, "hello")["compile_cache"] == "cold" and not (cache / "inductor" / "half-written").exists()
     assert only(cold, "compile")["graph_breaks"] == 0
+    made = compiled()
+    assert made
     _, warm, _ = bench(real_python, *words)
     assert only(warm, "hello")["compile_cache"] == "warm"
-
-    def first_step(events: list[dict[str, Any]]) -> float:
-        return float(next(e["seconds"] for e in events if e.get("phase") == "first-step"))
-
-    assert first_step(warm) < first_step(cold)
+    assert compiled() == made, "nothing was compiled again"
 
 
 def test_a_deadline_ends_a_box_whose_host_is_dead(real_python: str) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from containers import Registry, listing, remove_images, vendor_image
 from sites import CLOSED, NO_NETWORK, mirrors, tiny_matrix, tiny_stack, tiny_wheels
-from support import FAKE_PYTHON, Command
+from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, until
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.facts.launch import Launch
@@ -151,15 +150,13 @@ def test_an_image_that_is_removed_during_a_run_costs_its_own_later_launches_only
     (tmp_path / "matrix.toml").write_text(WORKLOAD.format(launches=9) + stack(own) + other)
     command = [sys.executable, "-m", "torchmatrix", "run", "--engine", "docker"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 60
-    while not any('"exit"' in path.read_text() for path in tmp_path.rglob(f"results/*/*/{own}/*/*/round*.jsonl")):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.02)
+    begun = f"results/*/*/{own}/*/*/round*.jsonl"
+    until(lambda: any('"exit"' in path.read_text() for path in tmp_path.rglob(begun)), process)
     while found := client.images.list(filters={"label": f"torchmatrix.stack={own}"}):
-        assert time.monotonic() < end
+        assert process.poll() is None
         with suppress(docker.errors.APIError):  # a container uses it just now
             client.images.remove(str(found[0].id), force=True)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1 and "Traceback" not in stderr
     (run,) = Results(tmp_path / "results").runs()
     outcomes: dict[str, list[str]] = {own: [], "fake": []}
@@ -185,25 +182,14 @@ def test_ctrl_c_during_a_build_leaves_no_image_of_ours_and_no_container_and_the_
         [sys.executable, "-m", "torchmatrix", "build", "--engine", "docker"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    end = time.monotonic() + 60
-
-    def logs() -> list[Path]:
-        return list(tmp_path.rglob("builds/*.log"))
-
-    while not any(
-        "Running in" in path.read_text().partition("RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1 guard")[2]
-        for path in logs()
-    ):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.01)
+    step = "RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1 guard"
+    logs = "builds/*.log"
+    until(lambda: any("Running in" in path.read_text().partition(step)[2] for path in tmp_path.rglob(logs)), process)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
     assert not client.images.list(filters={"label": f"torchmatrix.stack={own}"}), "no half image under our tag"
-    end = time.monotonic() + 15
-    while {container.id for container in client.containers.list(all=True)} - before:
-        assert time.monotonic() < end, "a container is left"
-        time.sleep(0.2)
+    until(lambda: not {container.id for container in client.containers.list(all=True)} - before)
     done = torchmatrix("build", engine="docker")
     assert done.returncode == 0 and f"built    {own}" in done.stderr, done.stderr
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import FAKE_PYTHON, Command, until
+from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, processes_of, until
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -139,15 +139,7 @@ def start(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
 
 def fakes_alive(tmp_path: Path) -> list[int]:
     """Stand-in interpreters that work for this test's results folder."""
-    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if owner in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+    return processes_of(f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -157,7 +149,7 @@ def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
     process = start(tmp_path, "hang")
     assert fakes_alive(tmp_path)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, stderr
     assert "interrupted" in stderr and "the same command continues" in stderr and "Traceback" not in stderr
     until(lambda: not fakes_alive(tmp_path))
@@ -170,7 +162,7 @@ def test_nohup_is_honoured(fake_matrix: Path, tmp_path: Path) -> None:
     with subprocess.Popen(["nohup", *command], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until(lambda: any(tmp_path.rglob("round*.jsonl")))
         process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
 
 
 def test_a_build_that_fails_on_continuing_is_no_success(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
@@ -193,7 +185,7 @@ def test_kill_9_loses_the_launch_in_flight_only_and_the_next_start_removes_the_o
 ) -> None:
     process = start(tmp_path, "hang")
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert fakes_alive(tmp_path)
     assert [launch.outcome for launch in launches(tmp_path)] == ["lost"]
     assert torchmatrix("run", "*cpu0").returncode == 0
@@ -205,7 +197,7 @@ def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fa
     process = start(tmp_path, "hang")
     second = torchmatrix("run")
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert second.returncode == 4
     assert re.search(rf"another run holds .*: process {process.pid} on ", second.stderr)
     assert "--results DIR" in second.stderr

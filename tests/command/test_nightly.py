@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support import Command, processes_of, until
+from support import PATIENCE_SECONDS, Command, processes_of, until
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results, holder
 from torchmatrix.nightly.journal import Journal, Night
@@ -73,7 +73,7 @@ def start(unit: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     words = [word.replace("$$", "$") for word in shlex.split(value(unit, "ExecStart"))]
     script = 'set -a; . "$0"; set +a; cd "$1"; shift; exec "$@"'
     command = ["/bin/sh", "-c", script, value(unit, "EnvironmentFile"), value(unit, "WorkingDirectory"), *words, *more]
-    return subprocess.run(command, env={}, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env={}, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
 def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
@@ -133,9 +133,11 @@ def test_systemds_own_checker_finds_nothing_to_say(
     assert len(list(folder.iterdir())) == 4
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     check = ["systemd-analyze", "verify", "--man=no", *(["--user"] if kind == "user" else []), *map(str, folder.iterdir())]
-    checked = subprocess.run(check, capture_output=True, text=True, timeout=120)
+    checked = subprocess.run(check, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
-    when = subprocess.run(["systemd-analyze", "calendar", "*-*-* 23:59:00"], capture_output=True, text=True, timeout=60)
+    when = subprocess.run(
+        ["systemd-analyze", "calendar", "*-*-* 23:59:00"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert when.returncode == 0 and "23:59:00" in when.stdout
 
 
@@ -226,7 +228,7 @@ def test_a_second_night_leaves_the_first_alone(torchmatrix: Command, quick: Path
     second = torchmatrix("nightly", "run", "--engine", "local")
     assert second.returncode == 4 and f"another night holds {tmp_path}/results/nightly: process {process.pid}" in second.stderr
     assert f"under way   process {process.pid}" in torchmatrix("nightly", "status").stdout
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, stderr
     assert "1 ok" in stdout and len(nights(tmp_path)) == 1
 
@@ -242,10 +244,11 @@ def test_a_night_beside_a_run_by_hand_measures_nothing(torchmatrix: Command, qui
 def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_process(
     torchmatrix: Command, fake_matrix: Path, home: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    assert install(torchmatrix, "--at", time.strftime("%H:%M")).exists()
+    at = time.strftime("%H:%M")
+    assert install(torchmatrix, "--at", at).exists()
     process = begin(tmp_path, FAKE_SECONDS="2")
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == (130 if number == signal.SIGTERM else -9), stderr
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
     until(lambda: not processes_of(owner) and not holder(Results(tmp_path / "results").lock_file))
@@ -253,7 +256,7 @@ def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_proces
     assert "cut" in status or "interrupted" in status
     begun = len(list(tmp_path.rglob("round*.jsonl")))
     assert begun < 4
-    again = torchmatrix("nightly", "run", "--engine", "local", "--if-missed", time.strftime("%H:%M"))
+    again = torchmatrix("nightly", "run", "--engine", "local", "--if-missed", at)
     assert again.returncode == 0, again.stderr
     (run,) = Results(tmp_path / "results").runs()
     (night,) = nights(tmp_path)
@@ -374,7 +377,7 @@ def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
 
     def torchmatrix(*words: str) -> "subprocess.CompletedProcess[str]":
         command = in_sandbox(sys.executable, "-m", "torchmatrix", *words)
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
     def install_for(moment: float) -> str:
         at = time.strftime("%H:%M", time.localtime(moment))
@@ -388,10 +391,10 @@ def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
     def wait_for_night(number: int) -> Night:
         cron = subprocess.Popen(in_sandbox("cron", "-f"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            until(lambda: len(nights(tmp_path)) == number and nights(tmp_path)[-1].exit_code is not None, 300)
+            until(lambda: len(nights(tmp_path)) == number and nights(tmp_path)[-1].exit_code is not None)
         finally:
             cron.terminate()
-            cron.wait(timeout=20)
+            cron.wait(timeout=PATIENCE_SECONDS)
         return nights(tmp_path)[-1]
 
     subprocess.run(in_sandbox("crontab", "-"), input=mine, check=True)

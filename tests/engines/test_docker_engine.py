@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import docker
 import pytest
 
-from support import REAL_MATRIX, Command
+from support import PATIENCE_SECONDS, REAL_MATRIX, Command, until
 from torchmatrix.engines import recipes
 from torchmatrix.engines.containers import DockerExecution, container_options
 from torchmatrix.engines.docker import DockerEngine
@@ -81,7 +80,7 @@ def test_the_recorded_command_repeats_the_launch_when_pasted(torchmatrix: Comman
     assert torchmatrix("run", "*cpu0", engine="docker").returncode == 0
     (run,) = Results(tmp_path / "results").runs()
     (launch,) = run.launches()
-    done = subprocess.run(launch.command, shell=True, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(launch.command, shell=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     assert '"event": "done"' in done.stdout
 
@@ -205,10 +204,7 @@ def start(tmp_path: Path) -> "subprocess.Popen[str]":
         [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "docker"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    end = time.monotonic() + 120
-    while not any('"warm-up"' in p.read_text() for p in tmp_path.rglob("round*.jsonl")):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.2)
+    until(lambda: any('"warm-up"' in p.read_text() for p in tmp_path.rglob("round*.jsonl")), process)
     return process
 
 
@@ -216,7 +212,7 @@ def test_ctrl_c_removes_the_container(client: docker.DockerClient, docker_matrix
     process = start(tmp_path)
     assert len(ours(client, tmp_path)) == 1
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130 and "Traceback" not in stderr
     assert not ours(client, tmp_path)
 
@@ -229,7 +225,7 @@ def test_the_next_start_removes_what_kill_9_left_and_nobody_elses_container(
     try:
         process = start(tmp_path)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
         assert len(ours(client, tmp_path)) == 1
         docker_matrix.write_text(MATRIX)
         assert torchmatrix("run", "*cpu0", engine="docker").returncode == 0

@@ -4,14 +4,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from sites import CLOSED, NO_NETWORK, OFFICIAL, Authority, Index, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
-from support import FAKE_PYTHON, Command
+from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, processes_of, until
 from torchmatrix.engines import lockfile, packages, recipes
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.facts.store import Results
@@ -146,26 +145,6 @@ def background(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0, process: "subprocess.Popen[str] | None" = None) -> None:
-    """Wait for it; if `process` is to bring it about, no longer than that lives."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        assert process is None or process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-
-
-def alive(owner: str) -> list[Path]:
-    """Processes that carry the mark of a results folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            found += [entry] if f"TORCHMATRIX_OWNER={owner}".encode() in (entry / "environ").read_bytes() else []
-        except OSError:
-            continue
-    return found
-
-
 def test_kill_9_during_lock_leaves_the_old_lock(torchmatrix: Command, index: Index, tmp_path: Path) -> None:
     assert torchmatrix("lock").returncode == 0
     path = tmp_path / "matrix.lock"
@@ -176,7 +155,7 @@ def test_kill_9_during_lock_leaves_the_old_lock(torchmatrix: Command, index: Ind
     process = background(tmp_path, "lock")
     until(lambda: "/simple/torch/" in index.asked, process=process)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert path.read_bytes() == before
     index.delay_seconds = 0.0
     assert torchmatrix("lock").returncode == 0 and path.read_bytes() != before
@@ -190,12 +169,12 @@ def test_ctrl_c_during_a_build_leaves_no_process_and_no_half_virtualenv(
     index.delay_seconds = 2.0  # less than what the tool waits for an index to answer at all
     process = background(tmp_path, "build", "--locked")
     until(lambda: any(path.startswith("/simple/torch") for path in index.asked), process=process)
-    owner = Results(tmp_path / "results").owner
-    assert alive(owner)
+    owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    assert processes_of(owner)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
-    until(lambda: not alive(owner), 5)
+    until(lambda: not processes_of(owner))
     assert not list((tmp_path / "cache").rglob("torchmatrix-lock.toml"))
     index.delay_seconds = 0.0
     assert "build failed tiny: self-test: " in torchmatrix("build", "--locked").stderr

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from records import write_run
-from support import Command
+from support import PATIENCE_SECONDS, Command
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
 from torchmatrix.nightly.gate import Gate, GateOptions, Judged, chosen_runs, hooks, judge, noise, verdicts
@@ -533,11 +533,15 @@ def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
-    [("exit 3", "exit code 3"), ("nosuchcommand", "exit code 127"), ("sleep 60 & sleep 60", "longer than 0.2 s")],
+    ("command", "seconds", "problem"),
+    [
+        ("exit 3", PATIENCE_SECONDS, "exit code 3"),
+        ("nosuchcommand", PATIENCE_SECONDS, "exit code 127"),
+        ("sleep 6000 & sleep 6000", 0.2, "longer than 0.2 s"),
+    ],
 )
-def test_what_goes_wrong_in_a_hook_is_said(command: str, problem: str) -> None:
-    said = hooks.call(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=0.2)
+def test_what_goes_wrong_in_a_hook_is_said(command: str, seconds: float, problem: str) -> None:
+    said = hooks.call(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=seconds)
     assert said is not None and problem in said
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import until
+from support import PATIENCE_SECONDS, until
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable, ExitCode
 from torchmatrix.nightly import journal, keeping, steps
@@ -285,16 +285,15 @@ def python(code: str) -> list[str]:
 
 
 def test_a_step_that_hangs_is_ended_and_one_that_is_not_there_is_no_crash(log: steps.Log, tmp_path: Path) -> None:
-    assert steps.carry_out(python("import time; print('begun', flush=True); time.sleep(99)"), log, 1.0) == steps.TIMED_OUT
+    assert steps.carry_out(["/bin/sh", "-c", "echo begun; exec sleep 6000"], log, 2.0) == steps.TIMED_OUT
     assert steps.carry_out(["/nowhere/python"], log) == steps.NOT_STARTED
     text = (tmp_path / "log").read_text()
     assert "begun" in text and "/nowhere/python" in text
 
 
 def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: steps.Log, tmp_path: Path) -> None:
-    code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print(p.pid)"
-    begin = time.monotonic()
-    assert steps.carry_out(python(code), log) == 0 and time.monotonic() - begin < 300
+    code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)']); print(p.pid)"
+    assert steps.carry_out(python(code), log, PATIENCE_SECONDS) == 0
     os.kill(int((tmp_path / "log").read_text()), signal.SIGKILL)
 
 
@@ -327,7 +326,7 @@ except KeyboardInterrupt:
     process = subprocess.Popen(python(whole))
     until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
     process.send_signal(number)
-    assert process.wait(timeout=30) == (7 if number == signal.SIGTERM else -9)
+    assert process.wait(timeout=PATIENCE_SECONDS) == (7 if number == signal.SIGTERM else -9)
     until(lambda: tidied.exists() and tidied.read_text().endswith("done"))
     assert tidied.read_text() == "begun done"
 
