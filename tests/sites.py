@@ -4,7 +4,6 @@ import hashlib
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,19 +27,28 @@ _WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
 
 
 class Index:
-    """A package index of a folder of wheels. `asked`: the paths that were asked for; `delay_seconds`: before each answer."""
+    """A package index of a folder of wheels. `asked`: the paths that were asked for, answered or not yet."""
 
     def __init__(self, wheels: Path, hashes: bool) -> None:
         self.wheels, self.hashes = wheels, hashes
         self.asked: list[str] = []
-        self.delay_seconds = 0.0
+        self._held, self._released = "", threading.Event()
         self.url = ""
+
+    def hold(self, start: str) -> None:
+        """Leave whoever asks for a path that starts so without an answer, until `release`."""
+        self._held, self._released = start, threading.Event()
+
+    def release(self) -> None:
+        self._held = ""
+        self._released.set()
 
     def answer(self, path: str) -> bytes | None:
         """The body for a path, or for a whole URL, as a proxy is asked; None: not found."""
         self.asked.append(path)
         path = urlsplit(path).path
-        time.sleep(self.delay_seconds)
+        if self._held and path.startswith(self._held):
+            self._released.wait()
         if path.startswith("/files/"):
             found = self.wheels / path.removeprefix("/files/")
             return found.read_bytes() if found.is_file() else None
@@ -84,6 +92,7 @@ def serving(wheels: Path, address: str = "127.0.0.1", certificate: Path | None =
         try:
             yield index
         finally:
+            index.release()
             server.shutdown()
             thread.join()
 

@@ -119,7 +119,7 @@ def test_a_damaged_lock_is_refused_and_locking_everything_mends_it(torchmatrix: 
         done = torchmatrix(*words)
         assert done.returncode == 2 and "is not a whole lock file" in done.stderr and "torchmatrix lock" in done.stderr
     done = torchmatrix("lock")
-    assert done.returncode == 0 and "made anew: " in done.stderr and set(lockfile.read(path)) == {"tiny"}
+    assert done.returncode == 0 and "replaced: " in done.stderr and set(lockfile.read(path)) == {"tiny"}
 
 
 def test_what_the_matrix_no_longer_has_leaves_the_lock_and_a_stack_that_fails_keeps_its_entry(
@@ -151,13 +151,13 @@ def test_kill_9_during_lock_leaves_the_old_lock(torchmatrix: Command, index: Ind
     before = path.read_bytes()
     plain_wheel(index.wheels, "helper", "1.1")
     index.asked.clear()
-    index.delay_seconds = 1.0
+    index.hold("/simple/torch/")
     process = background(tmp_path, "lock")
     until(lambda: "/simple/torch/" in index.asked, process=process)
     process.kill()
     process.communicate(timeout=PATIENCE_SECONDS)
     assert path.read_bytes() == before
-    index.delay_seconds = 0.0
+    index.release()
     assert torchmatrix("lock").returncode == 0 and path.read_bytes() != before
 
 
@@ -166,9 +166,9 @@ def test_ctrl_c_during_a_build_leaves_no_process_and_no_half_virtualenv(
 ) -> None:
     assert torchmatrix("lock").returncode == 0
     index.asked.clear()
-    index.delay_seconds = 2.0  # less than what the tool waits for an index to answer at all
+    index.hold("/simple/torch/")
     process = background(tmp_path, "build", "--locked")
-    until(lambda: any(path.startswith("/simple/torch") for path in index.asked), process=process)
+    until(lambda: "/simple/torch/" in index.asked, process=process)
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
     assert processes_of(owner)
     process.send_signal(signal.SIGINT)
@@ -176,7 +176,7 @@ def test_ctrl_c_during_a_build_leaves_no_process_and_no_half_virtualenv(
     assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
     until(lambda: not processes_of(owner))
     assert not list((tmp_path / "cache").rglob("torchmatrix-lock.toml"))
-    index.delay_seconds = 0.0
+    index.release()
     assert "build failed tiny: self-test: " in torchmatrix("build", "--locked").stderr
     assert "torch==2.5.1" in installed(tmp_path)
 
