@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 TM     := $(BIN)/torchmatrix
 UV     := $(BIN)/python -m uv
 ARGS   ?=
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test proof twice versions check docs clean
+.PHONY: help matrix demo plan report doctor test test-all thorough proof twice versions check docs clean
 
 help:            ## this list
-	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
 matrix: $(TM)    ## measure every cell that this machine can run; continues after an interruption
 	@$(TM) run $(ARGS)
@@ -28,7 +29,12 @@ doctor: $(TM)    ## what this machine has and lacks, with fixes
 	@$(TM) doctor $(ARGS)
 
 test: $(VENV)/dev ## unit tests, the workload on the CPU, the local engine, real containers where an engine answers
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) -m 'not thorough' $(ARGS)
+
+test-all: test thorough ## all tests
+
+thorough: $(VENV)/dev ## what `make test` leaves out: oldest and newest PyTorch, whole nights, vendors' images, a browser
+	@$(PYTEST) -m thorough $(ARGS)
 
 versions: $(TM) ## PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
 	@$(TM) reproduce versions --output reports/versions.html $(ARGS)

@@ -15,6 +15,13 @@ pytest_plugins = ["real_things"]
 _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "lock", "reproduce")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses the stack of real PyTorch or a container engine stays in one process of a parallel run: it shares them."""
+    for item in items:
+        if {"real_python", "client"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("real"))
+
+
 @pytest.fixture
 def cpu_host() -> Host:
     """A machine with four cores and no GPU."""

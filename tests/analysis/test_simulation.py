@@ -168,6 +168,7 @@ def adaptive_samples(cell: Cell, device: Device, method: Method, draws: int) -> 
     return list(samples.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("between", "least"), [(0.003, 0.93), (0.01, 0.89), (0.02, 0.89)])
 def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(cell: Cell, between: float, least: float) -> None:
     """To stop when the scatter looks small favours samples that scatter too little: 95 % becomes some 90 % at worst."""
@@ -178,6 +179,7 @@ def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(cell:
     assert all(relative_half_width(values) <= PERCENT or len(values) == ADAPTIVE_MAXIMUM for values in found)
 
 
+@pytest.mark.thorough
 def test_the_report_says_of_launch_files_what_the_intervals_say_of_the_same_samples(tmp_path: Path) -> None:
     device = Device(seed=1)
     for number in range(60):

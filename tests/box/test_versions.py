@@ -9,6 +9,8 @@ from docker.errors import ImageNotFound
 from support import Command
 from torchmatrix.facts.store import Results
 
+pytestmark = pytest.mark.thorough
+
 BASES = ("python:3.9-slim-bookworm", "python:3.13-slim-bookworm")
 
 

@@ -209,6 +209,7 @@ def test_secrets_of_the_environment_are_not_recorded(real_python: str) -> None:
     assert only(events, "environment")["variables"]["NCCL_DEBUG"] == "WARN"
 
 
+@pytest.mark.thorough
 def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real_python: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (cache / "inductor").mkdir(parents=True)

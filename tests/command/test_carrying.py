@@ -21,6 +21,8 @@ from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.settings import Settings
 
+pytestmark = pytest.mark.thorough
+
 Site = Callable[..., Settings]
 WORKLOAD = """
 [run]

@@ -93,6 +93,7 @@ def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
     assert f"{nights(tmp_path)[1].id}.log" in said.stdout and "under way   no night" in said.stdout
 
 
+@pytest.mark.thorough
 def test_the_units_own_command_spends_the_night_from_a_folder_with_any_name(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_the_units_own_command_spends_the_night_from_a_folder_with_any_name(
     assert late.returncode == 0 and "nothing is missed" in late.stdout and len(nights(place)) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze (Debian's package systemd)")
 @pytest.mark.parametrize("kind", ["user", "system"])
 def test_systemds_own_checker_finds_nothing_to_say(
@@ -223,6 +225,7 @@ def begin(folder: Path, **variables: str) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.thorough
 def test_a_second_night_leaves_the_first_alone(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
     process = begin(tmp_path, FAKE_SECONDS="3")
     second = torchmatrix("nightly", "run", "--engine", "local")
@@ -240,6 +243,7 @@ def test_a_night_beside_a_run_by_hand_measures_nothing(torchmatrix: Command, qui
     assert not Results(tmp_path / "results").runs() and nights(tmp_path)[0].exit_code == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_process(
     torchmatrix: Command, fake_matrix: Path, home: Path, tmp_path: Path, number: signal.Signals
@@ -266,6 +270,7 @@ def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_proces
     assert "goes on" in Journal(tmp_path / "results").log(night.id).read_text()
 
 
+@pytest.mark.thorough
 def test_a_night_that_the_machine_slept_through_is_made_up_for_once(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -287,6 +292,7 @@ def long_ago(book: Journal) -> None:
     book.file.write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
+@pytest.mark.thorough
 def test_old_runs_and_their_logs_go_and_pinned_ones_stay(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
     assert torchmatrix("nightly", "run", "--engine", "local").returncode == 0
     (newest,) = Results(tmp_path / "results").runs()
@@ -321,6 +327,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_nearly_full_ends_the_night_before_it_measures(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, small_disk: Path
 ) -> None:
@@ -363,6 +370,7 @@ def in_sandbox(tmp_path: Path) -> Callable[..., list[str]]:
     return lambda *words: [*start, *words]
 
 
+@pytest.mark.thorough
 def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
     quick: Path, home: Path, tmp_path: Path, in_sandbox: Callable[..., list[str]]
 ) -> None:

@@ -4,8 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from torchmatrix.ground import assets
 from torchmatrix.matrix import presets
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_wheel_in_a_clean_virtualenv_inits_and_plans(tmp_path: Path) -> None:

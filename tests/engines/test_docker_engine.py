@@ -76,6 +76,7 @@ def test_resnet50_is_trained_in_real_containers_on_one_and_two_processes(
     assert not ours(client, tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_recorded_command_repeats_the_launch_when_pasted(torchmatrix: Command, docker_matrix: Path, tmp_path: Path) -> None:
     assert torchmatrix("run", "*cpu0", engine="docker").returncode == 0
     (run,) = Results(tmp_path / "results").runs()
@@ -123,6 +124,7 @@ def test_a_containers_processes_are_told_from_other_peoples(client: docker.Docke
         assert not execution.owns(os.getpid()) and not execution.owns(1)
 
 
+@pytest.mark.thorough
 def test_a_second_build_finds_the_image_and_an_edited_workload_makes_another(
     client: docker.DockerClient, built: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_second_build_finds_the_image_and_an_edited_workload_makes_another(
         recipes.workload_hash.cache_clear()
 
 
+@pytest.mark.thorough
 def test_a_vendors_image_is_kept_as_it_is(
     torchmatrix: Command, client: docker.DockerClient, built: Image, tmp_path: Path
 ) -> None:
@@ -217,6 +220,7 @@ def test_ctrl_c_removes_the_container(client: docker.DockerClient, docker_matrix
     assert not ours(client, tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_next_start_removes_what_kill_9_left_and_nobody_elses_container(
     torchmatrix: Command, client: docker.DockerClient, docker_matrix: Path, built: Image, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
     assert not processes_of(owner)
 
 
+@pytest.mark.thorough
 def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves_no_process(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ from torchmatrix.ground.settings import Settings
 from torchmatrix.matrix import matrix_file
 from vendors import plain_wheel
 
+pytestmark = pytest.mark.thorough
+
 Site = Callable[..., Settings]
 VENDOR = "vendors.example/torch:1"
 """A reference whose registry only a mirror stands for."""

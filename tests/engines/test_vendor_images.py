@@ -17,6 +17,8 @@ from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix import catalog, matrix_file
 from vendors import TORCH, plain_wheel, torch_wheel, wheel
 
+pytestmark = pytest.mark.thorough
+
 (USUAL,) = catalog.load().vendor_packages
 BASE = "python:3.11-slim-bookworm"
 HEAD = f"""

@@ -15,7 +15,7 @@ from torchmatrix.reporting.site import publish
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine")
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine")]
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 STACKS = ("torch1.13.1-cu117", "torch2.5.1-cu124", "torch2.7.1-cu128")
