@@ -75,12 +75,12 @@ def test_each_field_that_differs_is_named_with_both_values(field: str, value: An
 def test_what_a_source_does_not_say_differs_and_is_never_assumed(field: str) -> None:
     silent = replace(THEIRS, **{field: None if field in ("compile", "batch_per_gpu", "image_size") else ""})
     (pair,) = beside.beside(silent, [ours()])
-    assert len(pair.differs) == 1 and ": not said, ours " in pair.differs[0] and pair.verdict == "not comparable"
+    assert len(pair.differs) == 1 and ": not stated, ours " in pair.differs[0] and pair.verdict == "not comparable"
 
 
 def test_unknown_on_both_sides_is_not_the_same() -> None:
     (pair,) = beside.beside(replace(THEIRS, batch_per_gpu=None), [ours(batch_per_gpu=None)])
-    assert pair.differs == ("batch per GPU: not said, ours not said",)
+    assert pair.differs == ("batch per GPU: not stated, ours not stated",)
 
 
 @pytest.mark.parametrize("change", [{"model": "resnet18"}, {"mode": "infer"}, {"gpu": "H200 SXM"}, {"gpus": 8}])
@@ -183,7 +183,7 @@ def test_a_claim_about_another_precision_is_shown_beside_ours_without_a_verdict(
         ({"gpus": ("A10",)}, "no cell of its GPU model: A10"),
         ({"models": ("bert-base-cased", "bert-large-cased")}, "no cell of its models: bert-base-cased, bert-large-cased"),
         ({"count": 4}, "no cell of them on 4 or more GPUs"),
-        ({"quantity": "ratio"}, "it compares GPU models, which one run doesn't"),
+        ({"quantity": "ratio"}, "it compares GPU models; one run has only one"),
         ({"quantity": "speed-up", "against": "without compile"}, "the baseline isn't measured: without compile"),
         ({"quantity": "speed-up", "against": "prayer"}, "the baseline isn't measured: prayer"),
     ],

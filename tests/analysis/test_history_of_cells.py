@@ -46,7 +46,7 @@ def test_failed_skipped_and_unlaunched_cells_are_rows_with_their_reason(tmp_path
     (trend,) = trends_of(tmp_path)
     assert [row["outcome"] for row in trend.rows] == ["ok", "oom", "skipped", "not launched"]
     assert [row["reason"] for row in trend.rows] == [
-        None, "CUDA out of memory", "the driver is too old", "the run has not come to its end",
+        None, "CUDA out of memory", "the driver is too old", "the run is not finished",
     ]  # fmt: skip
     assert [math.isnan(row["throughput"]) for row in trend.rows] == [False, True, True, True]
     assert trend.unit == "images" and trend.first == trend.last and math.isnan(trend.change)

@@ -52,7 +52,7 @@ def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
         ("H200 SXM,1,,<b>,us,2026-01-31", 'currency "<b>" is none'),
         ("H200 SXM,1,,EUR,,2026-01-31", "source is missing"),
         ("H200 SXM,1,,EUR,us,31.1.2026", "no date such as"),
-        ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA H200,2,,EUR,us,2026-01-31", "has a price already"),
+        ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA H200,2,,EUR,us,2026-01-31", "already has a price"),
         ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA A10,2,,USD,us,2026-01-31", "several currencies: EUR, USD"),
     ],
 )

@@ -183,7 +183,7 @@ def files_below(folder: Path) -> set[Path]:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--at", "25:00"], 2, "is no time of day"),
+        (["--at", "25:00"], 2, "is not a time of day"),
         (["--matrix", "none.toml"], 2, "no matrix file"),
         (["--gate-with", "--no-such-option"], 2, "--gate-with: No such option"),
         (["--gate-with", "last"], 2, "--gate-with: Got unexpected extra argument"),
@@ -332,7 +332,7 @@ def test_a_disk_that_is_nearly_full_ends_the_night_before_it_measures(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, small_disk: Path
 ) -> None:
     done = torchmatrix("nightly", "run", "--engine", "local")
-    assert done.returncode == 4 and f"only 0.008 GB are free for {small_disk}, less than 1" in done.stderr
+    assert done.returncode == 4 and f"only 0.008 GB are free for {small_disk}; the limit is 1" in done.stderr
     assert "hint: free space" in done.stderr and not Results(small_disk).runs() and nights(tmp_path)[0].exit_code == 4
     allowed = torchmatrix("nightly", "run", "--engine", "local", "--free-gb", "0.004")
     assert allowed.returncode == 0, allowed.stderr

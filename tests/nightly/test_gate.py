@@ -195,7 +195,7 @@ def test_one_launch_that_fails_counts_at_once(tmp_path: Path, outcome: str) -> N
 
 def test_a_failure_that_is_not_new_counts_and_says_so(tmp_path: Path) -> None:
     write(tmp_path, three(100.0), [{"outcome": "oom"}], [{"outcome": "oom"}])
-    assert only(judged(tmp_path)).why.endswith("it failed on 1 of the 2 nights before, too")
+    assert only(judged(tmp_path)).why.endswith("it also failed on 1 of the 2 nights before")
 
 
 def test_what_never_was_supported_is_no_regression(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_planned_cell_without_a_measurement_is_missing(tmp_path: Path) -> None
     found = judged(tmp_path)
     one = only(found, "b/resnet50-train-fp32-b4/gpu0")
     assert found.verdict == "REGRESSION" and one.verdict == "missing"
-    assert one.why == "planned, but not measured; the run did not come to its end"
+    assert one.why == "planned, but not measured; the run is not finished"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_nights_of_other_work_are_no_baseline(tmp_path: Path, change: dict[str, 
     write_values(tmp_path, 70.0, first=8, **change)
     found = judged(tmp_path)
     assert found.verdict == "NO-BASELINE" and only(found).verdict == "new" and math.isnan(only(found).ratio)
-    assert only(found).why == f"the baseline begins anew; not comparable with {day(7)} and 6 more: they differ in {field}"
+    assert only(found).why == f"the baseline starts again; not comparable with {day(7)} and 6 more: they differ in {field}"
     write_values(tmp_path, 70.1, first=9, **change)
     assert (only(judged(tmp_path)).verdict, only(judged(tmp_path)).nights) == ("ok", (day(8),))
     assert only(judged(tmp_path, baseline=day(7))).verdict == "n/a"
@@ -290,7 +290,7 @@ def test_one_night_of_other_work_in_between_interrupts_nothing(tmp_path: Path) -
 
 def test_a_night_of_mixed_work_is_not_judged(tmp_path: Path) -> None:
     write(tmp_path, three(100.0), [{"rate": 50.0}, {"rate": 100.0, "workload_hash": "w2"}])
-    assert only(judged(tmp_path)).verdict == "n/a" and "not of one kind" in only(judged(tmp_path)).why
+    assert only(judged(tmp_path)).verdict == "n/a" and "did different work" in only(judged(tmp_path)).why
 
 
 def test_a_named_run_is_the_baseline_with_the_scatter_of_the_launches(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_a_canary_on_the_cell_s_own_device_is_asked_first(tmp_path: Path) -> Non
 
 def test_a_canary_that_is_no_cell_is_refused(tmp_path: Path) -> None:
     write_values(tmp_path, 100.0, 100.0)
-    with pytest.raises(BadInput, match="no cell is the canary nosuch") as error:
+    with pytest.raises(BadInput, match="no cell matches the canary nosuch") as error:
         judged(tmp_path, canary=("nosuch*",))
     assert "stack-a" in error.value.hint
 
@@ -448,7 +448,7 @@ def test_many_cells_of_one_reason_take_one_line(tmp_path: Path) -> None:
     write(tmp_path, [launch for stack in "abcdefgh" for launch in three(100.0, stack=stack)])
     lines = verdicts.text(judged(tmp_path)).splitlines()
     assert lines[2] == "new         a/resnet50-train-fp32-b4/gpu0 and 7 more: no night before measured it"
-    assert lines[-1].startswith("a baseline is an earlier run") and len(lines) == 4
+    assert lines[-1].startswith("the baseline must be an earlier run") and len(lines) == 4
 
 
 def test_the_record_is_json_without_nan(tmp_path: Path) -> None:
@@ -569,7 +569,7 @@ def test_the_command_says_the_verdict_by_its_exit_code(
     before = torchmatrix("gate", "last~1", "--hook", hook)
     assert before.returncode == 0 and before.stdout.startswith("PASS 1 cells") and not (tmp_path / "told.json").exists()
     wrong = torchmatrix("gate", "--canary", "nosuch")
-    assert wrong.returncode == 2 and "no cell is the canary" in wrong.stderr
+    assert wrong.returncode == 2 and "no cell matches the canary" in wrong.stderr
     assert torchmatrix("gate", "--baseline", day(1)).returncode == 5
     assert torchmatrix("gate", "--baseline", day(1), "--tolerance", "6").returncode == 0
     unwritable = torchmatrix("gate", "--junit", "results", "--hook", hook)

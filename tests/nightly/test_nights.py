@@ -254,7 +254,7 @@ def test_without_the_asked_room_nothing_is_measured_and_old_runs_go_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night(tmp_path, monkeypatch, {})
-    with pytest.raises(EngineUnusable, match=r"only .* GB are free .* less than 1e\+09") as caught:
+    with pytest.raises(EngineUnusable, match=r"only .* GB are free .* the limit is 1e\+09") as caught:
         night(tmp_path, monkeypatch, {}, free_gb=1e9, keep=2)
     assert caught.value.exit_code == 4 and "--keep" in caught.value.hint
     assert [json.loads(line)[1] for line in (tmp_path / "results/asked").read_text().splitlines()] == ["keep"]

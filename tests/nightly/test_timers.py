@@ -66,7 +66,7 @@ def test_each_matrix_file_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("at", ["24:00", "2:5", "02:60", "noon", "02:30:00", "", "٠٢:٣٠"])
 def test_what_is_no_time_of_day_is_refused(at: str) -> None:
-    with pytest.raises(BadInput, match="is no time of day"):
+    with pytest.raises(BadInput, match="is not a time of day"):
         timetable(Path("matrix.toml"), Path("results"), at, [], is_system=False)
 
 

@@ -70,7 +70,7 @@ def choose(results: Results, word: str) -> list[Launch]:
     launches = last_tries(folder.launches()) if folder else []
     found = [launch for launch in launches if fnmatchcase(launch.stack.name, glob)]
     if not found:
-        raise BadInput(f'"{word}" is no file, folder, run or stack with launches', hint=_known(results))
+        raise BadInput(f'"{word}" is not a file, folder, run or stack with launches', hint=_known(results))
     return found
 
 
@@ -80,7 +80,7 @@ def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str]:
     run, _, glob = word.rpartition(":")
     found = run_words.find(runs, run or word)
     if len(found) > 1:
-        raise BadInput(f"{run or word} names {len(found)} runs; one is compared with another", hint=_known(results))
+        raise BadInput(f"{run or word} names {len(found)} runs; name one", hint=_known(results))
     if found:
         return found[0], glob if run else "*"
     if run:
@@ -161,13 +161,13 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
         if not side:
             return f"{name} has no launch that is ok"
         if any(launch.trial_batch for launch in side):
-            return f"{name} is the trial of a batch, which measures nothing"
+            return f"{name} is a batch trial, which measures nothing"
         stacks = sorted({launch.stack.name for launch in side})
         if len(stacks) > 1:
             return f"{name} has several stacks ({', '.join(stacks)}): name one"
         mixed = next((why for launch in side[1:] if (why := why_not(side[0], launch))), None)
         if mixed:
-            return f"{name} alone is not of one kind: {mixed}"
+            return f"the launches of {name} did different work: {mixed}"
     return why_not(a[0], b[0])
 
 

@@ -61,7 +61,7 @@ class Trend:
 
     @property
     def is_launched(self) -> bool:
-        """Was there a launch in any run, whatever came of it?"""
+        """Was it launched in any run, whatever the outcome?"""
         return self.unit is not None
 
     @property
@@ -172,11 +172,7 @@ def _not_launched(run: Indexed, cell: str) -> Row:
         "workload": None,
         "unit": None,
         "outcome": "skipped" if skipped else "not launched",
-        "reason": run.skipped[cell]
-        if skipped
-        else "the run ended before"
-        if run.complete
-        else "the run has not come to its end",
+        "reason": run.skipped[cell] if skipped else "the run ended before" if run.complete else "the run is not finished",
         "n": 0,
         "failed": 0,
         **unknown,

@@ -1,4 +1,4 @@
-"""Samples -> what may be said of them: intervals of means and of ratios, verdicts, how many launches would settle it."""
+"""Samples -> intervals of means and of ratios, verdicts, and how many launches would settle them."""
 
 import math
 from collections.abc import Sequence

@@ -96,7 +96,7 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     for place, row in rows.items():
         price, told = _price(row, measured)
         if price and price.gpu in prices:
-            told.append(f"{price.gpu} has a price already")
+            told.append(f"{price.gpu} already has a price")
         elif price:
             prices[price.gpu] = price
         problems += [f"  {place}: {message}" for message in told]
@@ -119,7 +119,7 @@ def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:
         raise BadInput(f"can't read {path}: {error}", hint=_HINT) from None
     tables = data.get("price")
     if list(data) != ["price"] or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise BadInput(f"{path} holds no list of [[price]] tables, or something else besides", hint=_HINT)
+        raise BadInput(f"{path} must contain [[price]] tables and nothing else", hint=_HINT)
     return {f"[[price]] {number}": table for number, table in enumerate(tables, start=1)}
 
 
@@ -133,9 +133,9 @@ def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | N
         told.append("neither price_per_hour nor purchase_price is given")
     gpu = _gpu(texts["gpu"], measured, told) if texts["gpu"] else ""
     if texts["currency"] and not _CURRENCY.fullmatch(texts["currency"]):
-        told.append(f'currency "{texts["currency"]}" is none such as EUR or €')
+        told.append(f'"{texts["currency"]}" is not a currency such as EUR or €')
     if texts["date"] and not _is_date(texts["date"]):
-        told.append(f'date "{texts["date"]}" is no date such as 2026-01-31')
+        told.append(f'"{texts["date"]}" is not a date such as 2026-01-31')
     if told:
         return None, told
     named = {name: texts[name] for name in ("currency", "source", "date")}
@@ -162,7 +162,7 @@ def _gpu(name: str, measured: Collection[str], told: list[str]) -> str:
     found = names.get(name) or (by_driver.name if by_driver else None) or (name if name in measured else None)
     if found is None:
         known = [*names, *measured, *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver)]
-        told.append(f'no GPU is known as "{name}"; {nearest(name, known)}')
+        told.append(f'unknown GPU "{name}"; {nearest(name, known)}')
     return found or ""
 
 

@@ -1,4 +1,4 @@
-"""Launches -> tables (pandas): one row per launch, one row per cell. Definitions are in definitions.py."""
+"""Launches -> tables (pandas): one row per launch, one row per cell. Definitions are in glossary.py."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the telemetry of a launch says: temperature, clock, power, energy, slow-downs, other people's processes.
+"""What the telemetry of a launch shows: temperature, clock, power, energy, slow-downs, other people's processes.
 
 Readings and windows are joined on the monotonic clock, which the host and its containers share; a jump of the wall clock
 moves nothing. Unknown is NaN or None, never 0.
@@ -171,7 +171,7 @@ def _energy(series: Sequence[_Series], windows: list[tuple[float, float]]) -> tu
         return math.nan, f"the timed windows are shorter than {SHORTEST_ENERGY_SECONDS:g} s"
     joules = sum(s.at(stop, "energy_joules") - s.at(start, "energy_joules") for s in series for start, stop in windows)
     if not joules > 0:
-        return math.nan, "the energy counter was not readable around every window, or stood still"
+        return math.nan, "the energy counter could not be read around every window, or did not advance"
     power = _power(series, windows)
     by_power = power * sum(stop - start for start, stop in windows)
     if not math.isnan(by_power) and abs(by_power / joules - 1) > ENERGY_MUST_AGREE_WITHIN:

@@ -1,1 +1,1 @@
-"""A night: measure, gate, pages, keeping; its journal, and the timers of systemd or cron that begin it."""
+"""A night: measure, gate, pages, retention; its journal, and the timers of systemd or cron that start it."""

@@ -16,7 +16,7 @@ def script_path(name: str) -> Path:
 
 
 def script(table: Timetable) -> str:
-    """Sets what a timer lacks, and becomes the night."""
+    """Sets the environment that a timer lacks, then becomes the night."""
     environment, folder = shlex.quote(str(table.environment)), shlex.quote(str(table.folder))
     return f"""#!/bin/sh
 {NOTE}
@@ -29,7 +29,7 @@ exec {shlex.join(table.command)} "$@"
 
 
 def lines(table: Timetable) -> list[str]:
-    """The night by the clock, and what is missed or cut after a start of the machine."""
+    """Two lines: the night at its time, and the check for a missed or cut night after a boot."""
     hour, minute = table.at.split(":")
     start = f"/bin/sh {shlex.quote(str(script_path(table.name)))}"
     commands = {
@@ -75,7 +75,7 @@ def answers(outside: Outside) -> str | None:
 
 
 def runs_here() -> bool:
-    """Is some cron running? Without one the lines are there and nothing happens."""
+    """Is a cron daemon running? Without one, the lines have no effect."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
@@ -92,7 +92,7 @@ def read(outside: Outside) -> bytes:
     if done.returncode and not is_empty:
         raise EngineUnusable(
             f"crontab -l failed: {done.stderr.decode(errors='replace').strip() or done.returncode}",
-            hint="install cron, or may this user not use it? (/etc/cron.allow)",
+            hint="install cron, or check that this user may use it (/etc/cron.allow)",
         )
     return b"" if is_empty else done.stdout
 

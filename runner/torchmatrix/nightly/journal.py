@@ -1,7 +1,7 @@
-"""What nights there were, append-only like all facts, and what `nightly run` has to do now.
+"""The journal of nights, append-only like all facts, and what `nightly run` has to do now.
 
-results/nightly/.lock                 who spends a night now
-results/nightly/nights.jsonl          installations, beginnings and ends of nights
+results/nightly/.lock                 who is running a night now
+results/nightly/nights.jsonl          installations, starts and ends of nights
 results/nightly/20250102T013000Z.log  every command of a night with its output, under the night's beginning in UTC
 """
 
@@ -24,7 +24,7 @@ FOLDER = "nightly"
 STAMP = re.compile(r"\d{8}T\d{6}Z(-\d+)?", flags=re.ASCII)
 """The names of nights, as of runs: the time in UTC, and a number where that was taken."""
 CONTINUE_WITHIN_SECONDS = 12 * 3600
-"""A night that was cut longer ago is left as it is: what is measured now would no longer be that night."""
+"""A night that was cut longer ago is not continued: a measurement now would no longer belong to that night."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,11 @@ class Journal:
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the folder for one night. Raises EngineUnusable naming who holds it."""
-        return held(self.lock_file, f"another night holds {self.folder}", "wait for it: torchmatrix nightly status says who")
+        return held(
+            self.lock_file,
+            f"another night holds {self.folder}",
+            "wait until it ends; torchmatrix nightly status shows who runs it",
+        )
 
     def log(self, night: str) -> Path:
         """The log of the night with that id."""
@@ -91,7 +95,7 @@ class Journal:
         except OSError as error:
             raise EngineUnusable(
                 f"can't write {self.file}: {error.strerror or error}",
-                hint="free space or mend the permissions, or write elsewhere: --results DIR",
+                hint="free space or fix the permissions, or write elsewhere: --results DIR",
             ) from None
 
     def events(self, matrix: Path | None = None) -> list[Event]:
@@ -135,7 +139,7 @@ def decide(events: list[Event], now: float, at: str | None) -> Next:
     known = nights(events)
     last = known[-1] if known else None
     if last and last.was_cut and 0 <= now - last.began < CONTINUE_WITHIN_SECONDS:
-        return Next(is_due=True, continues=last, why=f"the night {last.id} was cut: it goes on")
+        return Next(is_due=True, continues=last, why=f"continues the night {last.id}, which was cut short")
     if at is None:
         return Next(is_due=True, why="a new night")
     due = last_time(at, now)
@@ -145,14 +149,14 @@ def decide(events: list[Event], now: float, at: str | None) -> Next:
     measured = [night for night in known if night.began >= due and night.run and not night.was_cut]
     if measured:
         return Next(is_due=False, why=f"nothing is missed: {moment} is {measured[-1].id}")
-    return Next(is_due=True, why=f"{moment} was missed: it is made up for")
+    return Next(is_due=True, why=f"makes up for {moment}, which was missed")
 
 
 def clock(at: str) -> tuple[int, int]:
     """Hour and minute of HH:MM. Raises BadInput."""
     found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", at, flags=re.ASCII)
     if not found:
-        raise BadInput(f'"{at}" is no time of day', hint="hours and minutes of this machine's clock, such as 02:30")
+        raise BadInput(f'"{at}" is not a time of day', hint="hours and minutes of this machine's clock, such as 02:30")
     return int(found[1]), int(found[2])
 
 

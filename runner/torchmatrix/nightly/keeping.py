@@ -1,4 +1,4 @@
-"""Which runs stay: the newest, those that are pinned, and so many of the others as the limits allow.
+"""Which runs stay: the newest, the pinned ones, and as many of the others as the limits allow.
 
 A run is pinned by a file `pinned` in its folder (touch results/HOST/RUN/pinned), by its name, or by having been renamed.
 Nothing but our own files is ever removed: a run whose folder holds anything else stays, and so do links.
@@ -57,7 +57,7 @@ def stored(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
 
 
 def is_complete(run: RunFolder) -> bool:
-    """Did the run come to its end?"""
+    """Is the run finished?"""
     return run.read_record().complete
 
 

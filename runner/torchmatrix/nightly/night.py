@@ -1,5 +1,5 @@
 """One night: measure all cells, let the gate judge, write the pages, remove old runs. Every step is a command of its own, so
-that none takes the others along, and the log shows what could be pasted."""
+that the failure of one does not affect the others, and the log shows commands that can be pasted."""
 
 import shlex
 import shutil
@@ -141,7 +141,8 @@ class _Night:
         """Somebody's own measurement is not to be disturbed, not even by rendering."""
         if who := holder(self.results.lock_file):
             raise EngineUnusable(
-                f"another run holds {self.results.root}: {who}", hint="this night is left out; the next one begins at its time"
+                f"another run holds {self.results.root}: {who}",
+                hint="this night is skipped; the next one starts at its usual time",
             )
 
     def _make_room(self) -> None:
@@ -150,8 +151,8 @@ class _Night:
             self._keep()
         if (free := self._free_gb()) < self.order.free_gb:
             raise EngineUnusable(
-                f"only {free:.3f} GB are free for {self.results.root}, less than {self.order.free_gb:g}",
-                hint="free space, or keep less (--keep N, --disk-gb X), or allow it (--free-gb X)",
+                f"only {free:.3f} GB are free for {self.results.root}; the limit is {self.order.free_gb:g}",
+                hint="free space, keep fewer runs (--keep N, --disk-gb X), or lower the limit (--free-gb X)",
             )
 
     def _free_gb(self) -> float:
@@ -197,12 +198,12 @@ class _Night:
         self.say(f"-> exit {self.codes[name]} after {time.monotonic() - begin:.1f} s")
 
     def say(self, line: str) -> None:
-        """A line of the night's own, into the log and to whom it may concern."""
+        """Write a line of the night itself into the log and pass it to `say`."""
         self.log.line(line)
         self._say(line)
 
     def _code(self) -> ExitCode:
-        """What is nearest to the cause first: measuring failed, a regression, something else is not as it should be."""
+        """The code nearest to the cause: measuring failed, then a regression, then any other failure."""
         run, gate = self.codes["run"], self.codes.get("gate", ExitCode.OK)
         if not self.run or not (is_complete(self.run) or run == ExitCode.CELL_NOT_OK):
             return ExitCode(run) if run in _MEASURING_FAILED else ExitCode.ENGINE_UNUSABLE

@@ -31,7 +31,7 @@ class Log:
         try:
             self._file: BinaryIO = path.open("ab", buffering=0)
         except OSError as error:
-            raise EngineUnusable(f"can't write {path}: {error.strerror}", hint="free space or mend the permissions") from None
+            raise EngineUnusable(f"can't write {path}: {error.strerror}", hint="free space or fix the permissions") from None
         self._echo = echo
 
     def line(self, text: str) -> None:

@@ -35,7 +35,7 @@ def choose(backend: str, is_system: bool | None, outside: Outside, is_real: bool
     if backend not in BACKENDS:
         raise BadInput(f'unknown backend "{backend}"', hint=f"backends: {', '.join(BACKENDS)}")
     if is_system and backend == "cron":
-        raise BadInput("--system needs systemd", hint="leave it out: cron uses the crontab of the user who installs")
+        raise BadInput("--system needs systemd", hint="leave it out: cron uses the crontab of the user who runs install")
     if is_real and is_system and os.geteuid() != 0:
         raise BadInput("--system needs root", hint="as root, or without it: --user")
     for_machine = os.geteuid() == 0 if is_system is None else is_system
@@ -50,7 +50,7 @@ def choose(backend: str, is_system: bool | None, outside: Outside, is_real: bool
         if problem is None:
             return name, for_machine and name == "systemd"
     raise EngineUnusable(
-        f"nothing here can begin nights: {'; '.join(f'{name}: {problem}' for name, problem in problems.items())}",
+        f"nothing can start nights here: {'; '.join(f'{name}: {problem}' for name, problem in problems.items())}",
         hint="install cron, or have something else start this every night: torchmatrix nightly run",
     )
 
@@ -68,9 +68,9 @@ def install(table: Timetable, backend: str, outside: Outside, here: Mapping[str,
         _record(table.name).write_text(json.dumps(run_event("timetable", **record), default=str) + "\n")
     hints = []
     if backend == "systemd" and systemd.ends_with_the_session(table.is_system):
-        hints.append("nights begin only while you are logged in, unless: loginctl enable-linger")
+        hints.append("nights start only while you are logged in; to change that: loginctl enable-linger")
     if backend == "cron" and not cron.runs_here():
-        hints.append("no cron seems to be running here: start it, or nothing begins")
+        hints.append("cron does not seem to be running: start it, or no night will start")
     return Installed(
         backend=backend, files=(table.environment, *files, _record(table.name)), variables=tuple(taken), hints=tuple(hints)
     )
@@ -149,5 +149,5 @@ def _file_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise EngineUnusable(
-            f"can't write {error.filename}: {error.strerror or error}", hint="mend the permissions, or free space"
+            f"can't write {error.filename}: {error.strerror or error}", hint="fix the permissions, or free space"
         ) from None

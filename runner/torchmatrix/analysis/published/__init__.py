@@ -1,1 +1,1 @@
-"""Other people's figures: read and checked, audited for what can't be, and set beside ours."""
+"""Other people's figures: read and checked, audited for impossible values, and set beside ours."""

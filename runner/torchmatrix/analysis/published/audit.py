@@ -1,4 +1,4 @@
-"""Figures -> findings: what can't be, or can't be judged, in published throughputs and in our own."""
+"""Figures -> findings: what is impossible, or can't be judged, in published throughputs and in our own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -132,7 +132,7 @@ def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
     reason = (
         f"{figure.precision} is {figure.throughput / other.throughput:.2f} times {other.precision} ({_place(other)}) on a GPU "
     )
-    reason += "with tensor cores: look whether they were used."
+    reason += "with tensor cores: check whether they were used."
     yield _finding(figure, "throughput", f"{figure.throughput:g}", reason, f"{LEAST_GAIN:.2f} times")
 
 
@@ -156,10 +156,10 @@ def _rounded(figure: Figure) -> Iterator[Finding]:
 
 def _unknown(figure: Figure) -> Iterator[Finding]:
     if figure.is_vision and not figure.memory_format:
-        reason = "The memory format is unknown: NHWC is worth up to half as much again as NCHW."
+        reason = "The memory format is unknown: NHWC is up to 1.5 times as fast as NCHW."
         yield _finding(figure, "memory_format", "", reason, "nchw or nhwc")
     if figure.batch_per_gpu is None:
-        reason = "The batch per GPU is unknown: neither a throughput nor a scale factor means much without it."
+        reason = "The batch per GPU is unknown: without it, neither a throughput nor a scale factor means much."
         yield _finding(figure, "batch_per_gpu", "", reason, "a number")
 
 

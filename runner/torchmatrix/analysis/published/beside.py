@@ -1,6 +1,6 @@
 """Our figures beside published ones (reports/published): which are comparable, in what others differ, and the verdicts.
 
-A figure is unknown, never assumed: what its source doesn't say differs from ours. Rules and words are in definitions.py.
+A figure is unknown, never assumed: what its source doesn't say differs from ours. Rules and words are in glossary.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -143,4 +143,4 @@ def _differing(theirs: Figure, ours: Figure, names: Iterable[str]) -> tuple[str,
 def _said(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "not said" if value in ("", None) else str(value)
+    return "not stated" if value in ("", None) else str(value)

@@ -78,7 +78,7 @@ def is_wanted(claim: Claim, articles: Sequence[str] | None, measured: Iterable[M
 def evidence(claim: Claim, measured: Sequence[Measured], scales: Iterable[Mapping[str, Any]]) -> list[Tested]:
     """All that we measured of this claim: what is comparable; else what is not, and how it differs; else why there is none."""
     if claim.quantity == "ratio":
-        return [_untested(claim, "it compares GPU models, which one run doesn't")]
+        return [_untested(claim, "it compares GPU models; one run has only one")]
     found = list(_scale_factors(claim, measured, scales) if claim.quantity == "scale-factor" else _speed_ups(claim, measured))
     comparable = [tested for tested in found if not tested.differs]
     return comparable or found or [_untested(claim, _why_not_measured(claim, measured))]
@@ -111,7 +111,7 @@ def _scale_factors(claim: Claim, measured: Sequence[Measured], scales: Iterable[
         row = known.get(own.figure.cell)
         if row and claim.is_about(own.figure):
             ours = Interval(value=row["s"], low=row["s_low"], high=row["s_high"])
-            impossible = (f"efficiency: {row['E']:.3f}, which can't be",) if row["impossible"] else ()
+            impossible = (f"efficiency: {row['E']:.3f}, which is impossible",) if row["impossible"] else ()
             yield _tested(claim, _name(own), ours, _other_precision(claim, own) + impossible)
 
 

@@ -83,7 +83,7 @@ def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
     rows, failed = last.rows[cell], last.failed(cell)
     said = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
     earlier = sum(bool(view.failed(cell)) for view in before)
-    nights = f"; it failed on {earlier} of the {len(before)} nights before, too" if earlier else ""
+    nights = f"; it also failed on {earlier} of the {len(before)} nights before" if earlier else ""
     never = failed[0]["outcome"] == "unsupported" and not any(view.ok(cell) for view in before)
     since = next((view for view in reversed(before) if view.ok(cell)), None)
     return Judged(
@@ -102,7 +102,7 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
     row = next((row for view in (last, *reversed(before)) for row in view.rows.get(cell, ())), None)
     about = _about(row) if row else {}
     if last.asked_for(cell):
-        ended = "" if last.run.complete else "; the run did not come to its end"
+        ended = "" if last.run.complete else "; the run is not finished"
         why = "interrupted or lost" if cell in last.rows else "planned, but not measured"
         return Judged(cell=cell, verdict="missing", why=why + ended, **about)
     if home is None:
@@ -120,7 +120,7 @@ def _measured(cell: str, before: Sequence[_View], reference: Sequence[_View], la
     about, value = _about(rows[-1]), _night(last, cell).value
     mixed = _other_work(rows, rows[-1]["work"])
     if mixed:
-        return Judged(cell=cell, verdict="n/a", why=f"the launches of this night are not of one kind: {mixed}", **about)
+        return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
     others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows[-1]["work"]))}
     same = [view for view in before if view.ok(cell) and not _other_work(view.ok(cell), rows[-1]["work"])]
     if options.named and reference[0] not in same:
@@ -151,7 +151,7 @@ def _standing(history: Sequence[Night], options: GateOptions) -> Standing:
 
 def _reason(found: Standing, others: Mapping[str, str]) -> str:
     if found.verdict == "new":
-        return "the baseline begins anew" if others else "no night before measured it"
+        return "the baseline starts again" if others else "no night before measured it"
     if found.verdict == "suspected":
         return "slower for the first night; a second one makes it a regression"
     if found.verdict == "regression":

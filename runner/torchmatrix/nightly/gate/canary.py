@@ -1,4 +1,4 @@
-"""A canary is a cell whose software is never upgraded: where it moves as well, the machine did it."""
+"""A canary is a cell whose software is never upgraded: if it moves as well, the machine is the cause."""
 
 import math
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ _MEASURED = ("suspected", "regression", "faster", "ok")
 def attributed(cells: Sequence[Judged], globs: Sequence[str]) -> tuple[Judged, ...]:
     """The cells, each that moved or failed with the machine or the software as the cause, by the canaries among them.
 
-    Raises BadInput where there are globs and none of the cells is meant by them.
+    Raises BadInput if there are globs and none of them matches a cell.
     """
     canaries = [one for one in cells if any(fnmatchcase(one.cell, glob) for glob in globs)]
     if globs and not canaries:
         known = ", ".join(sorted({one.stack for one in cells if one.stack})) or "none"
-        raise BadInput(f"no cell is the canary {' '.join(globs)}", hint=f"a glob on cell ids; stacks: {known}")
+        raise BadInput(f"no cell matches the canary {' '.join(globs)}", hint=f"a glob on cell ids; stacks: {known}")
     return tuple(_attributed(one, canaries) for one in cells)
 
 

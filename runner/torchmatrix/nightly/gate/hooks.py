@@ -1,4 +1,4 @@
-"""A command of the user's that is told the gate's verdict: it posts to a chat, sends a mail, opens an issue."""
+"""A user's command that receives the gate's verdict, to post to a chat, send a mail or open an issue."""
 
 import json
 import os

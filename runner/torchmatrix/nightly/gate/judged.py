@@ -1,4 +1,4 @@
-"""What the gate says: of every cell a verdict with its figures, and of the run one verdict for all of them."""
+"""The gate's result: a verdict with figures for every cell, and one verdict for the run."""
 
 import math
 from dataclasses import asdict, dataclass, field

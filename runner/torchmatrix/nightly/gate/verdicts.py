@@ -40,7 +40,7 @@ def text(gate: Gate, results: Path | None = None) -> str:
     lines += _unjudged(one for one in shown if one.verdict in UNJUDGED)
     lines += _changes(shown)
     if gate.verdict == "NO-BASELINE":
-        lines.append("a baseline is an earlier run of the same cells on this host; to make one: torchmatrix run --new")
+        lines.append("the baseline must be an earlier run of the same cells on this host; to make one: torchmatrix run --new")
     return "\n".join(lines)
 
 
@@ -51,7 +51,7 @@ def headline(gate: Gate) -> str:
     name = "the named run " if gate.options.named else ""
     nights = f"{len(gate.baseline)} night{'s' if len(gate.baseline) != 1 else ''} before"
     against = name + gate.baseline[0] if gate.options.named and gate.baseline else nights
-    ended = "" if gate.complete else "; the run did not come to its end"
+    ended = "" if gate.complete else "; the run is not finished"
     return plain(f"{gate.verdict} {amount}: {gate.run} on {gate.host} against {against}{ended}")
 
 
@@ -115,7 +115,7 @@ def _changes(cells: Iterable[Judged]) -> list[str]:
     for stack, found in {one.stack: one for one in reversed(moved)}.items():
         since = f"since {found.nights[-1]}" if found.nights else "since it was last measured"
         if not found.changes:
-            lines.append(plain(f"{stack}: no change of its environment {since} was recorded"))
+            lines.append(plain(f"{stack}: no recorded change of its environment {since}"))
             continue
         lines.append(plain(f"{stack}: changed {since}:"))
         pairs = list(found.changes.items())
