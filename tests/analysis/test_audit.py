@@ -228,7 +228,7 @@ def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:
 def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, tmp_path: Path) -> None:
     path = table(tmp_path, CLEAN, {**CLEAN, "gpus": 8, "throughput": 26080})
     done = torchmatrix("audit", str(path))
-    assert done.returncode == 1 and "2 figures, 1 findings" in done.stderr
+    assert done.returncode == 1 and "2 figures, 1 finding" in done.stderr
     header, line = done.stdout.splitlines()
     assert header.split() == ["row", "field", "value", "limit", "reason"] and line.startswith("3    throughput  26080")
     (finding,) = json.loads(torchmatrix("audit", str(path), "--json").stdout)["findings"]

@@ -239,20 +239,20 @@ def test_a_preset_stands_above_with_its_question_articles_and_deviations_all_of_
     section = page[page.index('<section id="published">') : page.index('<section id="not-measured">')]
     assert "<script>alert" not in page and section.count("&lt;script&gt;alert(1)") >= 5
     assert '<a href="https://example.org/a">' in section and 'href="javascript' not in section
-    assert "1 deviations from it" in section
+    assert "1 deviation from the article" in section
 
 
 def test_a_preset_without_a_fitting_gpu_says_so_and_lists_its_claims(tmp_path: Path) -> None:
     text = (assets.PRESETS / "aime-2025.toml").read_text()
     page = page_of(tmp_path, {"vendor": "cpu", "device": "Some CPU"}, matrix=text)
-    assert "None of the published throughputs is of this run" in page and "AIME 2025: compiled training" in page
+    assert "No published throughput matches this run" in page and "AIME 2025: compiled training" in page
     assert page.count('class="verdict-not-measured"') == 7 and "more than 2" in page
 
 
 @pytest.mark.parametrize("text", ["[preset]\n", "[preset]\ntitle = 3", "not toml [preset]", "[preset]\x00"])
 def test_a_matrix_that_no_longer_parses_does_not_break_the_report(tmp_path: Path, text: str) -> None:
     page = page_of(tmp_path, {}, matrix=text)
-    assert 'id="published"' not in page and "can’t read what the matrix says that it repeats" in page
+    assert 'id="published"' not in page and "can’t read the matrix’s [preset] table" in page
 
 
 def test_a_doubtful_published_figure_is_marked(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_doubtful_published_figure_is_marked(tmp_path: Path) -> None:
            "batch": 320, "attention": "eager"}  # fmt: skip
     eight = {"rate": 6000.0, "devices": tuple(range(8)), "device": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * 2**30}
     page = page_of(tmp_path, {**eight, "job": job})
-    assert "audit of theirs: 8 GPUs at an efficiency of 1.358" in page and 'class="verdict-worse"' in page
+    assert "audit of their figure: 8 GPUs at an efficiency of 1.358" in page and 'class="verdict-worse"' in page
 
 
 def test_every_models_unit_is_known_without_being_written() -> None:

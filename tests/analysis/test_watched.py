@@ -55,9 +55,9 @@ def test_a_counter_that_disagrees_with_the_power_readings_is_said(tmp_path: Path
     [
         ((100.0, 120.0), [(90.0 + t, reading(power_watts=300.0)) for t in range(40)], "no energy counter"),
         ((100.0, 105.0), [(90.0 + t, reading(energy_joules=9.0 * t)) for t in range(40)], "shorter than 10 s"),
-        ((100.0, 120.0), [(105.0 + t, reading(energy_joules=9.0 * t)) for t in range(40)], "not readable around"),
+        ((100.0, 120.0), [(105.0 + t, reading(energy_joules=9.0 * t)) for t in range(40)], "could not be read around"),
         ((100.0, 120.0), [(90.0 + t, reading(energy_joules=7.0)) for t in range(40)], "did not advance"),
-        ((100.0, 120.0), [(90.0 + t, reading(energy_joules=9.0 * (t % 20))) for t in range(40)], "not readable around"),
+        ((100.0, 120.0), [(90.0 + t, reading(energy_joules=9.0 * (t % 20))) for t in range(40)], "could not be read around"),
     ],
 )
 def test_an_energy_that_cannot_be_had_is_unknown_never_zero(

@@ -68,9 +68,9 @@ def test_the_newest_launch_of_a_cell_is_meant(torchmatrix: Command, fake_matrix:
     ("target", "said"),
     [
         ("fake/*", "2 cells of run"),
-        ("no-such*", "no preset, launch file or measured cell is called no-such*"),
-        ("aime-1999", "no preset, launch file or measured cell is called aime-1999"),
-        ("matrix.toml", "matrix.toml is no launch file: it has no header"),
+        ("no-such*", "no-such* is not a preset, a launch file or a measured cell"),
+        ("aime-1999", "aime-1999 is not a preset, a launch file or a measured cell"),
+        ("matrix.toml", "matrix.toml is not a launch file: it has no header"),
     ],
 )
 def test_what_names_no_single_launch_is_refused(torchmatrix: Command, fake_matrix: Path, target: str, said: str) -> None:
@@ -103,4 +103,4 @@ def test_a_launch_that_never_started_or_lies_in_no_run_is_refused(
     alone.write_text(failed.path.read_text())
     rewrite(alone, image={"reference": "x"})
     done = torchmatrix("reproduce", "alone.jsonl")
-    assert done.returncode == 2 and "lies in no run" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "does not belong to a run" in done.stderr and "Traceback" not in done.stderr

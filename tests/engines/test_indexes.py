@@ -117,7 +117,7 @@ def test_a_damaged_lock_is_refused_and_locking_everything_mends_it(torchmatrix: 
     path.write_text("<<<<<<< HEAD\nversion = 1\n")
     for words in (["run", "--locked"], ["lock", "tiny"], ["plan"]):
         done = torchmatrix(*words)
-        assert done.returncode == 2 and "is not a whole lock file" in done.stderr and "torchmatrix lock" in done.stderr
+        assert done.returncode == 2 and "is not a complete lock file" in done.stderr and "torchmatrix lock" in done.stderr
     done = torchmatrix("lock")
     assert done.returncode == 0 and "replaced: " in done.stderr and set(lockfile.read(path)) == {"tiny"}
 

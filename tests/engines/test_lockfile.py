@@ -36,7 +36,7 @@ def test_a_lock_cut_anywhere_is_refused_and_never_read_as_less(path: Path) -> No
     whole = path.read_text()
     for end in range(len(whole.rstrip())):
         path.write_text(whole[:end])
-        with pytest.raises(BadInput, match=r"matrix\.lock (is not a whole lock|is cut short|has the version)") as caught:
+        with pytest.raises(BadInput, match=r"matrix\.lock (is not a complete lock|is cut short|has the version)") as caught:
             lockfile.read(path)
         assert "torchmatrix lock" in caught.value.hint
 
@@ -48,13 +48,13 @@ def test_a_lock_cut_anywhere_is_refused_and_never_read_as_less(path: Path) -> No
         ('    "vendor",\n', "", "badly merged: vendor"),
         ('name = "vendor"', 'name = "torch2.5.1-cpu"', "badly merged: vendor"),
         ('    "vendor",\n', '    "vendor",\n    "third",\n', "badly merged: third"),
-        ("packages = []", 'packages = "torch"', "packages is no list of texts"),
-        ("packages = []", "packages = [3]", "packages is no list of texts"),
+        ("packages = []", 'packages = "torch"', "packages is not a list of texts"),
+        ("packages = []", "packages = [3]", "packages is not a list of texts"),
         ("packages = []", "", "packages is missing"),
         ("packages = []", 'packages = []\ncolour = "red"', "colour"),
-        ('python = "3.11"', "python = 3.11", "python is no text"),
-        ('stacks = [\n    "torch2.5.1-cpu",\n    "vendor",\n]', "stacks = 2", "is not a whole lock file"),
-        ("version = 1", "<<<<<<< HEAD", "is not a whole lock file"),
+        ('python = "3.11"', "python = 3.11", "python is not text"),
+        ('stacks = [\n    "torch2.5.1-cpu",\n    "vendor",\n]', "stacks = 2", "is not a complete lock file"),
+        ("version = 1", "<<<<<<< HEAD", "is not a complete lock file"),
     ],
 )
 def test_a_lock_that_somebody_edited_or_merged_badly_is_refused(path: Path, old: str, new: str, said: str) -> None:

@@ -91,7 +91,7 @@ class Late(Script):
 def test_a_gpu_that_has_not_been_read_yet_is_waited_for() -> None:
     sensor = Late({"device": "GPU-0"}, {"device": "GPU-0"}, {"device": "GPU-0", "temperature_celsius": 44})
     said, ready = outcome(readiness.wait([sensor], ["GPU-0"], METHODS["cold"], poll_seconds=0.01))
-    assert said == ["waiting for a first reading"] * 2 and ready.temperature_celsius == 44
+    assert said == ["waiting for the first reading"] * 2 and ready.temperature_celsius == 44
 
 
 def test_a_process_that_is_not_visible_from_here_is_still_named_by_its_id() -> None:

@@ -92,7 +92,7 @@ def write_verdict(found: "Gate", junit: Path | None, markdown: Path | None, wher
 
 
 def tell_hook(found: "Gate", hook: str | None, where: Path | None) -> None:
-    """Run the user's command after any verdict but PASS; that it failed is said, and changes no exit code."""
+    """Run the user's command after any verdict but PASS; its failure is reported and changes no exit code."""
     if hook is None or found.verdict == "PASS":
         return
     from torchmatrix.nightly.gate import hooks, verdicts
@@ -342,7 +342,7 @@ def _words(option: str, text: str) -> tuple[str, ...]:
 
 
 def _parsed(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """What the verb itself makes of `words`; not at night, but now is the time to complain. Raises BadInput."""
+    """What the verb itself makes of `words`; checked now rather than at night. Raises BadInput."""
     command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
     try:
         return dict(command.make_context(verb, list(words)).params)
@@ -358,4 +358,4 @@ def _show(data: bytes) -> None:
 
 
 def _hide(data: bytes) -> None:
-    """Of what the steps print only the log tells, where nobody looks on: cron would send it by mail."""
+    """What the steps print goes to the log only if nobody watches; cron would send it by mail."""

@@ -42,9 +42,9 @@ def choose(asked: str, owner: str) -> Engines:
     cache = cache_folder()
     local = LocalEngine(cache, owner)
     if asked == "local":
-        return Engines(builder=local, local=local, why=f"local (as asked); virtualenvs under {cache}")
+        return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
     if asked == "auto" and not _docker_may_answer():
-        return Engines(builder=local, local=local, why=f"local, since no Docker socket was found; virtualenvs under {cache}")
+        return Engines(builder=local, local=local, why=f"local, because no Docker socket was found; virtualenvs under {cache}")
     from torchmatrix.engines.docker import DockerEngine, connect
 
     try:
@@ -52,7 +52,7 @@ def choose(asked: str, owner: str) -> Engines:
     except EngineUnusable as error:
         if asked == "docker" or "DOCKER_HOST" in os.environ:
             raise
-        return Engines(builder=local, local=local, why=f"local, since {error}; virtualenvs under {cache}")
+        return Engines(builder=local, local=local, why=f"local, because {error}; virtualenvs under {cache}")
     return Engines(builder=builder, local=local, why=f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}")
 
 

@@ -24,7 +24,7 @@ LABEL = "torchmatrix"
 CACHE_VOLUME = "torchmatrix-cache-"
 USER = "65532:65532"
 STOP_SECONDS = 10
-LOST_HINT = "see that the daemon runs (docker info); the same command then continues"
+LOST_HINT = "check that the daemon runs (docker info); the same command then continues"
 
 
 def device_options(gpus: GpuSet) -> dict[str, Any]:

@@ -66,18 +66,18 @@ def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{name} is not a whole lock file: {error}", hint=_HINT) from None
+        raise BadInput(f"{name} is not a complete lock file: {error}", hint=_HINT) from None
     if data.get("version") != VERSION:
         raise BadInput(f"{name} has the version {data.get('version')}, not {VERSION}", hint=_HINT)
     try:
         every = [from_table(table) for table in data.get("stack", [])]
         listed, held = sorted(data["stacks"]), sorted(lock.name for lock in every)
     except KeyError as error:
-        raise BadInput(f"{name} is not a whole lock file: {error.args[0]} is missing", hint=_HINT) from None
+        raise BadInput(f"{name} is not a complete lock file: {error.args[0]} is missing", hint=_HINT) from None
     except TypeError as error:
-        raise BadInput(f"{name} is not a whole lock file: {error}", hint=_HINT) from None
+        raise BadInput(f"{name} is not a complete lock file: {error}", hint=_HINT) from None
     if listed != held:
-        odd = ", ".join(sorted(set(listed) ^ set(held))) or "a stack stands there twice"
+        odd = ", ".join(sorted(set(listed) ^ set(held))) or "a stack is listed twice"
         raise BadInput(f"{name} is cut short or badly merged: {odd}", hint=_HINT)
     return {lock.name: lock for lock in every}
 
@@ -88,7 +88,7 @@ def from_table(table: Mapping[str, Any]) -> StackLock:
     for key, value in values.items():
         words = value if isinstance(value, tuple) else (value,)
         if isinstance(value, tuple) is not (key in _LISTS) or not all(isinstance(word, str) for word in words):
-            raise TypeError(f"{key} is no {'list of texts' if key in _LISTS else 'text'}")
+            raise TypeError(f"{key} is not {'a list of texts' if key in _LISTS else 'text'}")
     for key in ("name", "platform", *_LISTS):
         if key not in values:
             raise KeyError(key)
@@ -109,7 +109,7 @@ def read(path: Path) -> dict[str, StackLock]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}", hint="mend its permissions, or remove it") from None
+        raise BadInput(f"can't read {path}: {error}", hint="fix its permissions, or remove it") from None
 
 
 def write(path: Path, locks: Iterable[StackLock]) -> None:

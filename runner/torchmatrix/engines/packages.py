@@ -53,7 +53,7 @@ def resolve(
 
 def _for_platform(python: str, platform: str) -> list[str]:
     if platform not in PLATFORMS:
-        raise BuildFailed(f"no wheels are known for {platform} (known: {', '.join(PLATFORMS)})")
+        raise BuildFailed(f"unknown platform {platform} (known: {', '.join(PLATFORMS)})")
     return ["--python-version", python, "--python-platform", PLATFORMS[platform]]
 
 
@@ -74,7 +74,7 @@ def download(lines: Iterable[str], index: str, python: str, platform: str, folde
     locked = {name_of(line): set(re.findall(r"--hash=sha256:(\w+)", line)) for line in every}
     for entry in _entries(["--no-deps", *_for_platform(python, platform)], every, index, log):
         if not entry.get("wheels"):
-            raise BuildFailed(f"{entry['name']} has no wheel, only its source, which can't be carried")
+            raise BuildFailed(f"{entry['name']} has no wheel, only its source, which can't be bundled")
         wheels = [wheel for wheel in entry["wheels"] if wheel["hashes"]["sha256"] in locked[name_of(entry["name"])]]
         if not wheels:
             raise BuildFailed(f"{entry['name']} {entry['version']}: no file has a locked hash; it was changed after the lock")
@@ -198,7 +198,7 @@ def first_error(lines: list[str]) -> str:
     story = said[start:]
     mismatch = [line for line in story if "hash mismatch" in line.lower()]
     parts = dict.fromkeys((*story[:1], *mismatch, *story[-1:]))
-    return " ".join(map(_shortened, parts)) or "uv failed and said nothing"
+    return " ".join(map(_shortened, parts)) or "uv failed without a message"
 
 
 def _shortened(line: str, most: int = 400) -> str:

@@ -106,7 +106,7 @@ def _download(recipe: Recipe, folder: Path, tell: Callable[[str], None]) -> None
         try:
             packages.download(lines, held.index, held.python, held.platform, folder, tell)
         except BuildFailed as failure:
-            raise EngineUnusable(f"{recipe.stack}: {failure}", hint="mend the network, or leave out --wheels") from None
+            raise EngineUnusable(f"{recipe.stack}: {failure}", hint="check the network, or leave out --wheels") from None
 
 
 def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
@@ -120,10 +120,12 @@ def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
     if index["images"] and not isinstance(docker, DockerEngine):
-        raise EngineUnusable("the bundle holds images, and no container engine answers", hint="start Docker or set DOCKER_HOST")
+        raise EngineUnusable(
+            "the bundle contains images, and no container engine answers", hint="start Docker or set DOCKER_HOST"
+        )
     taken = [name for name in ("matrix.toml", "matrix.lock") if (folder / name).exists()]
     if taken and not force:
-        raise BadInput(f"{folder} has {' and '.join(taken)} already", hint="name another folder with --into, or use --force")
+        raise BadInput(f"{folder} already has {' and '.join(taken)}", hint="name another folder with --into, or use --force")
     wheelhouse = cache_folder() / "wheelhouse"
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -145,14 +147,14 @@ def _verified(archive: Path) -> dict[str, Any]:
         with tarfile.open(archive) as tar:
             first = tar.next()
             if first is None or first.name != INDEX:
-                raise BadInput(f"{archive} is no bundle of torchmatrix", hint="make one: torchmatrix bundle export FILE")
+                raise BadInput(f"{archive} is not a torchmatrix bundle", hint="make one: torchmatrix bundle export FILE")
             index = dict(json.loads(_content(tar, first).read()))
             if index.get("version") != VERSION:
                 raise BadInput(f"{archive} has the version {index.get('version')}, not {VERSION}", hint="use its torchmatrix")
             found: dict[str, str] = {}
             for member in tar:
                 if member.name in found:
-                    raise ValueError(f"{member.name} stands there twice")
+                    raise ValueError(f"{member.name} is in it twice")
                 found[member.name] = _digest(_content(tar, member))
             del found[INDEX]
         wanted = {str(name): entry["sha256"] for name, entry in index["files"].items()}
@@ -167,14 +169,14 @@ def _verified(archive: Path) -> dict[str, Any]:
         raise BadInput(f"{archive} is cut short or damaged: {', '.join(wrong[:5])}", hint=_CUT)
     strange = sorted(name for name in wanted if not _NAMES.fullmatch(name))
     if strange:
-        raise BadInput(f"{archive} holds what no bundle has: {', '.join(strange[:5])}", hint="don't import it")
+        raise BadInput(f"{archive} contains files that no bundle has: {', '.join(strange[:5])}", hint="don't import it")
     return index
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     content = tar.extractfile(member)
     if content is None:
-        raise ValueError(f"{member.name} is no file")
+        raise ValueError(f"{member.name} is not a file")
     return content
 
 

@@ -80,16 +80,16 @@ def _watching(s: session.Session) -> list[Check]:
     gpus = [reading for reading in readings if reading["device"] != "cpu"] or readings
     seen = [word for key, word in wanted.items() if gpus and all(key in reading for reading in gpus)]
     lacking = [word for word in wanted.values() if word not in seen]
-    finding = f"{', '.join(seen) or 'nothing of temperature, power, energy'} can be read"
+    finding = f"{', '.join(seen) or 'neither temperature, power nor energy'} can be read"
     finding += f"; n/a: {', '.join(lacking)}" if seen and lacking else ""
     checks = [Check(mark="note" if lacking else "ok", subject="watching", finding=finding, fix="; ".join(notes))]
-    fix = "wait for it or choose other GPUs; a busy GPU is refused, nobody's process is ended"
+    fix = "wait for it or choose other GPUs; a busy GPU is refused; torchmatrix ends nobody's process"
     return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]
 
 
 def _disk(s: session.Session) -> Check:
     if s.supplies.disk is None:
-        return Check(mark="note", subject="disk", finding="the free space of the engine's disk can't be seen from here")
+        return Check(mark="note", subject="disk", finding="the free space on the engine's disk can't be read from here")
     to_build = [stack for stack in recipes.stacks_of(s.plan.cells) if stack.name not in s.supplies.stored]
     sizes = [size for stack in to_build if (size := least_disk_bytes(stack))]
     needed, free = sum(sizes), s.supplies.disk.free_bytes

@@ -75,7 +75,7 @@ def wait(
 def _in_words(busy: Sequence[str], too_warm: bool, hottest: float | None, limit: float | None) -> str:
     if busy:
         return f"waiting for {busy[0]}"
-    return f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C" if too_warm else "waiting for a first reading"
+    return f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C" if too_warm else "waiting for the first reading"
 
 
 def _read(sensors: Sequence[Sensor]) -> list[Reading]:
@@ -98,8 +98,8 @@ def _refusal(busy: Sequence[str]) -> EngineUnusable:
     more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
     return EngineUnusable(
         f"the GPU is busy: {busy[0]}{more}",
-        hint="a measurement beside another program means nothing: wait for it, or choose other GPUs (CUDA_VISIBLE_DEVICES, "
-        "[gpus] lists); nobody's process is ended; the same command then continues",
+        hint="a measurement beside another program is meaningless: wait for it, or choose other GPUs (CUDA_VISIBLE_DEVICES, "
+        "[gpus] lists); torchmatrix ends nobody's process; the same command then continues",
     )
 
 

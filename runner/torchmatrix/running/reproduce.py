@@ -47,13 +47,13 @@ def find(results: Path, target: str) -> Launch:
             raise BadInput(f"{len(cells)} cells of run {run.id} match: {', '.join(cells[:5])}", hint="name one of them")
         if found:
             return max(found, key=lambda launch: launch.unix_seconds)
-    raise BadInput(f"no preset, launch file or measured cell is called {target}", hint="torchmatrix presets; torchmatrix plan")
+    raise BadInput(f"{target} is not a preset, a launch file or a measured cell", hint="torchmatrix presets; torchmatrix plan")
 
 
 def _readable(path: Path) -> Launch:
     launch = launch_at(path)
     if not launch.image:
-        hint = "torchmatrix build says why; another launch can be repeated"
+        hint = "torchmatrix build shows why; repeat another launch"
         raise BadInput(f"{path} never started: {launch.outcome}: {launch.error}", hint=hint)
     return launch
 
@@ -62,7 +62,9 @@ def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
     """The run that a launch belongs to, and its record."""
     folders = [RunFolder(parent) for parent in launch.path.absolute().parents if (parent / "run.jsonl").exists()]
     if not folders or not folders[0].read_record().matrix:
-        raise BadInput(f"{launch.path} lies in no run: there is no run.jsonl above it", hint="copy the whole run's folder")
+        raise BadInput(
+            f"{launch.path} does not belong to a run: there is no run.jsonl above it", hint="copy the whole run's folder"
+        )
     return folders[0], folders[0].read_record()
 
 
@@ -132,7 +134,7 @@ def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
         return f"then: {again.launch.outcome}, now: {now.outcome}"
     then, rate = throughput(again.launch), throughput(now)
     same = _image_of(now) == _image_of(again.launch)
-    image = "the very same image" if same else "an image of the same packages" if again.held else "another image"
+    image = "the same image" if same else "an image of the same packages" if again.held else "another image"
     return (
         f"then: {then:.5g} {unit}/s, now: {rate:.5g} {unit}/s, ratio {rate / then:.4f} (one launch each: no interval); {image}"
     )
