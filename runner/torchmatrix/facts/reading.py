@@ -56,7 +56,7 @@ def launch_at(path: Path) -> Launch:
     """The launch that a file must hold. Raises BadInput."""
     found = read_launch(path)
     if isinstance(found, Unreadable):
-        raise BadInput(f"{path} is no launch file: {found.reason}", hint="name a round*.jsonl under results/")
+        raise BadInput(f"{path} is not a launch file: {found.reason}", hint="name a round*.jsonl under results/")
     return found
 
 
