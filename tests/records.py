@@ -1,5 +1,6 @@
 """Launch files as the tool writes them, made in memory for tests of reading, analysis and report."""
 
+import csv
 import json
 import math
 from collections.abc import Sequence
@@ -8,6 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.facts.store import RunFolder
+
+CLEAN: dict[str, Any] = {
+    "vendor": "V", "framework": "pytorch", "gpu": "A100 80GB SXM4", "gpus": 1, "model": "resnet50", "mode": "train",
+    "precision": "amp", "memory_format": "nhwc", "compile": "false", "batch_per_gpu": 512, "image_size": 224,
+    "data": "synthetic", "throughput": 2400.5, "unit": "images/s", "torch": "2.5.1", "image": "i", "driver": "550.1",
+    "date": "2025-01-31", "machine": "m1", "source": "https://example.org",
+}  # fmt: skip
+"""A row of published figures that an audit finds nothing in."""
+
+
+def table(tmp_path: Path, *rows: dict[str, Any]) -> Path:
+    """A file of published figures with these rows."""
+    path = tmp_path / "figures.csv"
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
 
 
 def write_run(

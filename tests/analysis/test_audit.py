@@ -1,37 +1,17 @@
 """The audit: each kind of finding on an invented row, none on clean rows, and the command's exit codes."""
 
-import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from records import write_run
-from support import Command
+from records import CLEAN, table, write_run
 from torchmatrix.analysis import glossary
 from torchmatrix.analysis.published import audit, figures
 from torchmatrix.analysis.published.audit import Finding
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import report
-
-CLEAN: dict[str, Any] = {
-    "vendor": "V", "framework": "pytorch", "gpu": "A100 80GB SXM4", "gpus": 1, "model": "resnet50", "mode": "train",
-    "precision": "amp", "memory_format": "nhwc", "compile": "false", "batch_per_gpu": 512, "image_size": 224,
-    "data": "synthetic", "throughput": 2400.5, "unit": "images/s", "torch": "2.5.1", "image": "i", "driver": "550.1",
-    "date": "2025-01-31", "machine": "m1", "source": "https://example.org",
-}  # fmt: skip
-
-
-def table(tmp_path: Path, *rows: dict[str, Any]) -> Path:
-    path = tmp_path / "figures.csv"
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
 
 
 def audited(tmp_path: Path, *changes: dict[str, Any]) -> list[Finding]:
@@ -223,24 +203,3 @@ def test_our_own_cells_are_audited_by_the_same_rules(tmp_path: Path) -> None:
 def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:
     page = page_of(tmp_path, {"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)})
     assert "Audit of these" not in page
-
-
-def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, tmp_path: Path) -> None:
-    path = table(tmp_path, CLEAN, {**CLEAN, "gpus": 8, "throughput": 26080})
-    done = torchmatrix("audit", str(path))
-    assert done.returncode == 1 and "2 figures, 1 finding" in done.stderr
-    header, line = done.stdout.splitlines()
-    assert header.split() == ["row", "field", "value", "limit", "reason"] and line.startswith("3    throughput  26080")
-    (finding,) = json.loads(torchmatrix("audit", str(path), "--json").stdout)["findings"]
-    assert finding["row"] == 3 and finding["limit"] == "efficiency 1.02"
-    clean = torchmatrix("audit", str(table(tmp_path, CLEAN)))
-    assert clean.returncode == 0 and not clean.stdout
-    bad = torchmatrix("audit", str(tmp_path / "none.csv"))
-    assert bad.returncode == 2 and "can't read" in bad.stderr and "hint:" in bad.stderr
-
-
-def test_the_command_reads_a_run(torchmatrix: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
-    done = torchmatrix("audit", "last")
-    assert done.returncode == 1 and "stack-a/resnet50-train-fp32-b4/gpu0+1" in done.stdout
-    assert torchmatrix("audit", "nowhere").returncode == 2

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from records import launch_lines, nights, write_run
+from support import PATIENCE_SECONDS
 from torchmatrix.analysis import facts_cache, tables
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import last_tries
@@ -209,7 +210,7 @@ def test_several_processes_at_once_read_the_same(results: Results) -> None:
     )
     command = [sys.executable, "-c", code, str(results.root)]
     three = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate(timeout=60) for process in three] == [("90\n", "")] * 3
+    assert [process.communicate(timeout=PATIENCE_SECONDS) for process in three] == [("90\n", "")] * 3
     assert len(kept(results)) == 3
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support import Command
+from support import PATIENCE_SECONDS, Command
 from torchmatrix.analysis import scaling, tables
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
@@ -47,8 +47,8 @@ def watched_job(fake_matrix: Path, host: Host, sensor: SteadyDraw) -> tuple[Cell
     results = Results(fake_matrix.parent / "results")
     local = choose("local", results.owner).local
     return cell, launch_cell.Job(
-        folder=results.new_run(host.name), host=host, owner=results.owner, timeout_seconds=60, seed=0, method=Method(),
-        engine_for=lambda stack: local, recipe_for=lambda stack: recipes.recipes(stack)[0], sensors=[sensor],
+        folder=results.new_run(host.name), host=host, owner=results.owner, timeout_seconds=PATIENCE_SECONDS, seed=0,
+        method=Method(), engine_for=lambda stack: local, recipe_for=lambda stack: recipes.recipes(stack)[0], sensors=[sensor],
     )  # fmt: skip
 
 
