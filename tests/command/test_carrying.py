@@ -207,9 +207,9 @@ def test_the_printed_builds_of_wheels_give_the_same_packages_when_pasted(
     made = engine.build(recipe, lambda line: None)
     assert made.lock
     packages = listing(client, made.reference)
-    builds, tag = engine.build_commands(recipes.recipes(its_stack, made.lock)[0], made.lock, tmp_path / "a folder")
-    for line in builds:
+    again = engine.rebuild(recipes.recipes(its_stack, made.lock)[0], made.lock, tmp_path / "a folder")
+    for line in again.commands:
         subprocess.run(line, shell=True, check=True, capture_output=True)
-    assert listing(client, tag) == packages and "torch==2.5.1" in packages
+    assert listing(client, again.reference) == packages and "torch==2.5.1" in packages
     found = engine.build(recipes.recipes(its_stack, made.lock)[0], lambda line: None)
-    assert found.facts["tag"] == tag and found.lock == made.lock, "what was pasted is what --locked builds"
+    assert found.facts["tag"] == again.reference and found.lock == made.lock, "what was pasted is what --locked builds"

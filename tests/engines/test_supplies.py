@@ -11,9 +11,11 @@ from docker.errors import ImageNotFound
 
 from torchmatrix.engines import recipes, supplies
 from torchmatrix.engines.docker import DockerEngine
-from torchmatrix.engines.engine import Recipe
+from torchmatrix.engines.engine import Capabilities, Recipe, disk_of
+from torchmatrix.engines.local import LocalEngine
 from torchmatrix.matrix.matrix_file import parse
 from torchmatrix.matrix.stacks import Stack
+from torchmatrix.planning.fit import Disk
 
 NOWHERE = "http://127.0.0.1:9/simple"
 WHEELS = f'torch = "2.5.1"\ncpu = true\nindex = "{NOWHERE}"'
@@ -27,13 +29,17 @@ def stack_of(text: str) -> Stack:
 class StandIn:
     """As much of an engine as `find` asks."""
 
-    name: str = "docker"
-    root: str | None = None
+    containers: bool = True
+    folder: Path | None = None
     ready: bool = False
     stored: bool = False
 
-    def facts(self) -> dict[str, Any]:
-        return {"DockerRootDir": self.root}
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(runs_images=self.containers, isolates=self.containers, build_seconds=1.0)
+
+    def disk(self) -> Disk | None:
+        return disk_of(self.folder, "buy one") if self.folder else None
 
     def is_ready(self, recipe: Recipe) -> bool:
         return self.ready
@@ -42,27 +48,44 @@ class StandIn:
         return self.stored
 
 
-def find(engine: StandIn, stack: Stack, folder: Path, is_here: bool = True) -> Any:
-    return supplies.find([stack], engine, {}, folder, is_here)  # type: ignore[arg-type]
+def find(engine: StandIn, stack: Stack, is_here: bool = True) -> Any:
+    return supplies.find([stack], engine, {}, is_here)  # type: ignore[arg-type]
 
 
 def test_the_disk_is_the_engines_own_and_unknown_where_it_cannot_be_seen(tmp_path: Path) -> None:
     stack = stack_of(WHEELS)
-    docker = StandIn(root=str(tmp_path))
-    assert find(docker, stack, Path("/")).disk.place == str(tmp_path)
-    assert find(docker, stack, Path("/")).disk.free_bytes > 0
-    assert find(docker, stack, Path("/"), is_here=False).disk is None
-    assert find(StandIn(root=str(tmp_path / "elsewhere")), stack, Path("/")).disk is None
-    assert find(StandIn(root=None), stack, Path("/")).disk is None
-    local = find(StandIn(name="local"), stack, tmp_path / "not" / "yet")
-    assert local.disk.place == str(tmp_path) and not local.containers
+    seen = StandIn(folder=tmp_path)
+    assert find(seen, stack).disk.place == str(tmp_path)
+    assert find(seen, stack).disk.free_bytes > 0
+    assert find(seen, stack, is_here=False).disk is None
+    assert find(StandIn(folder=tmp_path / "elsewhere"), stack).disk is None
+    assert find(StandIn(), stack).disk is None
 
 
-def test_what_is_built_is_stored_and_no_index_is_asked_for_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("root", "seen"), [("here", True), ("elsewhere", False), (None, False)])
+def test_dockers_disk_is_its_data_roots_where_that_can_be_seen(tmp_path: Path, root: str | None, seen: bool) -> None:
+    (tmp_path / "here").mkdir()
+    client: Any = SimpleNamespace(info=lambda: {"DockerRootDir": root and str(tmp_path / root)})
+    disk = DockerEngine(client).disk()
+    assert (disk is not None) is seen
+    assert disk is None or (disk.place == str(tmp_path / "here") and disk.larger == "move Docker's data root to a larger disk")
+
+
+def test_the_local_engines_disk_is_that_of_a_folder_still_to_be_made(tmp_path: Path) -> None:
+    disk = LocalEngine(tmp_path / "not" / "yet", "").disk()
+    assert disk and disk.place == str(tmp_path) and disk.larger == "set TORCHMATRIX_CACHE to a folder on a larger disk"
+
+
+def test_without_containers_the_plan_says_how_to_have_them() -> None:
+    found = find(StandIn(containers=False), stack_of('image = "pytorch/pytorch:2.5.1"'))
+    assert not found.containers and "Docker" in found.how_to_have_containers
+
+
+def test_what_is_built_is_stored_and_no_index_is_asked_for_it() -> None:
     stack = stack_of(WHEELS)
-    built = find(StandIn(ready=True), stack, tmp_path)
+    built = find(StandIn(ready=True), stack)
     assert (built.built, built.stored, built.unreachable) == ({stack.name}, {stack.name}, set())
-    layers = find(StandIn(stored=True), stack, tmp_path)
+    layers = find(StandIn(stored=True), stack)
     assert (layers.built, layers.stored, layers.unreachable) == (set(), {stack.name}, {NOWHERE})
 
 
@@ -77,7 +100,6 @@ def test_what_is_built_is_stored_and_no_index_is_asked_for_it(tmp_path: Path) ->
     ],
 )
 def test_a_python_is_lacking_if_it_is_neither_here_nor_to_be_downloaded(
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     python: str,
     python_range: str | None,
@@ -87,8 +109,8 @@ def test_a_python_is_lacking_if_it_is_neither_here_nor_to_be_downloaded(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     stack = replace(stack_of(WHEELS), python=python, python_range=python_range)
-    assert find(StandIn(name="local"), stack, tmp_path).pythonless == ({stack.name} if lacks else set())
-    assert find(StandIn(), stack, tmp_path).pythonless == set(), "a container brings its own"
+    assert find(StandIn(containers=False), stack).pythonless == ({stack.name} if lacks else set())
+    assert find(StandIn(), stack).pythonless == set(), "a container brings its own"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class StandIn:
 
     name: str = "local"
     machine: str = "linux/amd64"
+    store: None = None
 
     def platform(self) -> str:
         return self.machine

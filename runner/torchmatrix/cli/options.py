@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from torchmatrix.cli import completing
+from torchmatrix.engines.choose import NAMES
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
 EngineOption = Annotated[
     str,
-    typer.Option("--engine", help="auto, docker or local.", autocompletion=completing.one_of("auto", "docker", "local")),
+    typer.Option("--engine", help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}.", autocompletion=completing.one_of(*NAMES)),
 ]
 GlobsArgument = Annotated[
     list[str] | None,

@@ -1,17 +1,23 @@
-"""Which engines a command uses: by name, or by what this machine offers."""
+"""Which engines a command uses: by name, or by what this machine offers. Imports none before it is chosen."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchmatrix.engines.engine import Engine
-from torchmatrix.engines.local import LocalEngine
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.settings import cache_folder
-from torchmatrix.matrix.stacks import Stack
+
+if TYPE_CHECKING:
+    from torchmatrix.engines.engine import Engine
+    from torchmatrix.matrix.stacks import Stack
 
 NAMES = ("auto", "docker", "local")
 """What may be asked for; auto takes containers where a daemon answers."""
+HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST"
+VARIABLES = "DOCKER"
+"""How the names of the variables begin that say where an engine is and how it is reached."""
+SERVICES = ("docker.service",)
+"""What systemd should have started before a launch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,16 +27,16 @@ class Engines:
     `why`: which builder it is and why, in words.
     """
 
-    builder: Engine
-    local: Engine
+    builder: "Engine"
+    local: "Engine"
     why: str
 
     @property
-    def every(self) -> tuple[Engine, ...]:
+    def every(self) -> "tuple[Engine, ...]":
         """Each once."""
         return (self.local,) if self.builder is self.local else (self.local, self.builder)
 
-    def for_stack(self, stack: Stack) -> Engine:
+    def for_stack(self, stack: "Stack") -> "Engine":
         """An interpreter of this machine runs locally whatever the engine; all else on the chosen one."""
         return self.local if stack.source == "interpreter" else self.builder
 
@@ -39,6 +45,9 @@ def choose(asked: str, owner: str) -> Engines:
     """The engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable where Docker was asked for by name."""
     if asked not in NAMES:
         raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(NAMES)}")
+    from torchmatrix.engines.local import LocalEngine
+    from torchmatrix.ground.settings import cache_folder
+
     cache = cache_folder()
     local = LocalEngine(cache, owner)
     if asked == "local":

@@ -16,7 +16,8 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, bench_command, box_environment
-from torchmatrix.ground.errors import EngineLost, LaunchFailed, with_way_out
+from torchmatrix.engines.hints import with_hint
+from torchmatrix.ground.errors import EngineLost, LaunchFailed
 from torchmatrix.planning.plan import GpuSet
 
 LABEL = "torchmatrix"
@@ -197,7 +198,7 @@ def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
             client.ping()
         except (DockerException, RequestException, OSError):
             raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
-        raise LaunchFailed(with_way_out(words(error))) from None
+        raise LaunchFailed(with_hint(words(error))) from None
 
 
 def words(error: Exception) -> str:

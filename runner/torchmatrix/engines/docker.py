@@ -20,11 +20,13 @@ from requests.exceptions import RequestException
 from torchmatrix import __version__
 from torchmatrix.engines import builders, context, packages
 from torchmatrix.engines.containers import CACHE_VOLUME, LABEL, LOST_HINT, DockerExecution, container_options, words
-from torchmatrix.engines.engine import Image, LaunchSpec, Leftover, Log, Recipe, asked_lock
+from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Rebuild, Recipe, asked_lock, disk_of
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, EngineUnusable
+from torchmatrix.machine.host import Host, seen_through
 from torchmatrix.matrix.stacks import PYPI
+from torchmatrix.planning.fit import Disk
 
 INFO_KEYS = (
     "Name", "ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "Architecture", "CgroupVersion", "DefaultRuntime",
@@ -53,6 +55,7 @@ class DockerEngine:
     """Builds images and runs containers on one Docker daemon."""
 
     name = "docker"
+    capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0)
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
@@ -62,6 +65,25 @@ class DockerEngine:
         """Version, storage and runtimes of the daemon, for the record."""
         info = self._client.info()
         return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
+
+    @property
+    def store(self) -> "DockerEngine":
+        """The daemon's own."""
+        return self
+
+    def version(self) -> str:
+        """The daemon's."""
+        return str(self.facts().get("ServerVersion"))
+
+    def machine(self, here: Host) -> Host:
+        """The daemon's; DOCKER_HOST may lead to another one."""
+        over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
+        return seen_through(here, self.facts(), over_network)
+
+    def disk(self) -> Disk | None:
+        """The data root's; it is not ours to see where Docker has a machine of its own."""
+        root = Path(self.facts().get("DockerRootDir") or "/nonexistent")
+        return disk_of(root, "move Docker's data root to a larger disk")
 
     def is_ready(self, recipe: Recipe) -> bool:
         """Is there an image under the recipe's content-hash tag?"""
@@ -191,7 +213,7 @@ class DockerEngine:
                 raise
         return True
 
-    def build_commands(self, recipe: Recipe, lock: StackLock, folder: Path) -> tuple[list[str], str]:
+    def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild:
         """The builds of environment and workload, to be pasted, and the tag that they make; writes their contexts to `folder`.
 
         On the base that was locked; with our labels, so that `torchmatrix clean` finds what they make.
@@ -203,7 +225,8 @@ class DockerEngine:
         first = build_command(context.dockerfile_of(recipe), arguments, environment, labels)
         second = build_command("workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
         places = ((first, "environment"), (second, "workload"))
-        return [f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places], tag
+        commands = tuple(f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places)
+        return Rebuild(commands=commands, reference=tag)
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """By the images' histories: steps that are the same from the first one on are on disk once."""

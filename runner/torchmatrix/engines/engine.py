@@ -3,14 +3,18 @@
 `Engine` and `Execution` are what every engine offers; the nouns beside them are what passes through.
 """
 
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.machine.host import Host
+from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
 Log = Callable[[str], None]
@@ -87,6 +91,40 @@ class Leftover:
     bytes: int | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What sets engines apart, so that nobody outside of this room asks for their names.
+
+    `runs_images`: stacks become container images, vendors' images can be run, and a lock holds the base's digest.
+    `isolates`: a launch finds Python and compiler in its image; otherwise it uses those of the machine, and its network.
+    `build_seconds`: how long building a stack usually takes.
+    """
+
+    runs_images: bool
+    isolates: bool
+    build_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rebuild:
+    """Commands that make an image anew, to be pasted, and the reference of what they make."""
+
+    commands: tuple[str, ...]
+    reference: str
+
+
+class ImageStore(Protocol):
+    """Images that can be carried from one machine's engine to another's."""
+
+    def save(self, recipes: Sequence[Recipe], path: Path) -> dict[str, str]:
+        """Write the built images of `recipes` into one archive; returns the images' ids by tag."""
+        ...
+
+    def load(self, archive: IO[bytes], ids: Mapping[str, str]) -> None:
+        """Load what `save` wrote. Raises EngineLost if the images are not those of `ids`."""
+        ...
+
+
 class Execution(Protocol):
     """One running launch. Leaving the `with` block always ends and removes it, whatever happened."""
 
@@ -118,9 +156,27 @@ class Engine(Protocol):
     """Builds recipes and runs launches."""
 
     name: str
+    capabilities: Capabilities
+
+    @property
+    def store(self) -> ImageStore | None:
+        """Where its images are kept; None for an engine without images to carry."""
+        ...
 
     def facts(self) -> dict[str, Any]:
         """Version and settings, for the record."""
+        ...
+
+    def version(self) -> str:
+        """As its users know it."""
+        ...
+
+    def machine(self, here: Host) -> Host:
+        """The machine that launches run on: `here` itself, or what the engine tells of another one."""
+        ...
+
+    def disk(self) -> Disk | None:
+        """Where it keeps what it builds; None where that can't be seen from here."""
         ...
 
     def is_ready(self, recipe: Recipe) -> bool:
@@ -150,6 +206,10 @@ class Engine(Protocol):
         """Bytes of each image, and how many of them no image before it in the list has; None where it can't be told."""
         ...
 
+    def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild | None:
+        """How a person builds the recipe as locked; writes what the commands need to `folder`. None without such commands."""
+        ...
+
     def start(self, image: Image, spec: LaunchSpec) -> Execution:
         """An execution to be used in a `with` block, which starts it."""
         ...
@@ -165,6 +225,14 @@ class Engine(Protocol):
     def remove(self, leftover: Leftover) -> str | None:
         """Remove it; returns why that could not be done, or None."""
         ...
+
+
+def disk_of(folder: Path, larger: str) -> Disk | None:
+    """The disk that `folder` lies on, if it can be seen. `larger`: how the engine moves to a larger one."""
+    try:
+        return Disk(place=str(folder), free_bytes=shutil.disk_usage(folder).free, larger=larger)
+    except OSError:
+        return None
 
 
 def asked_lock(recipe: Recipe, platform: str) -> StackLock:

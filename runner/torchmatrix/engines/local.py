@@ -22,6 +22,7 @@ from typing import Any
 from torchmatrix import __version__
 from torchmatrix.engines import packages
 from torchmatrix.engines.engine import (
+    Capabilities,
     Exit,
     Image,
     LaunchSpec,
@@ -31,11 +32,14 @@ from torchmatrix.engines.engine import (
     asked_lock,
     bench_command,
     box_environment,
+    disk_of,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed, LaunchFailed
 from torchmatrix.ground.files import write_whole
+from torchmatrix.machine.host import Host
+from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
@@ -53,6 +57,8 @@ class LocalEngine:
     """Runs launches as processes of this user. `cache`: the folder of virtualenvs and compile caches."""
 
     name = "local"
+    capabilities = Capabilities(runs_images=False, isolates=False, build_seconds=90.0)
+    store = None
 
     def __init__(self, cache: Path, owner: str) -> None:
         self._cache = cache
@@ -61,6 +67,19 @@ class LocalEngine:
     def facts(self) -> dict[str, Any]:
         """What runs the launches, for the record."""
         return {"engine": self.name, "version": __version__}
+
+    def version(self) -> str:
+        """This tool's own."""
+        return __version__
+
+    def machine(self, here: Host) -> Host:
+        """This one."""
+        return here
+
+    def disk(self) -> Disk | None:
+        """The cache folder's, or what it will be made in."""
+        folder = next(path for path in (self._cache, *self._cache.parents) if path.exists())
+        return disk_of(folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
 
     def is_ready(self, recipe: Recipe) -> bool:
         """A virtualenv is ready once its mark was written; an interpreter if it exists."""
@@ -106,6 +125,10 @@ class LocalEngine:
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """Not told: uv links the files of virtualenvs to its own cache."""
+        return None
+
+    def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> None:
+        """Nothing to paste: the command of a launch names the virtualenv's Python."""
         return None
 
     def start(self, image: Image, spec: LaunchSpec) -> "LocalExecution":

@@ -28,7 +28,7 @@ def applicable(held: Mapping[str, StackLock], stacks: Iterable[Stack], engine: E
     for stack in (stack for stack in stacks if stack.name in held and stack.source != "interpreter"):
         found = held[stack.name]
         differences = [lockfile.drift(found, asked_lock(recipe, engine.platform())) for recipe in recipes.recipes(stack, found)]
-        if engine.name == "docker" and not (found.digest or found.image_id):
+        if engine.capabilities.runs_images and not (found.digest or found.image_id):
             differences = [["base image: not locked, since the local engine made the lock"]]
         if [] in differences:
             good[stack.name] = found

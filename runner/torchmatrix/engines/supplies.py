@@ -1,48 +1,39 @@
 """Looks at what there is to run with: what is built, which indexes and Pythons can be had, how much disk is free."""
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from torchmatrix.engines import recipes
+from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine
 from torchmatrix.engines.local import finds_python, python_sources
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.planning.fit import Disk, Supplies
+from torchmatrix.planning.fit import Supplies
 
 
-def find(
-    stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], cache_folder: Path, is_here: bool
-) -> Supplies:
+def unseen(engine: Engine) -> Supplies:
+    """What is known without looking: nothing is built, and everything can be had."""
+    return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
+
+
+def find(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
     """For the stacks that `engine` would build. Networks and Pythons are asked only for those that are not built yet.
 
-    `locks`: of the stacks that are built from one. `cache_folder`: where the local engine builds. `is_here`: the engine runs
-    on this machine, so that its disk can be seen.
+    `locks`: of the stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
     """
     to_build = [stack for stack in stacks if stack.source != "interpreter"]
     built = frozenset(stack.name for stack in to_build if recipes.ready_recipe(stack, engine, locks.get(stack.name)))
     missing = [stack for stack in to_build if stack.name not in built]
-    return Supplies(
-        containers=engine.name == "docker",
+    return replace(
+        unseen(engine),
         built=built,
         stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes.recipes(s, locks.get(s.name))))},
         unreachable=frozenset(recipes.unreachable_indexes(recipes.indexes_to_probe(missing))),
-        pythonless=frozenset() if engine.name == "docker" else _pythonless(missing, locks),
-        disk=_disk(engine, cache_folder) if is_here else None,
+        pythonless=frozenset() if engine.capabilities.isolates else _pythonless(missing, locks),
+        disk=engine.disk() if is_here else None,
     )
-
-
-def _disk(engine: Engine, cache_folder: Path) -> Disk | None:
-    if engine.name == "docker":
-        folder = Path(engine.facts().get("DockerRootDir") or "/nonexistent")  # not ours to see in Docker's own machine
-    else:
-        folder = next(path for path in (cache_folder, *cache_folder.parents) if path.exists())
-    try:
-        return Disk(place=str(folder), free_bytes=shutil.disk_usage(folder).free)
-    except OSError:
-        return None
 
 
 def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:

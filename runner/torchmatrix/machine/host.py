@@ -84,7 +84,7 @@ def detect() -> Host:
 def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> Host:
     """`host`, unless the engine runs on another machine: then what the engine tells of that one, the rest unknown.
 
-    `engine`: Name, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal of Docker's info. `over_network`: it
+    `engine`: its machine's Name, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal. `over_network`: it
     was reached by ssh or tcp, not by a socket of this machine.
     """
     same_kernel = engine["KernelVersion"] == host.kernel

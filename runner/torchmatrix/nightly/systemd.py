@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchmatrix.engines.choose import SERVICES
 from torchmatrix.nightly.timetable import CATCH_UP_SECONDS, NOTE, Outside, Timetable
 
 _CATCH_UP = "-catch-up"
@@ -46,7 +47,7 @@ def units(table: Timetable) -> dict[str, str]:
 def _service(table: Timetable, what: str, command: Sequence[str]) -> str:
     """KillMode=mixed: the night passes a stop on to what it runs, once, and waits while that cleans up. No Nice= and no
     limits: they would change what is measured."""
-    order = "After=network-online.target docker.service\nWants=network-online.target\n" if table.is_system else ""
+    order = f"After={' '.join(('network-online.target', *SERVICES))}\nWants=network-online.target\n" if table.is_system else ""
     environment = re.sub(r"([\\*?[])", r"\\\1", str(table.environment))  # systemd takes it for a glob
     return f"""{NOTE}
 [Unit]

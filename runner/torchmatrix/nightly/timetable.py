@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchmatrix.engines.choose import VARIABLES
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.nightly.journal import clock
 
@@ -17,7 +18,8 @@ CATCH_UP_SECONDS = 300
 """So long after its start a machine is asked whether a night was missed or cut: booting disturbs what is measured."""
 NOTE = "# written by: torchmatrix nightly install; taken away by: torchmatrix nightly remove"
 _TAKEN = re.compile(
-    r"(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|DOCKER|UV)_\w+|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|XDG_(CONFIG|CACHE)_HOME"
+    rf"{VARIABLES}_\w+"
+    r"|(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|UV)_\w+|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|XDG_(CONFIG|CACHE)_HOME"
     r"|PATH|HOME|LANG|LC_ALL|PYTHONPATH|PIP_INDEX_URL|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE",
     flags=re.ASCII,
 )

@@ -7,7 +7,6 @@ from torchmatrix.planning.plan import Cell
 GPU_LAUNCH_SECONDS = 45.0
 CPU_LAUNCH_SECONDS = 14.0
 COLD_COMPILE_SECONDS = 90.0
-BUILD_SECONDS = {"docker": 300.0, "local": 90.0}
 
 
 def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float:
@@ -19,9 +18,9 @@ def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float
     return usual + (COLD_COMPILE_SECONDS if cell.workload.compile and number == 1 else 0.0)
 
 
-def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[str], known: Mapping[str, float]) -> float:
-    """All launches and builds (`builds`: the engine's name for each stack still to be built)."""
-    return sum(launch_seconds(cell, number, known) for cell, number in launches) + sum(BUILD_SECONDS[b] for b in builds)
+def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float], known: Mapping[str, float]) -> float:
+    """All launches and builds (`builds`: usual seconds for each stack still to be built)."""
+    return sum(launch_seconds(cell, number, known) for cell, number in launches) + sum(builds)
 
 
 def in_words(seconds: float) -> str:

@@ -15,22 +15,28 @@ from torchmatrix.planning.fit_gpu import why_not_memory as why_not_memory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """Where the engine in use keeps what it builds, and how many bytes are free there."""
+    """Where the engine in use keeps what it builds, and how many bytes are free there.
+
+    `larger`: what to do to build on a larger disk.
+    """
 
     place: str
     free_bytes: int
+    larger: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Supplies:
     """What is available to run with. All collections but `unreachable` (index URLs) contain names of stacks.
 
-    `containers`: is a container engine chosen? `built`: stacks that are built; `stored`: those, and those whose layers are on
-    disk, so that building takes little space. `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this
-    machine neither has nor can download. `disk`: None if its free space is unknown; then it isn't checked.
+    `containers`: is a container engine chosen? `how_to_have_containers`: what to do if not. `built`: stacks that are built;
+    `stored`: those, and those whose layers are on disk, so that building takes little space.
+    `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download.
+    `disk`: None if its free space is unknown; then it isn't checked.
     """
 
     containers: bool
+    how_to_have_containers: str = "start a container engine"
     built: Collection[str] = frozenset()
     stored: Collection[str] = frozenset()
     unreachable: Collection[str] = frozenset()
@@ -81,7 +87,7 @@ def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None
 def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
     if stack.source == "image" and not supplies.containers:
         reason = f"{stack.image} is a container image, and no container engine is in use"
-        return Why(reason=reason, fix="start Docker or set DOCKER_HOST, and don't use --engine local")
+        return Why(reason=reason, fix=f"{supplies.how_to_have_containers}, and don't use --engine local")
     return None
 
 
@@ -110,8 +116,8 @@ def _why_not_disk(stack: Stack, supplies: Supplies) -> Why | None:
         return None
     free = supplies.disk.free_bytes / 2**30
     reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {supplies.disk.place} has {free:.1f} GiB free"
-    larger = "move Docker's data root" if supplies.containers else "set TORCHMATRIX_CACHE to a folder"
-    return Why(reason=reason, fix=f"free space (torchmatrix clean lists what it can remove), or {larger} on a larger disk")
+    fix = f"free space (torchmatrix clean lists what it can remove), or {supplies.disk.larger}"
+    return Why(reason=reason, fix=fix)
 
 
 def least_disk_bytes(stack: Stack) -> int | None:

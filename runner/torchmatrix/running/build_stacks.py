@@ -9,8 +9,9 @@ from functools import partial
 
 from torchmatrix.engines import selftest
 from torchmatrix.engines.engine import Image
+from torchmatrix.engines.hints import with_hint
 from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BuildFailed, with_way_out
+from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import BuildFinished, BuildLine, ImagesSized, News
@@ -102,6 +103,6 @@ def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | Build
             kept = {key: found.get(key) for key in ("losses", "compiled", "vendor")}
             return replace(image, facts={**image.facts, "self_test": kept})
     except BuildFailed as failure:
-        return BuildFailed(with_way_out(str(failure)))
+        return BuildFailed(with_hint(str(failure)))
     except Exception as error:  # a thread has nobody to raise to
         return BuildFailed(f"{type(error).__name__}: {error}")

@@ -18,7 +18,7 @@ from typing import IO, Any
 from torchmatrix import __version__
 from torchmatrix.engines import locked_stacks, packages
 from torchmatrix.engines import recipes as stack_recipes
-from torchmatrix.engines.docker import DockerEngine
+from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
@@ -56,13 +56,13 @@ def export(s: Session, matrix_path: Path, archive: Path, wheels: bool, tell: Cal
 def _write(
     s: Session, recipes: Sequence[Recipe], matrix_path: Path, archive: Path, wheels: bool, tell: Callable[[str], None]
 ) -> None:
-    docker = s.engines.builder
+    store = s.engines.builder.store
     with tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=archive.absolute().parent) as temporary:
         folder, ids = Path(temporary), dict[str, str]()
-        if isinstance(docker, DockerEngine):
+        if store:
             tell(f"saving the images of {', '.join(recipe.stack for recipe in recipes)}")
-            ids = docker.save(recipes, folder / IMAGES)
-        if wheels or not isinstance(docker, DockerEngine):
+            ids = store.save(recipes, folder / IMAGES)
+        if wheels or store is None:
             for recipe in recipes:
                 _download(recipe, folder / WHEELS, tell)
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
@@ -110,19 +110,16 @@ def _download(recipe: Recipe, folder: Path, tell: Callable[[str], None]) -> None
 
 
 def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
-    """Bring in what `export` wrote: images into Docker, wheels into the cache, matrix and lock into `folder`.
+    """Bring in what `export` wrote: images into the engine, wheels into the cache, matrix and lock into `folder`.
 
     Raises BadInput, with nothing changed, if the archive isn't whole or is for another machine.
     """
     index = _verified(archive)
-    docker = engine
     platform = engine.platform()
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
-    if index["images"] and not isinstance(docker, DockerEngine):
-        raise EngineUnusable(
-            "the bundle contains images, and no container engine answers", hint="start Docker or set DOCKER_HOST"
-        )
+    if index["images"] and engine.store is None:
+        raise EngineUnusable("the bundle contains images, and no container engine answers", hint=HOW_TO_HAVE_CONTAINERS)
     taken = [name for name in ("matrix.toml", "matrix.lock") if (folder / name).exists()]
     if taken and not force:
         raise BadInput(f"{folder} already has {' and '.join(taken)}", hint="name another folder with --into, or use --force")
@@ -131,8 +128,8 @@ def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
         for member in tar:
             content = tar.extractfile(member)
             assert content is not None
-            if member.name == IMAGES and isinstance(docker, DockerEngine):
-                docker.load(content, index["images"])
+            if member.name == IMAGES and engine.store:
+                engine.store.load(content, index["images"])
             elif member.name.startswith(WHEELS):
                 _put(content, wheelhouse / PurePosixPath(member.name).name)
             elif member.name not in (INDEX, IMAGES):

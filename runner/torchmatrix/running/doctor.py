@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines import recipes
+from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.running import readiness, run, session
@@ -47,10 +48,10 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
 
 
 def _engine(s: session.Session) -> Check:
-    if s.engines.builder.name == "docker":
-        facts = s.engines.builder.facts()
-        return Check(mark="ok", subject="engine", finding=f"{s.engines.why}, version {facts.get('ServerVersion')}")
-    fix = "install Docker and start it, or set DOCKER_HOST, to run vendors' images"
+    engine = s.engines.builder
+    if engine.capabilities.runs_images:
+        return Check(mark="ok", subject="engine", finding=f"{s.engines.why}, version {engine.version()}")
+    fix = f"to run vendors' images: {HOW_TO_HAVE_CONTAINERS}"
     return Check(mark="note", subject="engine", finding=s.engines.why, fix=fix)
 
 
@@ -97,7 +98,7 @@ def _disk(s: session.Session) -> Check:
     finding += f"what is to be built takes {needed / 2**30:.0f} GiB or more (stacks: {len(sizes)})"
     if free >= needed:
         return Check(mark="ok", subject="disk", finding=finding)
-    fix = "free space (torchmatrix clean), or move TORCHMATRIX_CACHE or Docker's data root to a larger disk"
+    fix = f"free space (torchmatrix clean), or {s.supplies.disk.larger}"
     return Check(mark="note", subject="disk", finding=finding, fix=fix)
 
 
@@ -110,7 +111,7 @@ def _writable(results: Path) -> Check:
 
 
 def _compiler(s: session.Session) -> list[Check]:
-    local = any(s.engine_for(cell.stack).name == "local" and cell.workload.compile for cell in s.plan.cells)
+    local = any(cell.workload.compile and not s.engine_for(cell.stack).capabilities.isolates for cell in s.plan.cells)
     if not local or shutil.which("g++") or shutil.which("c++"):
         return []
     return [Check(mark="note", subject="compiler", finding="torch.compile needs a C++ compiler", fix="install g++")]

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchmatrix.engines import lockfile, recipes
-from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.reading import launch_at
@@ -104,12 +103,15 @@ def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> 
 
 def commands(again: Repetition, folder: Path) -> list[str]:
     """The commands that build and run the launch anew, to be pasted; the contexts of the builds are written to `folder`."""
-    launch, docker = again.launch.command, again.session.engines.builder
+    launch = again.launch.command
     stacks = recipes.stacks_of(again.session.plan.cells)
-    if not again.held or not stacks or not isinstance(docker, DockerEngine):
+    if not again.held or not stacks:
         return [launch]
-    builds, tag = docker.build_commands(recipes.recipes(stacks[0], again.held)[0], again.held, folder)
-    return [*builds, launch.replace(_image_of(again.launch), tag)]
+    recipe = recipes.recipes(stacks[0], again.held)[0]
+    rebuild = again.session.engine_for(stacks[0]).rebuild(recipe, again.held, folder)
+    if rebuild is None:
+        return [launch]
+    return [*rebuild.commands, launch.replace(_image_of(again.launch), rebuild.reference)]
 
 
 def run(again: Repetition, job: Job) -> Generator[News, None, None]:

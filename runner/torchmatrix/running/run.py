@@ -130,7 +130,7 @@ def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[s
     """For the launches and for the stacks among them that are not built."""
     stacks = recipes.stacks_of(cell for cell, _ in launches)
     builds = [
-        s.engine_for(stack).name
+        s.engine_for(stack).capabilities.build_seconds
         for stack in stacks
         if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
     ]

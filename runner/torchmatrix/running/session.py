@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,8 +12,7 @@ from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.settings import cache_folder
-from torchmatrix.machine.host import Host, detect, seen_through
+from torchmatrix.machine.host import Host, detect
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
@@ -92,10 +90,8 @@ def assemble(
     """What `asked` means on this machine; `held`: the locks there are, used where they hold what the matrix asks for."""
     store = Results(results)
     engines = choose(engine, store.owner)
-    here = host = detect()
-    if engines.builder.name == "docker":
-        over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
-        host = seen_through(host, engines.builder.facts(), over_network)
+    here = detect()
+    host = engines.builder.machine(here)
     locks, drifts = locked_stacks.applicable(held, asked.stacks, engines.builder)
     plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
     ids = sorted(cell.id for cell in plan.cells)
@@ -135,10 +131,9 @@ def _plan(
 
     A stack that can't be built is withheld from the plan that was made: what fits this machine is asked once.
     """
-    containers = engines.builder.name == "docker"
-    plan = make_plan(asked, host, Supplies(containers=containers))
+    plan = make_plan(asked, host, supplies.unseen(engines.builder))
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
-    found = supplies.find(wanted, engines.builder, locks, cache_folder(), is_here)
+    found = supplies.find(wanted, engines.builder, locks, is_here)
     reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, found))}
     return select(withheld(plan, reasons), globs, where) if reasons else chosen, found, wanted

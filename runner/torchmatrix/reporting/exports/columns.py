@@ -226,7 +226,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _text("os", "operating system in the box"),
         _text("image", "the image, or the virtualenv's interpreter"), _text("image_id", "id of the image"),
         _text("base", "the image that it was built on"), _text("base_digest", "and its digest"),
-        _text("lock_sha256", "of the lock that says what it is made of"), _text("engine", "docker or local"),
+        _text("lock_sha256", "of the lock that says what it is made of"), _text("engine", "the engine that ran it"),
         _text("engine_version", "version of the engine"), _list("packages", "every Python package, NAME==VERSION"),
     ),
     "skips": (
