@@ -9,7 +9,7 @@ import pytest
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground import assets
 from torchmatrix.matrix import catalog, presets
-from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.matrix.factors import PRECISIONS
 
 NOT_OURS = ("fp32-conv-tf32", "bf16", "fp16")
 GPUS = {facts.name for facts in gpu_specs.load()}

@@ -9,7 +9,7 @@ import pytest
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground import assets
-from torchmatrix.matrix.workloads import PRECISIONS
+from torchmatrix.matrix.factors import PRECISIONS
 
 GIB = 2**30
 MIB = 2**20

@@ -5,18 +5,16 @@ from typing import Any
 
 from torchmatrix.facts.launch import Launch
 from torchmatrix.matrix import method
-
-_WORKLOAD_FIELDS = (
-    "model", "mode", "precision", "compile", "channels_last", "attention", "optimizer", "image_size", "sequence_length",
-    "parallel", "steps", "seconds", "windows", "warmup_steps", "warmup_seconds", "warmup_cap",
-)  # fmt: skip
-"""What of a workload must be equal; its name and the stacks it is for don't matter."""
+from torchmatrix.matrix.factors import FACTORS
 
 
 def work_of(launch: Launch) -> dict[str, Any]:
-    """What was asked for and decides what a launch's number means, by name; what is None is left out."""
+    """What was asked for and decides what a launch's number means, by name; what is None is left out.
+
+    A workload's name and the stacks it is for don't matter.
+    """
     fields = {"workload_hash": launch.workload_hash, "protocol": launch.wire_version, "batch_used": launch.batch_used}
-    fields |= {name: launch.workload.factors.get(name) for name in _WORKLOAD_FIELDS}
+    fields |= {factor.name: factor.recorded_in(launch.workload.factors) for factor in FACTORS if factor.decides}
     fields |= {f"method.{name}": launch.method.facts.get(name) for name in method.DECIDES_THE_NUMBER}
     return {name: value for name, value in fields.items() if value is not None}
 

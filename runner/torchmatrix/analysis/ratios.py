@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -10,25 +9,7 @@ import pandas as pd
 from torchmatrix.analysis.intervals import geometric_mean, ratio
 from torchmatrix.analysis.lookup import Known
 from torchmatrix.ground.errors import BadInput
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """Two values of one field of a workload that are compared with all else equal."""
-
-    name: str
-    field: str
-    value: str | bool
-    over: str | bool
-
-
-SETTINGS = (
-    Setting(name="compile", field="compile", value=True, over=False),
-    Setting(name="amp", field="precision", value="amp", over="fp32"),
-    Setting(name="amp-bf16", field="precision", value="amp-bf16", over="fp32"),
-    Setting(name="tf32", field="precision", value="tf32", over="fp32"),
-    Setting(name="channels_last", field="channels_last", value=True, over=False),
-)
+from torchmatrix.matrix.factors import CONTRASTED, Value
 
 
 def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
@@ -53,20 +34,20 @@ def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.Dat
 
 
 def settings_table(launches: pd.DataFrame) -> pd.DataFrame:
-    """Pairs of cells that differ in one of SETTINGS only: same stack, devices, batch and all else; columns as SETTING_COLUMNS.
+    """Pairs of cells that differ in one of the factors' contrasts only: same stack, devices, batch and all else.
 
-    One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
+    Columns as SETTING_COLUMNS, one row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
     known = Known(launches)
     cells = known.cells("ddp")
     twins = {_all_but(row): row for row in cells}
     rows = []
-    for setting in SETTINGS:
+    for name, pair in _PAIRS:
         for row in cells:
-            base = twins.get(_all_but(row, **{setting.field: setting.over}))
-            if getattr(row, setting.field) != setting.value or base is None:
+            base = twins.get(_all_but(row, **{name: pair.over}))
+            if getattr(row, name) != pair.value or base is None:
                 continue
-            names = {"setting": setting.name, "workload": row.workload, "over": base.workload, "stack": row.stack}
+            names = {"setting": pair.name, "workload": row.workload, "over": base.workload, "stack": row.stack}
             rows.append(names | _shown(row) | _compared(known, row, base))
     return pd.DataFrame(rows, columns=SETTING_COLUMNS)
 
@@ -85,6 +66,8 @@ def geometric_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*by, "ratio", "low", "high", "n", "failed"])
 
 
+_PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)
+_CONTRASTED = tuple(factor.name for factor in CONTRASTED)
 _SHOWN = ("model", "mode", "unit", "devices", "batch")
 _FOUND = ("ratio", "low", "high", "n", "baseline_n", "why")
 SPEEDUP_COLUMNS = ["workload", "stack", "baseline", *_SHOWN, *_FOUND]
@@ -100,9 +83,9 @@ def _shown(row: Any) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _SHOWN}
 
 
-def _all_but(row: Any, **changes: str | bool) -> tuple[Any, ...]:
+def _all_but(row: Any, **changes: Value) -> tuple[Any, ...]:
     """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: who failed has no other."""
-    fields = {name: getattr(row, name) for name in ("precision", "compile", "channels_last")} | changes
+    fields = {name: getattr(row, name) for name in _CONTRASTED} | changes
     return (row.stack, row.device_list, row.other_settings, row.batch_requested, *fields.values())
 
 

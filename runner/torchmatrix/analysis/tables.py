@@ -12,6 +12,7 @@ from torchmatrix.analysis import comparable, gpu_specs, watched
 from torchmatrix.analysis.intervals import mean_interval, noise_verdict
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import Facts, SeenDevice
+from torchmatrix.matrix.factors import COLUMNS, CONTRASTED
 
 Row = dict[str, Any]
 
@@ -85,17 +86,17 @@ def shown(launches: Sequence[Row]) -> Row:
     return next((launch for launch in reversed(launches) if launch["outcome"] == "ok"), launches[-1])
 
 
-_FROM_WORKLOAD = ("model", "mode", "unit", "precision", "compile", "channels_last", "attention")
-_NO_OTHER_SETTING = (
-    "id", "precision", "compile", "channels_last", "batch", "batch_for", "parallel", "explain", "stacks", "counts",
-)  # fmt: skip
+_FACTORS = tuple(factor.name for factor in COLUMNS)
+_NO_OTHER_SETTING = frozenset(
+    {"id", "batch", "batch_for", "parallel", "explain", "stacks", "counts", *(factor.name for factor in CONTRASTED)}
+)
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
     "steady", "foreign", "ecc_errors",
 )  # fmt: skip
 _COLUMNS = (
     "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
-    "count", *_FROM_WORKLOAD, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
+    "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
     "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked",
@@ -103,8 +104,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 _MAY_BE_NONE = (
-    "error", "attention", "torch", "torch_build", "device_name", "device_memory_bytes", "device_multiprocessors",
-    "energy_problem", "steady", "compile_cache", "flat", "effective", "unchecked",
+    "error", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build", "device_name",
+    "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat", "effective",
+    "unchecked",
 )  # fmt: skip
 
 
@@ -124,7 +126,8 @@ def _launch_row(launch: Launch) -> Row:
         "devices": devices.label,
         "device_list": devices.names,
         "count": len(devices.indices),
-        **{key: getattr(workload, key) for key in _FROM_WORKLOAD},
+        "unit": workload.unit,
+        **{factor.name: factor.recorded_in(workload.factors) for factor in COLUMNS},
         "other_settings": _other_settings(workload.factors),
         "batch": launch.batch,
         "batch_requested": launch.batch if launch.batch_requested is None else launch.batch_requested,

@@ -63,6 +63,11 @@ class Factor:
     has_column: bool = True
     contrasts: tuple[Contrast, ...] = ()
 
+    @property
+    def may_be_none(self) -> bool:
+        """Does it apply to some workloads only?"""
+        return bool(self.libraries or self.modes or self.devices)
+
     def key(self) -> Key:
         """What [[workload]] takes."""
         return Key(

@@ -1,4 +1,4 @@
-"""Tables of ratios -> dots with intervals: stacks over a baseline; compile, AMP and channels_last over what they replace."""
+"""Tables of ratios -> dots with intervals: stacks over a baseline; settings over what they replace."""
 
 import math
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import pandas as pd
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.intervals import Interval, difference_verdict
 from torchmatrix.analysis.ratios import geometric_means
+from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting.charts import Chart, Charts, words
 from torchmatrix.reporting.charts.forest import Line, forest
 
@@ -16,13 +17,7 @@ MOST_STACKS = 5
 """The most stacks with a chart of their own; the chart of the means has them all."""
 MOST_PAIRS = 20
 """The most rows in one chart, the same number for each stack; means are over all rows."""
-_SETTINGS = {
-    "compile": ("torch.compile", "eager"),
-    "amp": ("AMP (float16)", "fp32"),
-    "amp-bf16": ("AMP (bfloat16)", "fp32"),
-    "tf32": ("TF32", "fp32"),
-    "channels_last": ("channels_last", "contiguous memory"),
-}
+_SETTINGS = {pair.name: pair.words for factor in CONTRASTED for pair in factor.contrasts}
 
 
 def charts(speedups: pd.DataFrame, settings: pd.DataFrame, stacks: Sequence[str]) -> Charts:

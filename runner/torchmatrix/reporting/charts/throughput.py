@@ -12,6 +12,7 @@ from torchmatrix.analysis import prices
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.matrix.factors import COLUMNS
 from torchmatrix.reporting.charts import INK, Chart, Charts, words
 from torchmatrix.reporting.charts.drawing import WIDTH, at, bottom, colour, finish, on, row, shorten
 
@@ -110,8 +111,8 @@ def _labels(rows: pd.DataFrame) -> dict[str, str]:
     for workload, group in rows.groupby("workload", sort=False):
         first = group.iloc[0]
         batches = {batch for batch, n in zip(group["batch"], group["n"], strict=True) if n} or set(group["batch"])
-        said = [first["precision"], "compiled" if first["compile"] else "", "NHWC" if first["channels_last"] else ""]
-        said += ["sdpa" if first["attention"] == "sdpa" else "", *(f"batch {batch}" for batch in batches if len(batches) == 1)]
+        said = [first["precision"], *(factor.label_for(first[factor.name]) for factor in COLUMNS)]
+        said += [f"batch {batch}" for batch in batches if len(batches) == 1]
         found[str(workload)] = ", ".join(word for word in said if word)
     labels = list(found.values())
     return {workload: label if labels.count(label) == 1 else workload for workload, label in found.items()}

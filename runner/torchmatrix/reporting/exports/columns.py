@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, Factor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +51,11 @@ def _interval(name: str, meaning: str, source: str, unit: str = "") -> Iterable[
         yield _number(f"{name}_{end}{unit}", f"{end}er end of its 95 % interval; unknown with one launch", f"{source}_{end}")
 
 
+def _factor(factor: Factor) -> Column:
+    return _column("flag" if factor.kind is bool else "text", factor.name, factor.meaning)
+
+
+_PAIRS = ", ".join(pair.name for factor in CONTRASTED for pair in factor.contrasts)
 _WHERE = (
     _text("cell", "stack/workload/devices; torchmatrix run 'CELL' measures it again"),
     _text("stack", "the software combination, as the matrix names it"),
@@ -63,11 +69,9 @@ _JOB = (
     _text("model", "what is trained or run"),
     _text("mode", "train or infer"),
     _text("unit", "what an item is: images or sequences"),
-    _text("precision", "what was asked for: fp32 (IEEE), tf32, amp (fp16) or amp-bf16"),
+    _factor(BY_NAME["precision"]),
     _text("effective_precision", DEFINITIONS["effective_precision"], "effective"),
-    _flag("compile", "with torch.compile"),
-    _flag("channels_last", "images in NHWC memory format"),
-    _text("attention", "eager or sdpa; unknown for models without"),
+    *(_factor(factor) for factor in COLUMNS if factor.name not in ("model", "mode", "precision")),
     _whole("batch_per_device", "items per device and step", "batch"),
     _text("batch_requested_per_device", "the batch that the matrix asks for; auto: the largest that fits", "batch_requested"),
     _whole("image_size_pixels", "of one side"),
@@ -195,7 +199,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "speedups": (*_SHOWN, _text("baseline", "the stack that it is compared with"), *_COMPARED),
     "settings": (
-        _text("setting", "compile, amp, amp-bf16, tf32 or channels_last: what differs"), *_SHOWN,
+        _text("setting", f"what differs: {_PAIRS}"), *_SHOWN,
         _text("over", "the workload that it is compared with: the same but for this setting"), *_COMPARED,
     ),
     "gpus": (
