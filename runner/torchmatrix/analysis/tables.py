@@ -117,6 +117,7 @@ def _launch_row(launch: Launch) -> Row:
         "cell": launch.cell,
         "run": launch.run,
         "round": launch.round,
+        "command": launch.command,
         "outcome": launch.outcome,
         "error": launch.error,
         "stack": launch.stack.name,

@@ -1,0 +1,150 @@
+"""The border of the facts: whatever stands in a file, it is a launch or a value that says why not, and readers go on."""
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import launch_lines, write_run
+from torchmatrix.analysis import tables, time_split, traces
+from torchmatrix.facts.environments import environment_of
+from torchmatrix.facts.launch import Launch, Unreadable
+from torchmatrix.facts.reading import launch_of, read_launch
+from torchmatrix.facts.run_record import record_of
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.reporting import report
+
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    float("nan"),
+    10**400,
+    "",
+    "x",
+    [],
+    ["x"],
+    [None],
+    [[]],
+    {},
+    {"x": {}},
+    [{"x": 1}],
+)
+
+
+def lines() -> list[dict[str, Any]]:
+    readings = [
+        (float(t), {"device": "GPU-0", "temperature_celsius": 60, "power_watts": 500.0, "reasons": []}) for t in (95, 110)
+    ]
+    return launch_lines(
+        readings=readings, flops=1e9, start={"waited_seconds": 0.0, "temperature_celsius": 40, "too_warm": False}
+    )
+
+
+def mutants(value: Any) -> Iterator[Any]:
+    """The value with one of its parts replaced by something wrong, or gone; every part, every wrong thing."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield {name: one for name, one in value.items() if name != key}
+            for other in (*WRONG, *mutants(inner)):
+                yield {**value, key: other}
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            for other in (*WRONG, *mutants(inner)):
+                yield [*value[:index], other, *value[index + 1 :]]
+
+
+def read_all(launches: list[Launch]) -> None:
+    """What the readers do with launches."""
+    rows = tables.launch_rows(launches)
+    tables.cells_table(tables.table_of(rows))
+    assert all(row["error"] is None or row["outcome"] != "ok" for row in rows)
+    assert all(environment_of(launch) for launch in launches)
+    time_split.phases_table(launches)
+    time_split.steps_table(launches)
+    traces.traces(launches, len(launches))
+
+
+def test_no_change_of_any_field_reaches_a_reader() -> None:
+    whole, read = lines(), []
+    for number, line in enumerate(whole):
+        for mutant in mutants(copy.deepcopy(line)):
+            if not isinstance(mutant.get("event"), str):
+                continue  # no event: passed over by read_lines
+            found = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [*whole[:number], mutant, *whole[number + 1 :]])
+            if isinstance(found, Launch):
+                read.append(found)
+            else:
+                assert found.reason
+    assert len(read) > 500
+    read_all(read)
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "said"),
+    [
+        (0, {"round": "one"}, 'round is "one", not a whole number'),
+        (0, {"stack": {}}, "stack.name is missing"),
+        (0, {"gpus": {"indices": [], "label": "gpu0"}}, "gpus.indices is empty"),
+        (-1, {"returncode": "0"}, 'returncode is "0", not a whole number'),
+    ],
+)
+def test_what_the_host_wrote_must_be_whole(line: int, change: dict[str, Any], said: str) -> None:
+    changed = lines()
+    changed[line] |= change
+    found = launch_of(Path("round1-try1.jsonl"), changed)
+    assert isinstance(found, Unreadable) and found.reason == said
+
+
+@pytest.mark.parametrize("event", [{"event": "sample", "phase": "measure"}, {"event": "environment", "packages": 7}])
+def test_what_the_box_says_wrongly_is_a_crash_with_its_reason(event: dict[str, Any]) -> None:
+    found = launch_of(Path("round1-try1.jsonl"), [*lines()[:-1], event, lines()[-1]])
+    assert isinstance(found, Launch) and found.outcome == "crashed"
+    assert str(found.error).startswith(f'the box said "{event["event"]}" in a way that can\'t be: ')
+
+
+def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{"rate": 99.0}, {"rate": 101.0}])
+    first = run.launches()[0].path
+    shutil.copy(first, first.with_name("round1-try1 (copy).jsonl"))
+    shutil.copy(first, first.with_name("round7-try1.jsonl"))
+    first.with_name("round8-try1.jsonl").write_text('{"event": "launch"}\n')
+    first.with_name("round9-try1.jsonl").mkdir()
+    run.append("skip", cell=5, reason="x")
+    view = report.view_of(run)
+    assert len(view.launches) == 2 and len(view.unreadable) == 4
+    page = report.render(view)
+    for said in (
+        "not that of a launch",
+        "try 1 of round 1: a copy",
+        "run is missing",
+        "Is a directory",
+        "cell is 5, not a text",
+    ):
+        assert said in page
+    assert not run.is_done(view.launches[0].cell, 8)
+
+
+def test_a_record_of_nonsense_is_an_empty_run_with_problems() -> None:
+    header = {"event": "run", "host": [1], "matrix": 5}
+    found = record_of([header, {"event": "planned"}, {"event": "skip", "cell": "a/b/c"}, {"event": "batch", "batch": "x"}])
+    assert (found.matrix, found.host, found.planned, found.skips, found.batches) == ("", {}, (), (), ())
+    assert len(found.problems) == 4
+
+
+def test_a_record_that_is_a_folder_is_a_run_without_words(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "h" / "mine")
+    run.record.mkdir(parents=True)
+    assert not run.read_record().complete and json.dumps(run.read_record().facts) == "{}"
+
+
+def test_nesting_without_end_is_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "round1-try1.jsonl"
+    path.write_text("[" * 100_000 + "\n")
+    assert isinstance(read_launch(path), Unreadable)
