@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torchmatrix import cli
-from torchmatrix.engines.local import environment_of
+from torchmatrix.engines.processes import environment_of
 from torchmatrix.ground import settings
 
 FAKE_PYTHON = Path(__file__).parent / "fake_python"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
-from torchmatrix.engines.local import LocalExecution, environment_of
+from torchmatrix.engines.processes import LocalExecution, environment_of
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results
 

@@ -3,27 +3,21 @@
 import fcntl
 import json
 import os
-import selectors
-import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from platform import machine
-from types import TracebackType
 from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import packages
 from torchmatrix.engines.engine import (
     Capabilities,
-    Exit,
     Image,
     LaunchSpec,
     Leftover,
@@ -35,22 +29,16 @@ from torchmatrix.engines.engine import (
     disk_of,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
+from torchmatrix.engines.processes import OWNER_VARIABLE, LocalExecution, kill_marked
 from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BuildFailed, LaunchFailed
+from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
-OWNER_VARIABLE = "TORCHMATRIX_OWNER"
-LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
-"""Mark our processes, as labels mark containers: what a killed run or a killed torchrun left behind is found by them."""
 _PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
 _VERSION = "import platform; print(platform.python_version())"
-UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "https://releases.astral.sh")
-"""Where uv's own Pythons come from: the first always was, newer versions of uv also ask the second."""
-GRACE_SECONDS = 10.0
-"""Between SIGTERM and SIGKILL when a launch is stopped."""
 
 
 class LocalEngine:
@@ -131,7 +119,7 @@ class LocalEngine:
         """Nothing to paste: the command of a launch names the virtualenv's Python."""
         return None
 
-    def start(self, image: Image, spec: LaunchSpec) -> "LocalExecution":
+    def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
         """An execution of the workload under the image's Python."""
         cache = self._cache / "compile" / image.environment / spec.cache
         command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, _free_port())
@@ -140,7 +128,7 @@ class LocalEngine:
 
     def remove_orphans(self, owner: str) -> list[str]:
         """Kill this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
-        return [f"process {pid}" for pid in _kill_marked(OWNER_VARIABLE, owner)]
+        return [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Virtualenvs and compile caches under the cache folder."""
@@ -229,24 +217,6 @@ class LocalEngine:
         return replace(asked_lock(recipe, _PLATFORM), python=version, packages=found)
 
 
-def finds_python(request: str) -> bool:
-    """Does uv find such a Python on this machine? `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
-    command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
-    return subprocess.run(command, env=packages.environment(), capture_output=True).returncode == 0
-
-
-def python_sources() -> list[str]:
-    """The addresses that uv may download a Python from; none if the user switched that off.
-
-    https://docs.astral.sh/uv/reference/environment/ names the variables.
-    """
-    variables = packages.environment()
-    if variables.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or variables.get("UV_OFFLINE") in ("1", "true"):
-        return []
-    mirror = variables.get("UV_PYTHON_INSTALL_MIRROR") or variables.get("UV_ASTRAL_MIRROR_URL")
-    return [mirror] if mirror else list(UV_PYTHONS)
-
-
 def _size(folder: Path) -> int:
     """Bytes on disk below a folder; hard links count once."""
     seen: dict[tuple[int, int], int] = {}
@@ -280,134 +250,7 @@ def _look_at(python: str) -> dict[str, Any]:
     return dict(json.loads(result.stdout.splitlines()[-1]))
 
 
-class LocalExecution:
-    """One process group of this user, in a session of its own, so that Ctrl-C reaches the tool first."""
-
-    def __init__(self, command: list[str], variables: Mapping[str, str], owner: str) -> None:
-        self._argv = command
-        self._token = uuid.uuid4().hex
-        self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._oom_kills = 0
-        shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
-        self.command = " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
-
-    def __enter__(self) -> "LocalExecution":
-        self._oom_kills = _kernel_oom_kills()
-        try:
-            self._process = subprocess.Popen(
-                self._argv,
-                env=_clean_environment() | self._variables,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise LaunchFailed(f"{self._argv[0]} can't be started: {error.strerror}") from None
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._signal(signal.SIGKILL)
-        _kill_marked(LAUNCH_VARIABLE, self._token)  # torchrun gives each worker a session of its own
-        assert self._process is not None
-        self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream:
-                stream.close()
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """Lines of both streams until the first process has ended and closed them (or left them to stray children)."""
-        assert self._process is not None
-        with selectors.DefaultSelector() as selector:
-            rest = {"out": b"", "err": b""}
-            selector.register(self._process.stdout, selectors.EVENT_READ, "out")  # type: ignore[arg-type]
-            selector.register(self._process.stderr, selectors.EVENT_READ, "err")  # type: ignore[arg-type]
-            while selector.get_map():
-                ready = selector.select(timeout=1.0)
-                if not ready and self._process.poll() is not None:
-                    break
-                for key, _ in ready:
-                    data = os.read(key.fd, 1 << 16)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    *complete, rest[key.data] = (rest[key.data] + data).split(b"\n")
-                    yield from ((key.data, line.decode(errors="replace")) for line in complete)
-            yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
-
-    def stop(self) -> None:
-        """SIGTERM to the group, then SIGKILL after a grace period."""
-        assert self._process is not None
-        self._signal(signal.SIGTERM)
-        try:
-            self._process.wait(timeout=GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-        _kill_marked(LAUNCH_VARIABLE, self._token)
-
-    def wait(self) -> Exit:
-        """The exit code of the first process; out of memory if the kernel's count of such kills went up meanwhile."""
-        assert self._process is not None
-        code = self._process.wait()
-        return Exit(returncode=code, oom_killed=code != 0 and _kernel_oom_kills() > self._oom_kills)
-
-    def owns(self, pid: int) -> bool:
-        """Does the process carry the launch's mark?"""
-        return f"{LAUNCH_VARIABLE}={self._token}".encode() in environment_of(pid)
-
-    def _signal(self, number: int) -> None:
-        assert self._process is not None
-        try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return
-
-
-def _clean_environment() -> dict[str, str]:
-    """The user's environment without what would leak another installation, or another choice of GPUs, into the stack."""
-    return {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("PYTHON") and key != "VIRTUAL_ENV" and not key.endswith("_VISIBLE_DEVICES")
-    }
-
-
-def _kernel_oom_kills() -> int:
-    try:
-        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except (OSError, ValueError):
-        return 0
-    return int(counts.get("oom_kill", 0))
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _kill_marked(variable: str, value: str) -> list[int]:
-    """SIGKILL every process of this user whose environment holds variable=value; returns their ids."""
-    mark = f"{variable}={value}".encode()
-    found = [pid for pid in _own_processes() if mark in environment_of(pid)]
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
-
-
-def _own_processes() -> list[int]:
-    own = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
-                own.append(int(entry.name))
-    return own
-
-
-def environment_of(pid: int) -> list[bytes]:
-    """The variables that a process was started with, as b"NAME=value"; none where it is gone or may not be asked."""
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []

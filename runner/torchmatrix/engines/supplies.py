@@ -7,8 +7,8 @@ from functools import cache
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine
-from torchmatrix.engines.local import finds_python, python_sources
 from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.engines.pythons import finds_python, python_sources
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning.fit import Supplies
 

@@ -1,0 +1,27 @@
+"""Which Pythons this machine has, and where uv downloads others from."""
+
+import subprocess
+import sys
+
+from torchmatrix.engines import packages
+
+UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "https://releases.astral.sh")
+"""Where uv's own Pythons come from: the first always was, newer versions of uv also ask the second."""
+
+
+def finds_python(request: str) -> bool:
+    """Does uv find such a Python on this machine? `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
+    command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
+    return subprocess.run(command, env=packages.environment(), capture_output=True).returncode == 0
+
+
+def python_sources() -> list[str]:
+    """The addresses that uv may download a Python from; none if the user switched that off.
+
+    https://docs.astral.sh/uv/reference/environment/ names the variables.
+    """
+    variables = packages.environment()
+    if variables.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or variables.get("UV_OFFLINE") in ("1", "true"):
+        return []
+    mirror = variables.get("UV_PYTHON_INSTALL_MIRROR") or variables.get("UV_ASTRAL_MIRROR_URL")
+    return [mirror] if mirror else list(UV_PYTHONS)
