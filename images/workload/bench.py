@@ -29,6 +29,8 @@ def parse(argv):
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (after DDP wraps it)")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager", help="transformers models only")
+    parser.add_argument("--no-cudnn-benchmark", dest="cudnn_benchmark", action="store_false", help="cuDNN picks unmeasured")
+    parser.add_argument("--grad", choices=("none", "no_grad", "inference_mode"), default="no_grad", help="infer only")
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--image-size", type=int, default=224, help="pixels per side")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")

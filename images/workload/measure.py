@@ -52,12 +52,13 @@ def _optimizer(args, model):
 
 def inference_step(args, world, family, model, batches):
     """The forward pass alone: the loss is computed from the last step's outputs, when no clock runs."""
+    grad_mode = {"none": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[args.grad]
     last = {}
 
     def run(index):
         last.clear()  # the outputs before go first, so that never two of them take memory
         batch = batches[index % len(batches)]
-        with torch.no_grad(), precision.autocast(args.precision, world.device):
+        with grad_mode(), precision.autocast(args.precision, world.device):
             last.update(outputs=family.forward(model, batch), batch=batch)
 
     def losses():

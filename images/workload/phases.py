@@ -40,7 +40,7 @@ def _measure(channel, args, world):
     """Everything that is timed; returns each rank's losses, from the very first step on."""
     torch.manual_seed(args.seed)
     precision.set_knobs(args.precision, world.device)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = args.cudnn_benchmark
     channel.emit("environment", **record.environment())
     devices = world.gather(record.device(world))
     model, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))

@@ -44,3 +44,26 @@ def test_facts_without_a_factor_have_its_default_where_it_applies() -> None:
     assert BY_NAME["compile"].recorded_in({"mode": "train"}) is False
     assert BY_NAME["compile"].recorded_in({"mode": "train", "compile": True}) is True
     assert BY_NAME["attention"].recorded_in({"attention": None}) is None
+
+
+def test_a_factor_of_some_modes_and_devices_multiplies_only_these() -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet18"\nbatch = 1\nmode = ["train", "infer"]\n'
+        'cudnn_benchmark = [true, false]\ngrad = ["none", "no_grad", "inference_mode"]\n'
+    )
+
+    def ids(more: str) -> list[str]:
+        return [workload.id.removesuffix("-fp32-b1-224px") for workload in matrix_file.parse(text + more).workloads]
+
+    infer = [f"resnet18-infer-fp32-b1-224px-{grad}" for grad in ("grad-none", "grad-inference_mode")]
+    assert ids('device = "cpu"\n') == ["resnet18-train", infer[0], "resnet18-infer", infer[1]]
+    assert len(ids("")) == 2 + 2 * 3 and f"{infer[0].replace('-grad', '-no-cudnn-benchmark-grad')}" in ids("")
+
+
+def test_what_was_recorded_before_a_factor_was_there_still_compares() -> None:
+    old = {"mode": "infer", "device": "gpu"}
+    assert [BY_NAME[name].recorded_in(old) for name in ("cudnn_benchmark", "grad")] == [True, "no_grad"]
+    old = {"mode": "train", "device": "cpu"}
+    assert [BY_NAME[name].recorded_in(old) for name in ("cudnn_benchmark", "grad")] == [None, None]
+    assert BY_NAME["cudnn_benchmark"].words_for(True) == () == BY_NAME["grad"].words_for(None)
+    assert BY_NAME["cudnn_benchmark"].words_for(False) == ("--no-cudnn-benchmark",)

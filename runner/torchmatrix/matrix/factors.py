@@ -140,6 +140,22 @@ FACTORS = (
         libraries=("transformers",),
     ),
     Factor(
+        name="cudnn_benchmark", meaning="cuDNN tries its algorithms and keeps the fastest", kind=bool, default=True,
+        flag="--no-cudnn-benchmark", part="no-cudnn-benchmark", label="no cuDNN benchmark", devices=("gpu",),
+        contrasts=(
+            Contrast(name="cudnn_benchmark", value=True, over=False, words=("cudnn.benchmark", "cuDNN’s own choice")),
+        ),
+    ),
+    Factor(
+        name="grad", meaning="how inference does without gradients: none (they are recorded), no_grad or inference_mode",
+        kind=str, default="no_grad", choices=("none", "no_grad", "inference_mode"), flag="--grad", part="grad-{}",
+        label="grad {}", modes=("infer",),
+        contrasts=(
+            Contrast(name="grad-none", value="none", over="no_grad", words=("gradients recorded", "no_grad")),
+            Contrast(name="inference_mode", value="inference_mode", over="no_grad", words=("inference_mode", "no_grad")),
+        ),
+    ),
+    Factor(
         name="optimizer", meaning="sgd (usual for vision) or adamw (usual for transformers)", kind=str,
         choices=("sgd", "adamw"), axis=False, flag="--optimizer", part="{}", place=10, has_column=False,
     ),
