@@ -1,12 +1,73 @@
-"""What is said of builds."""
+"""What is said while stacks are built and cells are launched."""
 
 import io
+import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from torchmatrix.cli.narrate import Narrator
-from torchmatrix.running.news import BuildFinished, BuildLine
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.plan import Cell, make_plan
+from torchmatrix.running.news import BuildFinished, BuildLine, LaunchPhase, LaunchStarted, News
+
+MATRIX = """
+[[stack]]
+name = "torch-2.7.1-built-here-for-cuda-12.8"
+python = "/usr/bin/python3"
+[[workload]]
+model = "resnet50"
+precision = "amp"
+compile = true
+channels_last = true
+batch = 64
+"""
+
+
+@pytest.fixture
+def cell(nvidia_host: Host) -> Cell:
+    """A cell whose id is wider than a terminal."""
+    return make_plan(matrix_file.parse(MATRIX), nvidia_host, Supplies(containers=False)).cells[-1]
+
+
+def last_picture(cell: Cell, news: list[News], passed_seconds: float = 0.0) -> list[str]:
+    """What stands on a terminal of 80 columns after `news` and some more time."""
+    said, now = io.StringIO(), [0.0]
+    console = Console(file=said, force_terminal=True, width=80, color_system=None)
+    with Narrator(console, [(cell, 1)], {cell.id: 100.0}, clock=lambda: now[0]) as narrator:
+        for one in news:
+            narrator.tell(one)
+        now[0] = passed_seconds
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.getvalue())
+    return [line.strip("\r") for line in plain.splitlines() if line.strip()][-2:]
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("hello", "importing PyTorch"),
+        ("setup", "compiling, first step"),
+        ("first-step", "warming up"),
+        ("warm-up", "warming up"),
+        ("warmed-up", "measuring"),
+        ("precision", "checking numbers"),
+        ("cooling down: 71 °C, wanted below 60 °C", "cooling down: 71 °C, wanted"),
+    ],
+)
+def test_stack_model_and_what_happens_now_are_seen_at_80_columns(cell: Cell, phase: str, words: str) -> None:
+    line, bar = last_picture(cell, [LaunchStarted(cell=cell, number=1), LaunchPhase(cell=cell, phase=phase)])
+    assert len(cell.id) > 80 >= len(line)
+    assert line.startswith("torch-2.7.1-built-here-for-cuda-12.8/") and words in line
+    assert "0/1" in bar and "about 2 min left" in bar
+
+
+def test_the_time_left_counts_down_while_nothing_is_said(cell: Cell) -> None:
+    started: list[News] = [LaunchStarted(cell=cell, number=1)]
+    assert "about 60 s left" in last_picture(cell, started, passed_seconds=40)[-1]
+    assert "left" not in last_picture(cell, started, passed_seconds=400)[-1]
 
 
 def test_a_stack_was_built_if_its_build_said_something_however_long_that_took() -> None:

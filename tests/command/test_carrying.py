@@ -80,7 +80,7 @@ def test_a_launch_records_the_lock_it_ran_under_and_is_repeated_from_that_when_i
     image = first.image.facts
     assert (image["lock_sha256"], image["base_digest"], image["locked"]) == (held.sha256, held.digest, True)
     assert lockfile.from_text(run.lock_of(own).read_text()) == held
-    assert f"ready before: {own}" in torchmatrix("build", "--locked", engine="docker").stderr
+    assert f"already built: {own}" in torchmatrix("build", "--locked", engine="docker").stderr
 
     again = torchmatrix("reproduce", f"{own}/*", engine="docker")
     assert again.returncode == 0 and "the same image" in again.stderr, again.stderr

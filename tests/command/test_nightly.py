@@ -303,7 +303,7 @@ def test_old_runs_and_their_logs_go_and_pinned_ones_stay(torchmatrix: Command, q
     newest.path.with_name(old[1]).joinpath("pinned").touch()
     listed = torchmatrix("nightly", "keep", "--disk-gb", "0")
     assert [line.split("/")[1].split()[0] for line in listed.stdout.splitlines()] == [old[0], old[2]]
-    assert "beyond the limit" in listed.stderr and f"{old[1]}: pinned" in listed.stderr
+    assert "exceed the limit" in listed.stderr and f"{old[1]}: pinned" in listed.stderr
     by_name = torchmatrix("nightly", "keep", "--disk-gb", "0", "--yes", "--pin", old[0], "--pin", old[2])
     assert by_name.returncode == 0 and len(Results(tmp_path / "results").runs()) == 4
     assert torchmatrix("nightly", "run", "--engine", "local", "--keep", "2").returncode == 0

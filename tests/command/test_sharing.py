@@ -46,7 +46,7 @@ def test_what_export_cant_do_is_said_and_nothing_is_written(tmp_path: Path, torc
 def test_report_publishes_a_site_and_renders_a_redacted_page(tmp_path: Path, torchmatrix: Command) -> None:
     write_run(tmp_path / "results", [{}], host={"name": "gpubox7", "cpu": "Test CPU", "kernel": "6.1", "gpus": []})
     done = torchmatrix("report", "--publish", "site", "--redact")
-    assert done.returncode == 0 and done.stdout == "site/index.html\n" and "1 runs written, 0 as they were" in done.stderr
+    assert done.returncode == 0 and done.stdout == "site/index.html\n" and "1 run written, 0 unchanged" in done.stderr
     assert "gpubox7" not in (tmp_path / "site/runs/20260101T000000Z/index.html").read_text()
     assert torchmatrix("report", "--publish", "site").returncode == 2
     assert torchmatrix("report", "--publish", "site", "--redact", "--baseline", "stack-a").returncode == 2

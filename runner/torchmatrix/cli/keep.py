@@ -1,7 +1,7 @@
 """Verbs about what is kept: lock, bundle, clean."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -38,9 +38,7 @@ def lock(
 
     chosen, its_engine, unreachable = housekeeping.lockable(matrix, results, engine, stacks or [])
     if not chosen:
-        raise NothingSelected(
-            "no stack to lock is selected", hint="a stack of wheels or an image; name it by its name or a glob"
-        )
+        _refuse_stacks(matrix, stacks or [])
     path, failed = locked_stacks.path_beside(matrix), 0
     try:
         held = locks.read(path)
@@ -68,6 +66,21 @@ def lock(
     say(f"{count(len(held), 'stack')} in the lock" + (f"; {failed} not resolved, their old entries stay" if failed else ""))
     print(path)
     raise typer.Exit(exit_codes.of_failures(failed))
+
+
+def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
+    """No stack can be locked: none of the matrix, or none that was asked for. Raises NothingSelected."""
+    from torchmatrix.matrix import matrix_file
+    from torchmatrix.planning.nearest import nearest_words
+
+    names = [stack.name for stack in matrix_file.load(matrix).stacks if stack.source != "interpreter"]
+    if not names:
+        hint = "a lock pins stacks of wheels and images; an interpreter is used as it is"
+        raise NothingSelected(f"{matrix} has no stack that can be locked", hint=hint)
+    said = [
+        f"{glob} matches no stack that can be locked; the nearest: {', '.join(nearest_words(glob, names))}" for glob in globs
+    ]
+    raise NothingSelected("; ".join(said), hint="name stacks by their names or by globs on them")
 
 
 HERE = Path()

@@ -1,16 +1,15 @@
 """Verbs that measure: build, run, batch, explain, reproduce."""
 
 import json
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from torchmatrix.cli import completing, exit_codes
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words, tell
+from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
+from torchmatrix.cli.measured import Measured, as_typed, measure
 from torchmatrix.cli.options import (
     MATRIX,
     REPORT,
@@ -25,15 +24,14 @@ from torchmatrix.cli.options import (
     MethodOption,
     NewOption,
     OutputOption,
+    QuietOption,
     ResultsOption,
     UntilOption,
+    VerboseOption,
     WhereOption,
 )
+from torchmatrix.cli.planned import refuse_nothing, skips_in_words
 from torchmatrix.ground.errors import NothingSelected
-
-if TYPE_CHECKING:
-    from torchmatrix.facts.store import RunFolder
-    from torchmatrix.running.session import Session
 
 
 @app.command()
@@ -44,16 +42,19 @@ def build(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     locked: LockedOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Build the images or virtualenvs of the selected cells."""
     from torchmatrix.running import run as running
     from torchmatrix.running import session
 
+    volume = volume_of(quiet, verbose)
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
-    preamble(s)
-    refuse_nothing(s)
+    preamble(s, volume)
+    refuse_nothing(s, globs or [], where or [])
     with running.opened(s) as job:
-        failed = tell(running.build(s, job), [], {}, name_ready=True)
+        failed = tell(running.build(s, job), [], {}, volume, name_ready=True)
     raise typer.Exit(exit_codes.of_failures(failed))
 
 
@@ -73,6 +74,11 @@ def run(
     budget: BudgetOption = None,
     new: NewOption = False,
     locked: LockedOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document at the end instead of the report's path.")
+    ] = False,
 ) -> None:
     """Measure the selected cells and write the report.
 
@@ -81,9 +87,10 @@ def run(
     from torchmatrix.matrix.method import Request
     from torchmatrix.running import session
 
+    volume = volume_of(quiet, verbose)
     request = Request(method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
-    _measure_and_exit(s, output, new)
+    _end(measure(s, output, new=new, volume=volume, globs=globs, where=where), as_json)
 
 
 @app.command()
@@ -93,6 +100,8 @@ def batch(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Find the largest batch that fits.
 
@@ -101,11 +110,12 @@ def batch(
     from torchmatrix.running import run as running
     from torchmatrix.running import session
 
+    volume = volume_of(quiet, verbose)
     s = session.prepare(matrix, results, engine, globs or [], where or [])
-    preamble(s)
-    refuse_nothing(s)
+    preamble(s, volume)
+    refuse_nothing(s, globs or [], where or [])
     with running.opened(s, new=True) as job:
-        found = tell(running.find_batches(s, job), [], {})
+        found = tell(running.find_batches(s, job), [], {}, volume)
     raise typer.Exit(exit_codes.of_batches(found))
 
 
@@ -123,6 +133,8 @@ def explain(
     method: MethodOption = None,
     launches: LaunchesOption = None,
     new: NewOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show where the scaling loss of a cell comes from.
@@ -133,6 +145,7 @@ def explain(
     from torchmatrix.reporting import terminal
     from torchmatrix.running import session
 
+    volume = volume_of(quiet, verbose)
     request = Request(method=method, launches=launches)
     s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
     if s.plan.cells and not any(cell.workload.parallel != "ddp" for cell in s.plan.cells):
@@ -140,10 +153,13 @@ def explain(
             "no selected cell trains on more than one device",
             hint="torchmatrix plan lists all ids; choose one that ends in gpu0+1 or more",
         )
-    _, folder, counts = _measure(s, output, new)
-    rows = terminal.decomposition(folder)
+    done = measure(s, output, new=new, volume=volume, globs=globs, where=where)
+    say(f"report: {done.report}\n", volume)
+    if done.stopped_by:
+        raise done.stopped_by
+    rows = terminal.decomposition(done.folder)
     print(json.dumps(rows) if as_json else terminal.decomposition_in_words(rows))
-    raise typer.Exit(exit_codes.of_launches(counts))
+    raise typer.Exit(done.exit_code)
 
 
 @app.command()
@@ -162,6 +178,8 @@ def reproduce(
     engine: EngineOption = "auto",
     output: OutputOption = REPORT,
     only_print: Annotated[bool, typer.Option("--print", help="Show the plan or the commands; run nothing.")] = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Repeat a published benchmark or a recorded launch.
 
@@ -169,13 +187,16 @@ def reproduce(
     """
     from torchmatrix.matrix import presets
 
+    volume = volume_of(quiet, verbose)
     if target in presets.names():
-        _reproduce_preset(target, globs or [], where or [], results, engine, None if only_print else output)
+        _reproduce_preset(target, globs or [], where or [], results, engine, None if only_print else output, volume)
     else:
-        _reproduce_launch(target, results, engine, only_print)
+        _reproduce_launch(target, results, engine, only_print, volume)
 
 
-def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None) -> None:
+def _reproduce_preset(
+    name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None, volume: Volume
+) -> None:
     """Plan, build, run, report; without `output` only the plan."""
     from torchmatrix.matrix import presets
     from torchmatrix.running import session
@@ -183,66 +204,36 @@ def _reproduce_preset(name: str, globs: list[str], where: list[str], results: Pa
     asked = presets.load(name)
     s = session.without_locks(session.assemble(asked, {}, results, engine, globs, where))
     if asked.preset:
-        say("\n".join((asked.preset.title, *(f"differs: {sentence}" for sentence in asked.preset.deviations), "")))
+        say("\n".join((asked.preset.title, *(f"differs: {sentence}" for sentence in asked.preset.deviations), "")), volume)
     if output is None:
-        preamble(s)
+        preamble(s, volume)
         print("\n".join(f"* {cell.id}" for cell in s.plan.cells))
-        for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
-            say(f"skipped: {line}")
+        for line in skips_in_words(s):
+            say(f"skipped: {line}", volume)
         return
-    _measure_and_exit(s, output, new=False)
+    _end(measure(s, output, volume=volume, globs=globs, where=where))
 
 
-def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool) -> None:
+def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool, volume: Volume) -> None:
     from torchmatrix.running import reproduce as reproducing
     from torchmatrix.running import run as running
 
     again = reproducing.prepare(reproducing.find(results, target), results, engine)
     s = again.session
-    preamble(s)
+    preamble(s, volume)
     refuse_nothing(s)
-    with running.opened(s, new=True, command=_as_typed()) as job:
+    with running.opened(s, new=True, command=as_typed()) as job:
         print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
         if only_print:
             return
-        tell(reproducing.run(again, job), s.launches, {})
-    say(reproducing.outcome_in_words(again, job.folder))
+        tell(reproducing.run(again, job), s.launches, {}, volume)
+    say(reproducing.outcome_in_words(again, job.folder), volume)
     raise typer.Exit(exit_codes.of_launches(running.outcomes(job)))
 
 
-def _measure_and_exit(s: "Session", output: Path, new: bool) -> NoReturn:
-    written, _, counts = _measure(s, output, new)
-    print(written)
-    raise typer.Exit(exit_codes.of_launches(counts))
-
-
-def _as_typed() -> str:
-    return shlex.join(["torchmatrix", *sys.argv[1:]])
-
-
-def _measure(s: "Session", output: Path, new: bool) -> "tuple[Path, RunFolder, dict[str, int]]":
-    """Run what is planned and write the report, whatever happens; the report, the run, and how many launches ended how."""
-    from torchmatrix.engines import recipes
-    from torchmatrix.planning import estimate
-    from torchmatrix.reporting import report
-    from torchmatrix.running import run as running
-
-    preamble(s)
-    refuse_nothing(s)
-    with running.opened(s, new=new, command=_as_typed()) as job:
-        todo, known = running.todo(s, job), running.known_seconds(s)
-        done = f" ({len(s.launches) - len(todo)} were done before)" if len(todo) < len(s.launches) else ""
-        stacks = [stack.name for stack in recipes.stacks_of(s.plan.cells)]
-        say(f"{len(s.plan.cells)} cells on {len(stacks)} stacks: {', '.join(stacks)}; {len(s.plan.skips)} cells skipped")
-        say(f"run {job.folder.id}: {len(todo)} launches to do{done}")
-        say(f"this may take about {estimate.in_words(running.estimate_seconds(s, todo, known))}")
-        for note in job.watch_notes:
-            say(f"note: {note}")
-        say("Ctrl-C stops; the same command continues\n")
-        try:
-            tell(running.measure(s, job, todo), todo, known)
-        finally:
-            written = report.write(job.folder, output)
-        counts = running.outcomes(job)
-    say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
-    return written, job.folder, counts
+def _end(done: Measured, as_json: bool = False) -> NoReturn:
+    """The result on stdout, then the exit code, or what stopped the run."""
+    print(json.dumps(done.as_record()) if as_json else done.report, flush=True)
+    if done.stopped_by:
+        raise done.stopped_by
+    raise typer.Exit(done.exit_code)

@@ -1,13 +1,19 @@
-"""News -> words for the terminal: a progress bar with ETA where there is a terminal, plain lines elsewhere."""
+"""News -> words for the terminal: lines that stay, and below them, on a terminal, what runs now and the time left."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
+from torchmatrix.cli.console import Volume
 from torchmatrix.facts.launch import throughput
+from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running.news import (
@@ -16,68 +22,117 @@ from torchmatrix.running.news import (
     BuildFinished,
     BuildLine,
     ImagesSized,
+    LaunchCommand,
     LaunchFinished,
     LaunchPhase,
     LaunchStarted,
     News,
 )
 
+BAR_LETTERS = 20
+REFRESHES_PER_SECOND = 4
+NOW = {
+    "hello": "importing PyTorch",
+    "import": "loading the model",
+    "environment": "loading the model",
+    "model": "first step",
+    "setup": "first step",
+    "first-step": "warming up",
+    "cold": "warming up",
+    "warm-up": "warming up",
+    "warmed-up": "measuring",
+    "measure": "measuring",
+    "warm": "checking numbers",
+    "enqueue": "checking numbers",
+    "compile": "checking numbers",
+    "all-reduce": "checking numbers",
+    "precision": "checking numbers",
+    "reference": "finishing",
+    "done": "finishing",
+}
+"""What the box does after it has said that a phase is over, in users' words; what it waits for is in words already."""
+
 
 class Narrator:
-    """Tells a run as it happens. `known`: seconds by cell id from earlier runs, for the ETA."""
+    """Tells a run as it happens.
 
-    def __init__(self, console: Console, launches: Iterable[tuple[Cell, int]], known: Mapping[str, float]) -> None:
-        self._console = console
+    `known`: seconds by cell id from earlier runs, for the time left; `build_seconds`: what the builds before the first launch
+    may take. `clock`: seconds, as time.monotonic gives them.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        launches: Iterable[tuple[Cell, int]],
+        known: Mapping[str, float],
+        *,
+        build_seconds: float = 0.0,
+        volume: Volume = Volume.NORMAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console, self._volume, self._clock = console, volume, clock
         self._left = {(cell.id, number): estimate.launch_seconds(cell, number, known) for cell, number in launches}
-        self._total = len(self._left)
+        self._total, self._done = len(self._left), 0
         self._spent, self._expected = 0.0, 0.0
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[eta]}"))
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("starting", total=self._total, eta="")
-        self._builds: dict[str, TaskID] = {}
+        self._build_seconds = build_seconds
+        self._current: tuple[str, int] | None = None
+        self._current_begin = clock()
+        self._now = ""
+        self._builds: dict[str, str] = {}
         self._built = False
         self.ready: list[str] = []
-        self._done = 0
+        is_shown = console.is_terminal and volume > Volume.QUIET
+        live = Live(get_renderable=self._picture, console=console, transient=True, refresh_per_second=REFRESHES_PER_SECOND)
+        self._live = live if is_shown else None
 
     def __enter__(self) -> "Narrator":
-        self._progress.start()
+        if self._live:
+            self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._progress.stop()
+        if self._live:
+            self._live.stop()
 
     def tell(self, news: News) -> None:
         """One piece of news."""
         if isinstance(news, BuildLine):
-            self._show_build(news)
+            self._tell_build_line(news)
         elif isinstance(news, BuildFinished):
             self._tell_build(news)
         elif isinstance(news, ImagesSized):
             self._tell_sizes(news)
-        elif isinstance(news, LaunchStarted):
-            self._show(f"{news.cell.id} (round {news.number})")
-        elif isinstance(news, LaunchPhase):
-            self._show(f"{news.cell.id}: {news.phase}")
         elif isinstance(news, LaunchFinished):
             self._tell_launch(news)
-        elif isinstance(news, BatchTried):
-            self._show(f"{news.cell.id}: batch {news.batch}: {news.outcome}")
         elif isinstance(news, BatchFound):
-            why = "not even 1 fits" if news.outcome == "oom" else f"can't be told: the trial's outcome is {news.outcome}"
-            said = f"{news.batch} is the largest that fits" if news.batch else why
-            self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
+            self._tell_batch(news)
+        else:
+            self._tell_progress(news)
 
-    def _show(self, text: str) -> None:
-        width = max(20, self._console.width - 50)
-        self._progress.update(self._task, description=text[-width:].replace("[", r"\["), eta=self._eta())
+    def _tell_progress(self, news: LaunchStarted | LaunchCommand | LaunchPhase | BatchTried) -> None:
+        if isinstance(news, LaunchStarted):
+            self._current, self._current_begin, self._build_seconds = (news.cell.id, news.number), self._clock(), 0.0
+            self._show(news.cell, "starting")
+        elif isinstance(news, LaunchCommand):
+            if self._volume is Volume.VERBOSE:
+                self._console.print(Text(f"$ {news.command}", style="dim"), soft_wrap=True)
+        elif isinstance(news, LaunchPhase):
+            self._show(news.cell, _in_words(news))
+        else:
+            fits = {"ok": "fits", "oom": "is too large"}.get(news.outcome, news.outcome)
+            self._show(news.cell, f"batch {news.batch} {fits}")
 
-    def _show_build(self, news: BuildLine) -> None:
-        """One line on the screen per image that is being built, with its log's last line."""
-        if news.stack not in self._builds:
-            self._builds[news.stack] = self._progress.add_task("", total=None, eta="")
-        width = max(20, self._console.width - 50)
-        text = f"building {news.stack}: {news.line}"[:width]
-        self._progress.update(self._builds[news.stack], description=text.replace("[", r"\["))
+    def _show(self, cell: Cell, doing: str) -> None:
+        """Of a long id the end goes: stack and model stay."""
+        is_round = self._current is not None and self._current[0] == cell.id
+        said = f"  round {self._current[1]}: {doing}" if self._current and is_round else f"  {doing}"
+        said = clipped(printable(said), self._console.width // 2)
+        self._now = clipped(cell.id, self._console.width - len(said)) + said
+
+    def _tell_build_line(self, news: BuildLine) -> None:
+        self._builds[news.stack] = f"building {news.stack}: {printable(news.line)}"
+        if self._volume is Volume.VERBOSE:
+            self._console.print(Text.assemble((f"{news.stack} | ", "dim"), printable(news.line)), soft_wrap=True)
 
     def _tell_sizes(self, news: ImagesSized) -> None:
         """Only if something was built: what each image adds on disk to those before it."""
@@ -89,36 +144,61 @@ class Narrator:
         self._line("images", "green", f"{own / 1e9:.2f} GB on disk, {(total - own) / 1e9:.2f} GB saved by shared layers")
 
     def _tell_build(self, news: BuildFinished) -> None:
-        """Who said nothing meanwhile did nothing: an engine logs each step of a build and of a self-test."""
-        row = self._builds.pop(news.stack, None)
-        if row is not None:
-            self._progress.remove_task(row)
+        """A stack without a line of log was there already: an engine logs each step of a build and of a self-test."""
+        was_built = self._builds.pop(news.stack, None) is not None
         if news.error:
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
-        elif row is not None:
+        elif was_built:
             self._built = True
             self._line("built", "green", f"{news.stack} in {estimate.in_words(news.seconds)}")
         else:
             self.ready.append(news.stack)
+
+    def _tell_batch(self, news: BatchFound) -> None:
+        why = "not even 1 fits" if news.outcome == "oom" else f"unknown: the trial ended with {news.outcome}"
+        said = f"{news.batch} is the largest that fits" if news.batch else why
+        self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
 
     def _tell_launch(self, news: LaunchFinished) -> None:
         expected = self._left.pop((news.cell.id, news.number), 0.0)
         self._spent, self._expected = self._spent + news.seconds, self._expected + expected
         self._done += 1
         self._total = max(self._total, self._done + len(self._left))
+        self._current, self._now = None, ""
         outcome = news.launch.outcome
-        self._progress.update(self._task, completed=self._done, total=self._total, eta=self._eta())
-        color = "green" if outcome == "ok" else "red"
-        said = f"{throughput(news.launch):.4g} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"
-        eta = "" if self._console.is_terminal else f"  ({self._eta()})"
-        said = f"{news.cell.id} round {news.number}: {said}{f' ({news.note})' if news.note else ''}{eta}"
-        self._line(outcome, color, said, before=f"[{self._done}/{self._total}] ")
+        said = f"{figure(throughput(news.launch))} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"
+        left = self._time_left()
+        left = f"  ({left})" if left and not self._console.is_terminal else ""
+        said = f"{news.cell.id} round {news.number}: {said}{f' ({news.note})' if news.note else ''}{left}"
+        self._line(outcome, "green" if outcome == "ok" else "red", said, before=f"[{self._done}/{self._total}] ")
 
     def _line(self, mark: str, color: str, text: str, before: str = "") -> None:
-        """One line that stays; never markup, since `text` comes from outside."""
+        """One line that stays, of failures also if quiet; never markup, since `text` comes from outside."""
+        if self._volume is Volume.QUIET and color != "red":
+            return
         self._console.print(Text.assemble(before, (f"{mark:<8}", color), " ", text), highlight=False, soft_wrap=True)
 
-    def _eta(self) -> str:
-        """What is left by the estimates, corrected by how the finished launches compared with theirs."""
+    def _picture(self) -> Group:
+        """What is under way: a line per build or the launch, then the bar with the time left."""
+        lines = [*self._builds.values(), *([self._now] if self._now else [])]
+        shown: list[Text | Table] = [Text(clipped(line, self._console.width), no_wrap=True) for line in lines]
+        if self._total:
+            bar = Table.grid(padding=(0, 1))
+            progress = ProgressBar(total=self._total, completed=self._done, width=BAR_LETTERS)
+            bar.add_row(progress, f"{self._done}/{self._total}", self._time_left())
+            shown.append(bar)
+        return Group(*shown)
+
+    def _time_left(self) -> str:
+        """What is left by the estimates, corrected by how the finished launches compared with theirs; it counts down."""
         pace = self._spent / self._expected if self._expected else 1.0
-        return f"about {estimate.in_words(sum(self._left.values()) * pace)} left"
+        passed, waiting = self._clock() - self._current_begin, sum(self._left.values()) * pace
+        if self._current:
+            waiting -= min(passed, self._left.get(self._current, 0.0) * pace)
+        seconds = waiting + max(0.0, self._build_seconds - passed)
+        return f"about {estimate.in_words(seconds)} left" if seconds >= 1 else ""
+
+
+def _in_words(news: LaunchPhase) -> str:
+    said = NOW.get(news.phase, news.phase)
+    return "compiling, first step" if said == "first step" and news.cell.workload.compile else said

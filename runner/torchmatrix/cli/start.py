@@ -1,14 +1,15 @@
 """Verbs to start with: init, presets, doctor, plan."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchmatrix.cli import completing
+from torchmatrix.cli import completing, planned
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import preamble, refuse_nothing, say, skips_in_words
+from torchmatrix.cli.console import preamble, say
 from torchmatrix.cli.options import (
     MATRIX,
     RESULTS,
@@ -20,6 +21,7 @@ from torchmatrix.cli.options import (
     WhereOption,
 )
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
     from torchmatrix.machine.host import Host
@@ -84,9 +86,8 @@ def list_presets(as_json: JsonOption = False) -> None:
         print(json.dumps(found))
         return
     for row in found:
-        print(
-            f"{row['name']}\n  {row['title']}\n  {len(row['stacks'])} stacks, {row['cells']} cells, {row['here']} of them here"
-        )
+        size = f"{count(len(row['stacks']), 'stack')}, {count(row['cells'], 'cell')}, {row['here']} of them run here"
+        print(f"{row['name']}\n  {row['title']}\n  {size}")
         print("\n".join(f"  {address}" for address in row["article"]))
     say("\nto write one as matrix.toml: torchmatrix init --preset NAME")
 
@@ -133,23 +134,36 @@ def plan(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
+    skipped: Annotated[bool, typer.Option("--skipped", help="List every skipped cell with its reason and fix.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every cell: * would run, - is skipped and why. Runs nothing."""
-    from torchmatrix.running import session
+    """Show what would run, how long it may take, what is skipped.
+
+    Runs nothing. Cells marked * would run; those marked - are skipped.
+    """
+    from torchmatrix.running import run, session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
-    preamble(s)
     if not s.plan.skips:
-        refuse_nothing(s)
+        planned.refuse_nothing(s, globs or [], where or [])
+    seconds = run.estimate_seconds(s, s.launches, run.known_seconds(s))
+    say(f"{planned.in_one_line(s, s.launches, seconds)}\n")
+    preamble(s)
+    say()
     if as_json:
         print(json.dumps(_plan_as_json(s)))
         return
-    lines = [f"- {skip.cell.id}  {skip.why.reason}" for skip in s.plan.skips] + [f"* {cell.id}" for cell in s.plan.cells]
-    print("\n".join(lines))
-    say(f"\n{len(s.plan.cells)} to run, {len(s.plan.skips)} skipped" + (":" if s.plan.skips else ""))
-    for line in skips_in_words((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips):
-        say(f"  {line}")
+    for cell in s.plan.cells:
+        print(f"* {cell.id}")
+    for line in _every_skip(s) if skipped else planned.skips_in_words(s):
+        print(f"- {line}")
+    if s.plan.skips and not skipped:
+        say("\ntorchmatrix plan --skipped lists every skipped cell with the fix")
+
+
+def _every_skip(s: "Session") -> Iterator[str]:
+    for skip in s.plan.skips:
+        yield f"{skip.cell.id}  {skip.why.reason}\n  fix: {skip.why.fix}"
 
 
 def _plan_as_json(s: "Session") -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.planning.plan import Cell
 
 GPU_LAUNCH_SECONDS = 45.0
@@ -21,6 +23,18 @@ def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float
 def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float], known: Mapping[str, float]) -> float:
     """All launches and builds (`builds`: usual seconds for each stack still to be built)."""
     return sum(launch_seconds(cell, number, known) for cell, number in launches) + sum(builds)
+
+
+def disk_in_words(to_build: Iterable[Stack]) -> str:
+    """What building takes on disk at least, by the catalog's rough table; which stacks are unknown to it is said."""
+    sizes = {stack.name: least_disk_bytes(stack) for stack in to_build}
+    if not sizes:
+        return "nothing to build"
+    total = sum(size for size in sizes.values() if size)
+    unknown = [name for name, size in sizes.items() if size is None]
+    said = f"at least {total / 2**30:.0f} GiB on disk" if total else ""
+    lacking = f"disk space unknown for {', '.join(unknown)}" if unknown else ""
+    return ", ".join(part for part in (said, lacking) if part)
 
 
 def in_words(seconds: float) -> str:

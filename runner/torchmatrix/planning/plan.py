@@ -163,6 +163,11 @@ _FIELDS: dict[str, Callable[[Cell], object]] = {
 }
 
 
+def values_of(cells: Iterable[Cell], key: str) -> set[str]:
+    """What `cells` have for a key of --where."""
+    return {str(_FIELDS[key](cell)) for cell in cells}
+
+
 def _condition(text: str) -> Callable[[Cell], bool]:
     key, equals, value = text.partition("=")
     if not equals or key not in _FIELDS:

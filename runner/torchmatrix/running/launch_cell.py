@@ -22,7 +22,7 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness
-from torchmatrix.running.news import LaunchFinished, LaunchPhase, News
+from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
 from torchmatrix.running.readiness import Ready
 
 DEADLINE_MARGIN_SECONDS = 60.0
@@ -105,6 +105,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     try:
         head = _header(job, attempt, ready, file.number)
         file.event("launch", **head, image=_image_record(image), command=execution.command)
+        yield LaunchCommand(cell=cell, command=execution.command)
         yield from _run(job, cell, execution, file)
     except LaunchFailed as failure:
         file.close(reason="crashed", message=str(failure))
@@ -131,13 +132,18 @@ def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterat
                 file.log(line)
             else:
                 file.copy(event)
-                yield LaunchPhase(cell=cell, phase=str(event.get("phase") or event["event"]))
+                yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
         file.close(reason="timeout", message=message, returncode=end.returncode)
     else:
         file.close(returncode=end.returncode, oom_killed=end.oom_killed)
+
+
+def _phase(event: dict[str, Any]) -> str:
+    """How far the box is: the phase that an event names, or the event; `warmed-up` ends the blocks of the warm-up."""
+    return "warmed-up" if event["event"] == "warm-up" else str(event.get("phase") or event["event"])
 
 
 def _cache_name(attempt: Attempt) -> str:

@@ -41,6 +41,14 @@ class LaunchStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchCommand:
+    """The command of the launch that begins, as a person can paste it."""
+
+    cell: Cell
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPhase:
     """How far the launch is, or what it waits for."""
 
@@ -77,4 +85,14 @@ class BatchFound:
     outcome: str
 
 
-News = BuildLine | BuildFinished | ImagesSized | LaunchStarted | LaunchPhase | LaunchFinished | BatchTried | BatchFound
+News = (
+    BuildLine
+    | BuildFinished
+    | ImagesSized
+    | LaunchStarted
+    | LaunchCommand
+    | LaunchPhase
+    | LaunchFinished
+    | BatchTried
+    | BatchFound
+)

@@ -1,0 +1,113 @@
+"""One run as a user sees it: what will happen, the news, the report and a small table, also of a run that was stopped."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchmatrix.cli import exit_codes
+from torchmatrix.cli.console import Volume, preamble, say, tell, width
+from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing
+from torchmatrix.ground.errors import ExitCode, ToolError
+from torchmatrix.ground.texts import count
+
+if TYPE_CHECKING:
+    from torchmatrix.facts.store import RunFolder
+    from torchmatrix.planning.plan import Cell
+    from torchmatrix.reporting.run_summary import CellSummary
+    from torchmatrix.running.launch_cell import Job
+    from torchmatrix.running.session import Session
+
+MOST_ROWS = 20
+"""Of the table; with --verbose all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a run came to. `outcomes`: how many launches ended how; `stopped_by`: what ended it early, or None."""
+
+    folder: "RunFolder"
+    report: Path
+    outcomes: Mapping[str, int]
+    cells: "list[CellSummary]"
+    stopped_by: BaseException | None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        if self.stopped_by is None:
+            return exit_codes.of_launches(self.outcomes)
+        return self.stopped_by.exit_code if isinstance(self.stopped_by, ToolError) else ExitCode.INTERRUPTED
+
+    def as_record(self) -> dict[str, Any]:
+        """For `run --json`."""
+        return {
+            "run": self.folder.id,
+            "folder": str(self.folder.path),
+            "report": str(self.report),
+            "exit_code": int(self.exit_code),
+            "outcomes": dict(self.outcomes),
+            "cells": [cell.as_record() for cell in self.cells],
+        }
+
+
+def measure(
+    s: "Session",
+    output: Path,
+    *,
+    new: bool = False,
+    volume: Volume = Volume.NORMAL,
+    globs: list[str] | None = None,
+    where: list[str] | None = None,
+) -> Measured:
+    """Run what is planned and write the report, whatever happens.
+
+    What stops the run, such as Ctrl-C, is returned, not raised: what was measured so far is reported first. `globs` and
+    `where`: the selection as asked for, to name what is nearest to one that matches nothing.
+    """
+    from torchmatrix.reporting import report, run_summary
+    from torchmatrix.running import run as running
+
+    preamble(s, volume)
+    refuse_nothing(s, globs or [], where or [])
+    note_misses(s, globs or [], where or [], volume)
+    with running.opened(s, new=new, command=as_typed()) as job:
+        todo, known = running.todo(s, job), running.known_seconds(s)
+        build_seconds = _announce(s, job, todo, known, volume)
+        stopped_by: BaseException | None = None
+        try:
+            tell(running.measure(s, job, todo), todo, known, volume, build_seconds)
+        except BaseException as error:  # whatever it is: it is raised again once the report is written
+            stopped_by = error
+            say("\nstopped; writing the report of what was measured so far", volume)
+        written = report.write(job.folder, output)
+        outcomes = running.outcomes(job)
+    cells = run_summary.of_run(job.folder, [cell.id for cell in s.plan.cells])
+    table = run_summary.in_words(cells, width(), len(cells) if volume is Volume.VERBOSE else MOST_ROWS)
+    said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
+    say(f"\n{table}\n\nlaunches: {said or 'none'}", volume)
+    return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+
+
+def as_typed() -> str:
+    """The command line, for the record."""
+    return shlex.join(["torchmatrix", *sys.argv[1:]])
+
+
+def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: dict[str, float], volume: Volume) -> float:
+    """Say what will be done and how to stop it; returns the seconds that the builds may take."""
+    from torchmatrix.engines import recipes
+    from torchmatrix.planning import estimate
+    from torchmatrix.running import run as running
+
+    seconds = running.estimate_seconds(s, todo, known)
+    before = len(s.launches) - len(todo)
+    say(in_one_line(s, todo, seconds), volume)
+    say(f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", volume)
+    done = f" ({before} done before)" if before else ""
+    say(f"run {job.folder.id}: {count(len(todo), 'launch')} to do{done}", volume)
+    for note in job.watch_notes:
+        say(f"note: {note}", volume)
+    say("Ctrl-C stops; the same command continues\n", volume)
+    return seconds - estimate.total_seconds(todo, [], known)

@@ -1,0 +1,75 @@
+"""What the verbs say of a plan: what it comes to, what is skipped and why, what a selection that matches nothing may mean."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchmatrix.cli.console import Volume, say
+from torchmatrix.ground.errors import NothingSelected
+from torchmatrix.ground.texts import count
+
+if TYPE_CHECKING:
+    from torchmatrix.planning.plan import Cell
+    from torchmatrix.running.session import Session
+
+
+def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: float) -> str:
+    """What runs, how long it may take, what it takes on disk."""
+    from torchmatrix.engines import recipes
+    from torchmatrix.planning import estimate
+
+    stacks = recipes.stacks_of(s.plan.cells)
+    to_build = [stack for stack in stacks if stack.source != "interpreter" and stack.name not in s.supplies.stored]
+    what = f"{count(len(s.plan.cells), 'cell')} on {count(len(stacks), 'stack')}"
+    more = " or more" if s.matrix.method.until else ""
+    skipped = f"; {count(len(s.plan.skips), 'cell')} skipped" if s.plan.skips else ""
+    if not s.plan.cells:
+        return f"nothing to run{skipped}"
+    time = f"{count(len(launches), 'launch')}{more}, about {estimate.in_words(seconds)}{more}"
+    return f"{what}: {time}; {estimate.disk_in_words(to_build)}{skipped}"
+
+
+def skips_in_words(s: "Session") -> Iterator[str]:
+    """One line for each stack and reason, with the number of cells."""
+    counted: dict[tuple[str, str], int] = {}
+    for skip in s.plan.skips:
+        key = (skip.cell.stack.name, skip.why.reason)
+        counted[key] = counted.get(key, 0) + 1
+    for (stack, reason), number in counted.items():
+        yield f"{stack} ({count(number, 'cell')}): {reason}"
+
+
+def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str] = ()) -> None:
+    """Raises NothingSelected if there is no cell to run; names the ids nearest to what was asked for."""
+    if s.plan.cells:
+        return
+    if s.plan.skips:
+        first = s.plan.skips[0]
+        number = len(s.plan.skips)
+        which = f"all {number} selected cells are" if number > 1 else "the selected cell is"
+        raise NothingSelected(
+            f"{which} skipped here{'; the first' if number > 1 else ''}: {first.cell.id}: {first.why.reason}",
+            hint=f"{first.why.fix}; torchmatrix plan --skipped lists {'all' if number > 1 else 'it'}",
+        )
+    found = misses(s, globs, where)
+    near = list(dict.fromkeys(one for ones in found.values() for one in ones))
+    message = "the selection matches no cell"
+    if near:
+        message = "\n  ".join((f"{message}; the nearest:", *near))
+    hint = "torchmatrix plan lists the ids of all cells"
+    raise NothingSelected(message, hint=hint if near else f"each condition matches cells, but no cell matches all; {hint}")
+
+
+def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
+    """Each glob and condition that matches no cell of the matrix, run or skipped, with what is nearest to it."""
+    from torchmatrix.planning import nearest
+    from torchmatrix.planning.plan import make_plan
+
+    everything = make_plan(s.matrix, s.host, s.supplies)
+    return nearest.misses([*everything.cells, *(skip.cell for skip in everything.skips)], globs, where)
+
+
+def note_misses(s: "Session", globs: Sequence[str], where: Sequence[str], volume: Volume) -> None:
+    """Of several globs one that matches nothing is probably mistyped."""
+    if len(globs) > 1:
+        for asked, near in misses(s, globs, where).items():
+            say(f"note: {asked} matches no cell; the nearest: {near[0]}", volume)

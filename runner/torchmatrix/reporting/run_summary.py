@@ -1,0 +1,98 @@
+"""A run's cells in brief: what `run` ends with, as a small table for the terminal or as records for a program."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torchmatrix.analysis.tables import by_cell, cells_table, launch_rows, records, table_of
+from torchmatrix.facts.launch import last_tries
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.texts import clipped, count, printable
+
+NOT_LAUNCHED = "not launched"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellSummary:
+    """One cell: items (`unit`) per second with its 95 % interval from `n` launches that were ok; None: unknown.
+
+    `failed`: launches that were not. `outcome`: ok if any launch was, else that of the last one; `reason`: the last error.
+    """
+
+    id: str
+    throughput: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    failed: int = 0
+    unit: str = ""
+    verdict: str = "n/a"
+    outcome: str = NOT_LAUNCHED
+    reason: str | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def of_run(folder: RunFolder, planned: Iterable[str]) -> list[CellSummary]:
+    """Every planned cell in its order; what was not launched yet says so."""
+    rows = launch_rows(last_tries(folder.launches()))
+    errors = {cell: [row["error"] for row in own if row["outcome"] != "ok"] for cell, own in by_cell(rows).items()}
+    found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in records(cells_table(table_of(rows)))}
+    return [found.get(cell, CellSummary(id=cell)) for cell in planned]
+
+
+def _summary(row: dict[str, Any], errors: Sequence[str | None]) -> CellSummary:
+    return CellSummary(
+        id=str(row["cell"]),
+        throughput=_known(row["throughput"]),
+        low=_known(row["low"]),
+        high=_known(row["high"]),
+        n=int(row["n"]),
+        failed=int(row["failed"]),
+        unit=str(row["unit"]),
+        verdict=str(row["verdict"]),
+        outcome=str(row["outcome"]),
+        reason=errors[-1] if errors else None,
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def in_words(cells: Sequence[CellSummary], width: int, most: int) -> str:
+    """A table of at most `most` cells, at most `width` letters wide.
+
+    Where the ids leave no room for the figures, the figures stand below their id.
+    """
+    launched = [cell for cell in cells if cell.outcome != NOT_LAUNCHED]
+    shown = launched[:most]
+    rows = [("cell", "throughput", "95 % interval", "verdict"), *map(_columns, shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [_line(row, widths, width) for row in rows] if shown else []
+    if len(launched) > len(shown):
+        failed = sum(cell.outcome != "ok" for cell in launched[most:])
+        lines.append(f"and {count(len(launched) - most, 'more cell')}" + (f", {failed} of them not ok" if failed else ""))
+    if len(cells) > len(launched):
+        lines.append(f"{count(len(cells) - len(launched), 'cell')} not launched")
+    return "\n".join(lines)
+
+
+def _columns(cell: CellSummary) -> tuple[str, str, str, str]:
+    failed = f"; {cell.failed} failed" if cell.failed else ""
+    if cell.throughput is None:
+        return printable(cell.id), "-", "-", cell.outcome
+    interval = "-" if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"
+    return printable(cell.id), f"{figure(cell.throughput)} {cell.unit}/s", interval, f"{cell.verdict}{failed}"
+
+
+def _line(row: tuple[str, str, str, str], widths: Sequence[int], width: int) -> str:
+    figures = f"{row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}"
+    if sum(widths) + 6 <= width:
+        return f"{row[0]:<{widths[0]}}  {figures}"
+    below = clipped(f"  {figures}", width)
+    return below if row[0] == "cell" else f"{clipped(row[0], width)}\n{below}"
