@@ -32,6 +32,16 @@ def write_nights(root: Path, rates: list[float], **more: Any) -> None:
         write_run(root, [{"rate": rate * scatter, "host": driver, **more} for scatter in (0.999, 1.0, 1.001)], run=run)
 
 
+def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_shown(torchmatrix: Command, tmp_path: Path) -> None:
+    write_nights(tmp_path / "results", [100.0] * 3)
+    broken = next((tmp_path / "results").rglob("round1-try1.jsonl"))
+    broken.write_text('{"event": "launch", "run": 7}')
+    for _ in range(2):
+        done = torchmatrix("history")
+        assert done.returncode == 0 and "stack-a" in done.stdout
+        assert f"{broken} can't be read and is left out: run is 7, not a text" in done.stderr
+
+
 def test_the_command_prints_each_cell_and_its_changes_and_writes_the_page(torchmatrix: Command, tmp_path: Path) -> None:
     write_nights(tmp_path / "results", [100.0] * 8 + [95.0] * 5)
     done = torchmatrix("history")

@@ -1,9 +1,10 @@
 """Verbs that only read facts: report, compare, history, audit, export."""
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +25,13 @@ from torchmatrix.cli.options import (
 )
 from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.texts import count
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.facts_cache import Indexed
+    from torchmatrix.facts.launch import Unreadable
+
+MOST_UNREADABLE = 5
+"""So many files that can't be read are named."""
 
 
 @app.command()
@@ -149,7 +157,12 @@ def history(
     from torchmatrix.reporting.report import page
 
     gc.disable()  # as in report
-    found = trends.trends(trends.series(facts_cache.each(store, runs)))
+    unreadable: list[Unreadable] = []
+    found = trends.trends(trends.series(_noting(unreadable, facts_cache.each(store, runs))))
+    for one in unreadable[:MOST_UNREADABLE]:
+        say(f"{one.path} can't be read and is left out: {one.reason}")
+    if len(unreadable) > MOST_UNREADABLE:
+        say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read")
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
     if output or not as_json:
         say(f"{count(len(runs), 'run')}: {page.save(pages.render(found), output or HISTORY)}")
@@ -227,3 +240,10 @@ def export(
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
+
+
+def _noting(unreadable: "list[Unreadable]", runs: "Iterable[Indexed]") -> "Iterator[Indexed]":
+    """The runs, one at a time; what can't be read in them is noted."""
+    for run in runs:
+        unreadable += run.unreadable
+        yield run
