@@ -7,12 +7,13 @@ ends with exit code 1.
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.ground.toml_keys import Key
-from torchmatrix.matrix import matrix_file, stacks
+from torchmatrix.matrix import factors, matrix_file, stacks, workloads
 
 DOCS = Path(__file__).resolve().parents[1]
 _PLACE = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -22,6 +23,8 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 def pages() -> dict[Path, str]:
     """Every page with a generated table, as it should be."""
     tables = {name: keys_table(keys) for name, keys in matrix_file.SECTIONS.items()}
+    batch = replace(factors.BY_NAME["batch"].key(), meaning="Items per device and step: see [batch](#batch). Required.")
+    tables |= {"workload": keys_table({**workloads.KEYS, "batch": batch})}
     tables |= {"stack": keys_table(stacks.KEYS), "preset": keys_table(matrix_file.PRESET), "definitions": _definitions()}
     found = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
     return {

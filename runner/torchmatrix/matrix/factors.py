@@ -147,7 +147,7 @@ FACTORS = (
         ),
     ),
     Factor(
-        name="grad", meaning="how inference does without gradients: none (they are recorded), no_grad or inference_mode",
+        name="grad", meaning="how inference turns gradients off: none (not at all), no_grad or inference_mode",
         kind=str, default="no_grad", choices=("none", "no_grad", "inference_mode"), flag="--grad", part="grad-{}",
         label="grad {}", modes=("infer",),
         contrasts=(
@@ -156,7 +156,7 @@ FACTORS = (
         ),
     ),
     Factor(
-        name="optimizer", meaning="sgd (usual for vision) or adamw (usual for transformers)", kind=str,
+        name="optimizer", meaning="usual: sgd for vision, adamw for transformers", kind=str,
         choices=("sgd", "adamw"), axis=False, flag="--optimizer", part="{}", place=10, has_column=False,
     ),
     Factor(
@@ -176,27 +176,27 @@ FACTORS = (
         kind=str, default="ddp", asked=False, flag="--parallel", part="{}", place=100, has_column=False,
     ),
     Factor(
-        name="steps", meaning="at least so many steps per timed window", kind=int, default=50, minimum=1, axis=False,
+        name="steps", meaning="the least steps of a timed window", kind=int, default=50, minimum=1, axis=False,
         flag="--steps", has_column=False,
     ),
     Factor(
-        name="seconds", meaning="a timed window lasts at least so long", kind=float, default=0.0, minimum=0, maximum=86_400,
+        name="seconds", meaning="the least seconds of a timed window", kind=float, default=0.0, minimum=0, maximum=86_400,
         axis=False, flag="--seconds", has_column=False,
     ),
     Factor(
-        name="windows", meaning="timed windows", kind=int, default=1, minimum=1, axis=False, flag="--windows",
+        name="windows", meaning="the number of timed windows", kind=int, default=1, minimum=1, axis=False, flag="--windows",
         has_column=False,
     ),
     Factor(
-        name="warmup_steps", meaning="at least so many steps before the first window", kind=int, default=10, minimum=1,
+        name="warmup_steps", meaning="the least steps of warm-up", kind=int, default=10, minimum=1,
         axis=False, flag="--warmup-steps", has_column=False,
     ),
     Factor(
-        name="warmup_seconds", meaning="the warm-up lasts at least so long, whatever its cap says", kind=float, default=0.0,
+        name="warmup_seconds", meaning="the least seconds of warm-up, whatever its cap", kind=float, default=0.0,
         minimum=0, maximum=86_400, axis=False, flag="--warmup-seconds", has_column=False,
     ),
     Factor(
-        name="warmup_cap", meaning="at most so many steps of warm-up, if the step time isn't flat before", kind=int,
+        name="warmup_cap", meaning="the most steps of warm-up, if the step time isn't flat earlier", kind=int,
         default=100, minimum=1, axis=False, flag="--warmup-cap", has_column=False,
     ),
 )  # fmt: skip
