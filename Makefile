@@ -10,22 +10,22 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 .DEFAULT_GOAL := help
 .PHONY: help matrix demo plan report doctor test test-all thorough proof twice versions check docs clean
 
-help:            ## this list
+help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
 matrix: $(TM)    ## measure every cell that this machine can run; continues after an interruption
 	@$(TM) run $(ARGS)
 
-demo: $(TM)      ## a small part of it: ResNet-50 on the newest stack, a few minutes
+demo: $(TM)      ## measure a small part of it: ResNet-50 on the newest stack, in a few minutes
 	@$(TM) run 'torch2.7.1-*' 'torch2.5.1-rocm*' --where model=resnet50 --where compile=false --launches 2 $(ARGS)
 
-plan: $(TM)      ## what would run, what is skipped and why
+plan: $(TM)      ## show what would run, and what is skipped and why
 	@$(TM) plan $(ARGS)
 
 report: $(TM)    ## render the newest run again
 	@$(TM) report $(ARGS)
 
-doctor: $(TM)    ## what this machine has and lacks, with fixes
+doctor: $(TM)    ## check what this machine has and lacks, with fixes
 	@$(TM) doctor $(ARGS)
 
 test: $(VENV)/dev ## unit tests, the workload on the CPU, the local engine, real containers where an engine answers
@@ -36,19 +36,19 @@ test-all: test thorough ## all tests
 thorough: $(VENV)/dev ## what `make test` leaves out: oldest and newest PyTorch, whole nights, vendors' images, a browser
 	@$(PYTEST) -m thorough $(ARGS)
 
-versions: $(TM) ## PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
+versions: $(TM) ## measure PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
 	@$(TM) reproduce versions --output reports/versions.html $(ARGS)
 
-proof: $(VENV)/dev ## the instrument against itself with real training: A/A, a negative control, a bare loop (about half an hour)
+proof: $(VENV)/dev ## test the instrument with real training: A/A, a negative control, a bare loop (about half an hour)
 	@$(BIN)/python -m pytest tests/proof/test_instrument.py -s $(ARGS)
 
-twice: $(VENV)/dev ## one lock built in two Docker engines that held nothing: the same files (root, 12 GB, about ten minutes)
+twice: $(VENV)/dev ## build one lock in two empty Docker engines and compare every file (root, 12 GB, about ten minutes)
 	@$(BIN)/python -m pytest tests/proof/test_two_builds.py -s $(ARGS)
 
-check: $(VENV)/dev ## format, lint, types, direction of imports
+check: $(VENV)/dev ## check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
-docs: $(VENV)/docs ## the pages of docs/ as a website in dist/docs/, with all links checked
+docs: $(VENV)/docs ## build docs/ as a website in dist/docs/ and check all links
 	@$(BIN)/python docs/site/reference.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
 	@echo dist/docs/index.html
