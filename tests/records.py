@@ -56,7 +56,7 @@ def write_run(
     for cell in cells:
         folder.append("planned", **names[cell])
     for cell, reason in skips:
-        stack, workload, devices = cell.rsplit("/", 2)
+        stack, workload, devices = cell.rsplit("/", 2) if cell.count("/") > 1 else (cell, cell, cell)
         name = {"cell": cell, "stack": stack, "workload": workload, "ddp_workload": workload, "parallel": "ddp"}
         folder.append("skip", **name, devices=devices, reason=reason, fix="")
     for path, lines in written:

@@ -266,7 +266,7 @@ def test_a_new_cell_passes_and_the_first_run_has_no_baseline(tmp_path: Path) -> 
         ({"workload_hash": "w2"}, "workload_hash (w1 and w2)"),
         ({"batch_used": 8}, "batch_used (4 and 8)"),
         ({"method": {"name": "cold", "statistic": "median"}}, "method.name (steady and cold)"),
-        ({"job": {"steps": 50}}, "steps (None and 50)"),
+        ({"job": {"steps": 60}}, "steps (50 and 60)"),
     ],
 )
 def test_nights_of_other_work_are_no_baseline(tmp_path: Path, change: dict[str, Any], field: str) -> None:

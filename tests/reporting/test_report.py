@@ -156,7 +156,7 @@ def test_the_headline_claims_only_what_the_data_support(tmp_path: Path) -> None:
     assert "Scale factors: each" not in impossible and "impossible?" in impossible
     rates = [{"rate": r} for r in (99.0, 100.0, 101.0)]
     clear = page_of(tmp_path / "c", *rates, *({"stack": "b", **{"rate": 1.3 * r["rate"]}} for r in rates))
-    assert "b runs resnet50-train-fp32-b4 at × 1.300 of stack-a" in clear
+    assert "On resnet50-train-fp32-b4, b is 1.300 × as fast as stack-a" in clear
     same = page_of(tmp_path / "d", *rates, *({"stack": "b", **r} for r in reversed(rates)))
     assert "No difference between the stacks exceeds its 95 % interval" in same
 

@@ -187,6 +187,7 @@ def environment() -> dict[str, str]:
     """The user's variables without another Python's; a mirror that was set for pip, and the site's CA bundle, hold for uv."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
     own, bundle = _own_index(), settings.load().ca_bundle
+    variables["UV_NO_WRAP"] = "1"  # its sentences are read line by line, whatever the width of the terminal
     variables |= {"UV_DEFAULT_INDEX": own} if own else {}
     return variables | ({"SSL_CERT_FILE": str(bundle)} if bundle else {})
 

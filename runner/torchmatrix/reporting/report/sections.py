@@ -162,7 +162,7 @@ def _fastest(others: pd.DataFrame) -> list[str]:
     top = clear.loc[(clear["ratio"].map(math.log)).abs().idxmax()]
     limits = f"95 % interval {top['low']:.3f} to {top['high']:.3f}"
     where = f"on {top['devices']}; the largest of {len(others)} comparisons"
-    return [f"{top['stack']} runs {top['workload']} at × {top['ratio']:.3f} of {top['baseline']} ({limits}, {where})."]
+    return [f"On {top['workload']}, {top['stack']} is {top['ratio']:.3f} × as fast as {top['baseline']} ({limits}, {where})."]
 
 
 def _span(low: float, high: float) -> str:
