@@ -1,12 +1,12 @@
-# An image that already holds torch (NVIDIA NGC, rocm/pytorch, pytorch/pytorch), kept as it is: only what the workload needs
-# besides is added, and nothing may replace the vendor's own packages; vendor_guard.py sees to it.
+# An image that already contains torch (NVIDIA NGC, rocm/pytorch, pytorch/pytorch), kept as it is: only packages that the workload
+# lacks are added, and nothing may replace the vendor's own packages. vendor_guard.py enforces this.
 ARG BASE
 FROM ${BASE}
 USER root
 WORKDIR /tmp
 
-# `python3` is from here on the Python that holds torch, which in many images is a conda environment's or a virtualenv's. A script,
-# since Python would not find its virtualenv behind a link.
+# From here on, `python3` is the Python that has torch; in many images it is in a conda environment or a virtualenv. It is a script,
+# since Python would not find its virtualenv through a link.
 ENV PATH=/opt/torchmatrix/bin:$PATH
 RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1; python=""; tried=""; \
     for candidate in python3 python /opt/venv/bin/python3 /opt/conda/bin/python /opt/conda/envs/*/bin/python; do \
@@ -20,7 +20,7 @@ RUN export PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1; python=""; tried=""; \
     mkdir -p /opt/torchmatrix/bin && printf '#!/bin/sh\nexec "%s" "$@"\n' "${python}" > /opt/torchmatrix/bin/python3 \
     && chmod 755 /opt/torchmatrix/bin/python3
 
-# vendor.txt is there if matrix.lock says which packages are added.
+# vendor.txt exists if matrix.lock lists the packages to add.
 COPY vendor_guard.py requirements/vendor.tx[t] /opt/torchmatrix/
 ARG PACKAGES
 ARG USUAL_PACKAGES

@@ -1,10 +1,10 @@
-"""Keeps a vendor's image as it is while what the workload lacks is added; vendor.Dockerfile runs it with the vendor's Python.
+"""Adds what the workload lacks to a vendor's image and keeps the rest as it is; vendor.Dockerfile runs it with its Python.
 
-    record     before: every installed version, and the SHA-256 of every file of torch and of what computes for it
-    install    what is wanted and not there, under every installed version as a constraint, so that pip can replace nothing
-    check      after, and again in the self-test: what was recorded is still so; prints one line of JSON
+    record     before: store every installed version, and the SHA-256 of every file of torch and its compute libraries
+    install    add the requested packages that are missing; every installed version is a constraint, so pip can replace nothing
+    check      after, and again in the self-test: compare the image with the record; prints one line of JSON
 
-Standard library and Python 3.8 only. What is refused is said in one line that begins with ``error: ``.
+Standard library and Python 3.8 only. A refusal is one line that begins with ``error: ``.
 """
 
 import argparse
@@ -21,31 +21,31 @@ from importlib import metadata
 
 STATE = "/opt/torchmatrix/vendor.json"
 MODULES = ("torch", "torchvision", "triton", "numpy", "apex", "transformer_engine")
-"""All that lies in their folders is guarded: a RECORD may be missing (Debian, setup.py) and names no file put beside."""
+"""Every file in their folders is guarded: a RECORD may be missing (Debian, setup.py), and doesn't list files added by hand."""
 DISTRIBUTIONS = re.compile(r"torch|torchvision|(pytorch-)?triton(-.*)?|numpy|apex|transformer-engine(-.*)?|nvidia-.*")
-"""The files that these list are guarded."""
+"""The files that these distributions list are guarded."""
 PEP440 = re.compile(
     r"v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?"
     r"([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
     re.IGNORECASE,
 )
-"""Versions that pip takes in a constraint; Debian has others. From https://peps.python.org/pep-0440/, appendix B."""
+"""Versions that pip accepts in a constraint; Debian has others. From https://peps.python.org/pep-0440/, appendix B."""
 SHOWN = 5
 
 
 class Refused(Exception):
-    """The image would not be the vendor's any more, or what is wanted can't be added to it."""
+    """The image would no longer be the vendor's, or a requested package can't be added to it."""
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("action", choices=("record", "install", "check"))
     parser.add_argument("--packages", default="", help="requirements to add")
-    parser.add_argument("--usual", default="", help="requirements to add where the image has no such package in any version")
+    parser.add_argument("--usual", default="", help="requirements to add if the image has no version of the package")
     parser.add_argument(
-        "--locked", default="", help="a file with the very packages to add, and their hashes, instead of the wanted ones"
+        "--locked", default="", help="a file with the exact packages to add, and their hashes; replaces --packages and --usual"
     )
-    parser.add_argument("--state", default=STATE, help="the file that keeps what was recorded")
+    parser.add_argument("--state", default=STATE, help="the file that holds the record")
     return parser.parse_args(argv)
 
 
@@ -86,14 +86,14 @@ def record(state):
 
 
 def torch_version():
-    """As torch itself says; NGC's is such as 2.7.0a0+6c54963f75.nv25.2."""
+    """As torch reports it; NGC's look like 2.7.0a0+6c54963f75.nv25.2."""
     import torch
 
     return str(torch.__version__)
 
 
 def versions():
-    """{name: version} of every distribution; of several of one name, that which this Python finds first, as pip does."""
+    """{name: version} of every distribution; if several have one name, the one that this Python finds first, as pip does."""
     found = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
@@ -103,7 +103,7 @@ def versions():
 
 
 def version_of(name):
-    """By name, since walking also meets what an interrupted pip left behind ("~umpy"); Python 3.8 finds not every name so."""
+    """By name, since a walk also finds what an interrupted pip left behind ("~umpy"); Python 3.8 can't find every name so."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -120,7 +120,7 @@ def name_of(requirement):
 
 
 def kept():
-    """{package: the paths of its files}, for what must stay as it is."""
+    """{package: the paths of its files}, for all packages that must not change."""
     found = {}
     for module in MODULES:
         spec = importlib.util.find_spec(module)
@@ -140,13 +140,13 @@ def beneath(folders):
 
 
 def listed(distribution):
-    """The files that a distribution's own RECORD names and that exist."""
+    """The existing files that a distribution's own RECORD lists."""
     paths = {os.path.normpath(str(distribution.locate_file(file))) for file in distribution.files or ()}
     return {path for path in paths if os.path.isfile(path)}
 
 
 def hashed(paths):
-    """{path: SHA-256}, "gone" where there is none, and None where this user may not read it."""
+    """{path: SHA-256}; "gone" if the file is missing, None if this user may not read it."""
     with ThreadPoolExecutor() as pool:  # hashlib lets other threads run
         return dict(zip(sorted(paths), pool.map(sha256_of, sorted(paths))))
 
@@ -171,48 +171,48 @@ def digest_of(digests):
 
 
 def install(vendor, packages, usual):
-    """Let pip add what is wanted, in versions that go with every installed one. Raises Refused with pip's words."""
+    """Let pip add what is missing, in versions that fit everything installed. Raises Refused with pip's message."""
     there = {*vendor["versions"], *map(name_of, packages)}
     wanted = packages + [requirement for requirement in usual if name_of(requirement) not in there]
     if not wanted:
-        print("nothing is wanted: nothing is installed")
+        print("nothing is missing: nothing to install")
         return
     with tempfile.TemporaryDirectory() as folder:
         constraints = os.path.join(folder, "constraints.txt")
         with open(constraints, "w") as file:
             file.writelines(line + "\n" for line in constraints_of(vendor["versions"]))
-        # pip adds these to the constraints of PIP_CONSTRAINT, which NGC sets from 25.03 on. They are not put in that variable,
-        # since they would then bind the environments too in which pip builds packages, and those touch nothing.
+        # pip adds these to the constraints of PIP_CONSTRAINT, which NGC sets from 25.03 on. They don't go into that variable,
+        # since they would then also bind the environments in which pip builds packages, and those change nothing here.
         run_pip([*pip(folder), "install", "--progress-bar", "off", "--constraint", constraints, *wanted], wanted)
 
 
 def install_locked(path):
-    """Let pip add the packages of `path` by their hashes, and nothing else. Constraints were kept when they were chosen; pip
-    takes none beside hashes."""
+    """Let pip add the packages in `path` by their hashes, and nothing else. They were chosen under the constraints; pip accepts
+    no constraints together with hashes."""
     with tempfile.TemporaryDirectory() as folder:
         command = [*pip(folder), "install", "--progress-bar", "off", "--no-deps", "--require-hashes", "--requirement", path]
         run_pip(command, ["what is locked"], {"PIP_CONSTRAINT": ""})
 
 
 def constraints_of(found):
-    """Lines for pip; a version that it would not understand is left out, and still checked afterwards."""
+    """Lines for pip; a version that it would not understand is left out, but still checked afterwards."""
     return ["%s==%s" % item for item in sorted(found.items()) if PEP440.fullmatch(item[1] or "")]
 
 
 def pip(folder):
-    """The words that run the image's pip; if it has none, one in a virtualenv of `folder` that acts on this Python."""
+    """The command for the image's pip; if it has none, for one in a virtualenv in `folder` that acts on this Python."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     done = subprocess.run(
         [sys.executable, "-m", "venv", os.path.join(folder, "pip")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode:
-        raise Refused("the image has no pip, and can't make one: %s" % " ".join(done.stdout.split()))
+        raise Refused("the image has no pip, and creating one in a virtualenv failed: %s" % " ".join(done.stdout.split()))
     return [os.path.join(folder, "pip", "bin", "python"), "-m", "pip", "--python", sys.executable]
 
 
 def run_pip(command, wanted, more=None):
-    # A system Python under PEP 668 refuses pip otherwise; the image is ours to add to.
+    # Otherwise a system Python under PEP 668 refuses pip; adding to this image is safe.
     settings = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
     variables = {**os.environ, **settings, **(more or {})}
     process = subprocess.Popen(
@@ -227,14 +227,14 @@ def run_pip(command, wanted, more=None):
 
 
 def reason(said):
-    """What pip said from its first error on, in one line, without its advice to loosen versions: they are the vendor's."""
+    """pip's output from its first error on, in one line, without its advice to loosen versions: they are the vendor's."""
     first = next((i for i, line in enumerate(said) if line.startswith("ERROR")), 0)
     words = " ".join(" ".join(said[first:]).split())
     return words.split(" To fix this ")[0].replace("ERROR: ", "")
 
 
 def check(vendor):
-    """What was kept and what was added; raises Refused if anything that was recorded is not so any more."""
+    """What was kept and what was added; raises Refused if anything differs from the record."""
     now = versions()
     wrong = [
         "%s was %s and is %s" % (name, version, now.get(name, "gone"))
@@ -244,16 +244,16 @@ def check(vendor):
     wrong += changes(vendor["files"])
     version = torch_version()
     if version != vendor["torch"]:
-        wrong.insert(0, "torch says that it is %s and not %s" % (version, vendor["torch"]))
+        wrong.insert(0, "torch reports version %s instead of %s" % (version, vendor["torch"]))
     if wrong:
         more = ["%d more" % (len(wrong) - SHOWN)] if len(wrong) > SHOWN else []
-        raise Refused("the vendor's packages did not stay as they were: %s" % "; ".join(wrong[:SHOWN] + more))
+        raise Refused("the vendor's packages were changed: %s" % "; ".join(wrong[:SHOWN] + more))
     added = ["%s==%s" % item for item in sorted(now.items()) if item[0] not in vendor["versions"]]
     return {"torch": version, "python": vendor["python"], "digests": vendor["digests"], "added": added}
 
 
 def changes(recorded):
-    """A line for every file that is not as recorded. One that this user may not read can't matter to what this user runs."""
+    """A line for every file that differs from the record. One that this user may not read can't affect what this user runs."""
     paths = kept()
     found = []
     for package, before in sorted(recorded.items()):

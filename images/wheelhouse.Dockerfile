@@ -1,5 +1,5 @@
-# What wheels.Dockerfile makes, from a folder of wheels and without a network. The wheels stay in the first stage: the environment is
-# copied whole, so that stacks share no layers but the base's.
+# The same as wheels.Dockerfile, but from a folder of wheels and without a network. The wheels stay in the first stage. The
+# environment is copied as a whole, so stacks share only the layers of the base.
 ARG BASE
 FROM ${BASE} AS base
 RUN command -v g++ >/dev/null || { apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*; }

@@ -8,7 +8,7 @@ RUN command -v g++ >/dev/null || { apt-get update && apt-get install -y --no-ins
 
 ARG INDEX_URL
 ARG DEFAULT_INDEX_URL
-# site.crt is there only if this site has certificate authorities of its own; they are used here and not trusted later.
+# site.crt exists only if this site has its own certificate authorities; they are used here and not trusted later.
 COPY install.sh site.cr[t] /opt/build/
 COPY requirements/uv.txt /opt/build/requirements/
 RUN sh /opt/build/install.sh uv.txt

@@ -1,4 +1,4 @@
-# An environment plus the workload: editing the workload makes only this again, also where no index can be reached.
+# An environment plus the workload: after an edit of the workload only this is rebuilt, even without access to an index.
 ARG ENVIRONMENT
 FROM ${ENVIRONMENT}
 COPY workload/ /opt/workload/

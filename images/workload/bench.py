@@ -17,7 +17,7 @@ from channel import VERSION, Channel
 PRECISION_OVERRIDES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
 )  # fmt: skip
-"""Variables by which an image changes what float32 means."""
+"""Variables with which an image can change what float32 means."""
 
 
 def parse(argv):
@@ -29,18 +29,18 @@ def parse(argv):
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (after DDP wraps it)")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager", help="transformers models only")
-    parser.add_argument("--no-cudnn-benchmark", dest="cudnn_benchmark", action="store_false", help="cuDNN picks unmeasured")
+    parser.add_argument("--no-cudnn-benchmark", dest="cudnn_benchmark", action="store_false", help="cuDNN picks by heuristics")
     parser.add_argument("--grad", choices=("none", "no_grad", "inference_mode"), default="no_grad", help="infer only")
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--image-size", type=int, default=224, help="pixels per side")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
-    parser.add_argument("--parallel", choices=("ddp", "no-sync", "independent"), default="ddp", help="what N > 1 ranks share")
-    parser.add_argument("--steps", type=int, default=50, help="at least so many steps per timed window")
-    parser.add_argument("--seconds", type=float, default=0, help="a timed window lasts at least so long")
-    parser.add_argument("--windows", type=int, default=1, help="timed windows")
-    parser.add_argument("--warmup-steps", type=int, default=10, help="at least so many steps before the first window")
-    parser.add_argument("--warmup-seconds", type=float, default=0, help="at least so long, whatever the cap says")
-    parser.add_argument("--warmup-cap", type=int, default=100, help="at most so many, if the step time isn't flat")
+    parser.add_argument("--parallel", choices=("ddp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact")
+    parser.add_argument("--steps", type=int, default=50, help="minimum number of steps in a timed window")
+    parser.add_argument("--seconds", type=float, default=0, help="minimum length of a timed window")
+    parser.add_argument("--windows", type=int, default=1, help="number of timed windows")
+    parser.add_argument("--warmup-steps", type=int, default=10, help="minimum number of steps of the warm-up")
+    parser.add_argument("--warmup-seconds", type=float, default=0, help="minimum length of the warm-up, whatever the cap")
+    parser.add_argument("--warmup-cap", type=int, default=100, help="maximum number of steps, if the step time isn't flat")
     parser.add_argument("--warmup-tolerance", type=float, default=0.02, help="flat: two blocks differ by less (ratio)")
     parser.add_argument("--batches", type=int, default=4, help="different random batches, used in turn")
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
@@ -67,24 +67,24 @@ def main(argv):
     channel.emit("hello", protocol=VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides)
     try:
         _run(channel, args)
-    except Exception as error:  # the border of the process: every failure becomes a failure line and an exit code
+    except Exception as error:  # the edge of the process: every failure becomes a failure line and an exit code
         channel.emit_failure(failures.kind_of(error), error)
         raise
     _leave()
 
 
 def _leave():
-    """End without tearing the interpreter down: all is said, and what is still running in threads of a process group may abort
-    there ("terminate called without an active exception", seen once in some eighty launches of two ranks with gloo).
+    """End without tearing the interpreter down: everything has been written, and threads of a process group may abort there
+    ("terminate called without an active exception", seen once in some eighty launches of two ranks with gloo).
     """
     sys.stderr.flush()
     os._exit(0)
 
 
 def _set_environment(args):
-    """What must be set before torch is imported: no image may override the precision, N = 1 threads as N > 1 does.
+    """Set what must be set before torch is imported: no image may override the precision, and N = 1 gets threads like N > 1.
 
-    Returns the overrides that were there, for the record.
+    Returns the overrides that were removed, for the record.
     """
     if args.threads:
         os.environ["OMP_NUM_THREADS"] = str(args.threads)

@@ -1,6 +1,6 @@
 """The compile cache: a folder kept from launch to launch, so that compile time is measured once, from an empty cache.
 
-A folder is `warm` only if an earlier launch sealed it after a complete measurement; what an interrupted launch left
+A folder is `warm` only if an earlier launch sealed it after a complete measurement. What an interrupted launch left
 behind is removed, so that `cold` always means empty. Without a folder every launch is `cold`.
 """
 

@@ -1,8 +1,8 @@
 """The box's half of the protocol: lines ``@matrix {json}`` on the real stdout (version 1).
 
-Stray prints of libraries must not corrupt the stream, so the real stdout is kept under another file descriptor and
-descriptor 1 is pointed at stderr before anything else is imported. Rank 0 writes the lines; another rank writes only
-to say how it failed.
+Stray prints of libraries must not corrupt the stream, so the real stdout moves to another file descriptor and
+descriptor 1 is pointed at stderr before anything else is imported. Rank 0 writes the lines; other ranks write only
+to report how they failed.
 """
 
 import json
@@ -14,11 +14,11 @@ PREFIX = b"@matrix "
 
 
 class Unsupported(Exception):
-    """This stack or device can't do what was asked: the outcome is `unsupported`, not a crash."""
+    """This stack or device can't do what was requested: the outcome is `unsupported`, not a crash."""
 
 
 class Numerics(Exception):
-    """A loss or the precision is not what it must be: the outcome is `numerics`, not a number."""
+    """A loss or the precision is wrong: the outcome is `numerics`, not a figure."""
 
 
 class Channel:
@@ -35,7 +35,7 @@ class Channel:
             self._write(event, fields)
 
     def emit_failure(self, kind, error):
-        """Write how this rank failed, whatever its rank; short, so that the write stays atomic on a pipe."""
+        """Write how this rank failed, on any rank; short, so that the write stays atomic on a pipe."""
         message = "%s: %s" % (type(error).__name__, error)
         self._write("failure", {"kind": kind, "rank": self.rank, "message": message.strip()[:1500]})
 

@@ -1,4 +1,4 @@
-"""How fast the ranks can all-reduce: from 1 MB to the size of this model's gradients (METHOD: Multi-GPU)."""
+"""How fast the ranks can all-reduce: from 1 MB to the size of this model's gradients (docs/method.md)."""
 
 import time
 
@@ -12,14 +12,14 @@ WARM_UP = 3
 def probe(world, gradient_bytes):
     """One record per size: `bytes`, median `seconds` of an all-reduce of float32 and the bus bandwidth in bytes per second.
 
-    Bus bandwidth = bytes / seconds * 2 (N - 1) / N, what each link carries in a ring, so that it can be compared over N
+    Bus bandwidth = bytes / seconds * 2 (N - 1) / N: what each link of a ring carries, so that it can be compared across N
     (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
     """
     return [_measure(world, size) for size in sizes(gradient_bytes)]
 
 
 def sizes(gradient_bytes):
-    """1, 4, 16 … MB below the gradients' size, and that size itself."""
+    """1, 4, 16 … MB up to the gradients' size, and that size itself."""
     found, size = [], 1 << 20
     while size < gradient_bytes:
         found.append(size)

@@ -1,4 +1,4 @@
-"""What an exception means: the outcomes that this box can tell."""
+"""What an exception means: the outcomes that this box can recognize."""
 
 from channel import Numerics, Unsupported
 
@@ -6,7 +6,7 @@ OOM_MESSAGES = (
     "out of memory", "alloc_failed", "allocation_failed", "allocfailed", "failed to allocate", "can't allocate memory",
     "cannot allocate memory", "not enough memory", "erroroutofmemory", "error_out_of_memory", "bad_alloc",
 )  # fmt: skip
-"""How torch 1.12 … newest, cuBLAS, cuDNN, MIOpen, HIP, NCCL and the CPU allocator say it without a class of its own."""
+"""How torch 1.12 to newest, cuBLAS, cuDNN, MIOpen, HIP, NCCL and the CPU allocator word it where no exception class does."""
 
 
 def kind_of(error):

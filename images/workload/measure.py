@@ -1,6 +1,6 @@
-"""How a number comes about, in the order in which it happens: the step, the first step, the warm-up, the timed window.
+"""How a figure is measured, in the order in which it happens: the step, the first step, the warm-up, the timed window.
 
-This page is all that runs while a clock does (METHOD: Time 1 to 5). What is measured: families/; what runs it: runtimes/.
+Only this code runs while a clock does (docs/method.md, "A launch"). The models are in families/, what runs them in runtimes/.
 """
 
 import collections
@@ -15,8 +15,8 @@ import torch
 import precision
 
 Step = collections.namedtuple("Step", "run losses")
-"""``run(index)`` does one step on batch `index` modulo their number and returns nothing. ``losses()``, called outside the
-window, gives what the steps since the last call leave behind: the loss of each in training, of the last one in inference."""
+"""``run(index)`` does one step on batch `index` (modulo the number of batches) and returns nothing. ``losses()``, called
+outside the window, returns the losses since its last call: one per step in training, that of the last step in inference."""
 
 
 def training_step(args, world, family, model, batches):
@@ -56,7 +56,7 @@ def inference_step(args, world, family, model, batches):
     last = {}
 
     def run(index):
-        last.clear()  # the outputs before go first, so that never two of them take memory
+        last.clear()  # frees the previous outputs first, so that there is never memory for two
         batch = batches[index % len(batches)]
         with grad_mode(), precision.autocast(args.precision, world.device):
             last.update(outputs=family.forward(model, batch), batch=batch)
@@ -73,7 +73,7 @@ def make_step(args, *what):
 
 
 def first_step(world, step):
-    """Compiles and allocates what the later ones find there."""
+    """Compiles and allocates what later steps reuse."""
     step.run(0)
     world.synchronize()
 
@@ -83,7 +83,8 @@ WarmUp = collections.namedtuple("WarmUp", "steps seconds flat pace")
 
 
 def warm_up(args, world, step, tell):
-    """Blocks until two successive ones take the same time: at least so long and so many steps, at most the cap.
+    """Run blocks of steps until two successive ones take the same time: at least `warmup_steps` and `warmup_seconds`, and at
+    most `warmup_cap` steps unless a minimum needs more.
 
     `tell` is called with each block's records, as `window` gives them.
     """
@@ -108,7 +109,7 @@ def window(world, step, steps, first):
     """Time `steps` steps, with one device synchronisation before and one after; returns one record per rank, in rank order.
 
     A record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
-    that the host shares), `enqueue_seconds` (until the last step was handed to the device), `step_seconds` (`steps` numbers)
+    that the host shares), `enqueue_seconds` (until the last step was submitted to the device), `step_seconds` (`steps` numbers)
     and `losses`, both read after the window. Nothing else happens inside it.
     """
     run, marks = step.run, _Marks(world.device)
@@ -170,7 +171,7 @@ class _Marks:
 
 
 def losses_in_order(step, count):
-    """The losses of `count` steps, one by one, on the batches of the first steps: the first alone, then from the first on."""
+    """The losses of `count` steps, one by one, on the batches of the first steps: batch 0 alone, then batches 0, 1, 2 …"""
     found = []
     for index in itertools.islice(itertools.chain([0], itertools.count()), count):
         step.run(index)

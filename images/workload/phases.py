@@ -1,6 +1,6 @@
 """The phases of one launch: cold start, warm-up, measure, and then the proofs. The same code for one process and for many.
 
-What is timed stands in measure.py; here it is put in order, and what it gives is said.
+measure.py holds what is timed; this module puts it in order and writes the results.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ ENQUEUE_REPEATS = 5
 
 
 def run(channel, args):
-    """Measure what `args` say and emit everything that was seen; raises on any failure."""
+    """Measure what `args` ask for and emit all results; raises on any failure."""
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
@@ -33,7 +33,7 @@ def run(channel, args):
     _prove_precision(channel, args, world)
     if args.reference_steps:
         _prove_losses(channel, args, world, losses)
-    world.close()  # only after success: with a failed rank among them the others could wait here for ever
+    world.close()  # only after success: if one rank has failed, the others could wait here forever
 
 
 def _measure(channel, args, world):
@@ -71,7 +71,7 @@ def _measure(channel, args, world):
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
-    if args.mode == "infer":  # its windows tell only the last step's loss
+    if args.mode == "infer":  # its windows give only the last step's loss
         return world.gather(measure.losses_in_order(step, args.reference_steps))
     return losses
 
@@ -102,7 +102,7 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build, wrap in DDP, then give it to the runtime."""
+    """Build the model, wrap it in DDP, then pass it to the runtime."""
     model, chosen = families.of(args.model).build(args, world.device)
     model = world.distribute(args, model.train(args.mode == "train"))
     model = runtimes.of(args).prepare(model, lambda: families.batches(args, world.device)[0])
@@ -125,9 +125,9 @@ def _warm_up(channel, args, world, step, losses):
 
 
 def _enqueue_seconds(args, world, step):
-    """Host time to hand one step to an idle device: the least of a few. None on a CPU, and where the step itself waits.
+    """Host time to submit one step to an idle device: the least of a few. None on a CPU, and if the step itself waits.
 
-    Over a whole window it would tell nothing: the device's queue holds about a thousand kernels, then the host waits for room.
+    Over a whole window it would mean nothing: the device's queue holds about a thousand kernels, then the host waits for room.
     GradScaler reads a number from the device in each step.
     """
     if world.device.type != "cuda" or (args.precision == "amp" and args.mode == "train"):

@@ -1,10 +1,10 @@
-"""Precision means what it says: every knob is set explicitly, in each version of torch.
+"""Makes each precision mean what it says: every setting is set explicitly, in each version of torch.
 
 fp32: IEEE single precision, TF32 off for matmul and for convolutions.
 tf32: TF32 on for both (NVIDIA Ampere and newer).
 amp: autocast to float16 with a GradScaler when training. amp-bf16: autocast to bfloat16, no scaler.
-AMP settings keep TF32 off, so that what stays in float32 is float32; reductions in half precision stay as stock torch
-has them (allowed).
+AMP settings keep TF32 off, so that what stays in float32 is float32. Reductions in half precision stay allowed, as in
+stock torch.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
 
 
 def set_knobs(name, device):
-    """Set TF32 on or off for matmul and convolutions; raise Unsupported where the device can't do `name`."""
+    """Set TF32 on or off for matmul and convolutions; raise Unsupported if the device can't do `name`."""
     if device.type == "cpu" and name in ("tf32", "amp"):
         raise Unsupported("precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % name)
     if name == "tf32" and (torch.version.hip or torch.cuda.get_device_capability(device)[0] < 8):
         raise Unsupported("tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
     mode = "tf32" if name == "tf32" else "ieee"
-    torch.set_float32_matmul_precision("highest")  # also keeps oneDNN from bfloat16 in float32 products on a CPU
+    torch.set_float32_matmul_precision("highest")  # also keeps oneDNN from using bfloat16 for float32 products on a CPU
     torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
     torch.backends.cudnn.allow_tf32 = mode == "tf32"
-    if hasattr(torch.backends, "fp32_precision"):  # 2.9 and newer; must agree with the older names, which still are read
+    if hasattr(torch.backends, "fp32_precision"):  # 2.9 and newer; must agree with the older names, which are still read
         _set_by_operation(mode)
     _set_if_known(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", True)
     _set_if_known(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", True)
@@ -42,7 +42,7 @@ def _set_by_operation(mode):
 
 
 def _set_if_known(module, name, value):
-    """Set a knob that older versions don't have; some of them answer hasattr with an AssertionError."""
+    """Set a setting that older versions don't have; some of them answer hasattr with an AssertionError."""
     try:
         getattr(module, name)
     except (AttributeError, AssertionError):
@@ -66,7 +66,7 @@ def grad_scaler(name, device):
 
 
 def describe():
-    """The knobs as they are now, for the record."""
+    """The current settings, for the record."""
     return {
         "matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,

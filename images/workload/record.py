@@ -16,7 +16,7 @@ _ENVIRONMENT_PREFIXES = (
 
 
 def environment():
-    """Everything about this box that can move a number; each value is None where the stack can't tell."""
+    """Everything about this box that can affect a figure; a value is None if the stack can't report it."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

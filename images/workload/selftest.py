@@ -1,8 +1,8 @@
-"""Does this image hold what it should, and does it train? Run once after each build, on the CPU, without network.
+"""Does this image contain what it should, and does it train? Runs once after each build, on the CPU, without a network.
 
 Imports the libraries, compares their versions with the recipe's and the files of a vendor's packages with what the vendor
-delivered, trains a small ResNet and a small BERT for one step and, where this torch can, compiles a function. One line
-``@matrix {"event": "self-test", …}``; a failure line where something is wrong.
+delivered, trains a small ResNet and a small BERT for one step and, if this torch can, compiles a function. Writes one line
+``@matrix {"event": "self-test", …}``, or a failure line if something is wrong.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import failures
 from channel import VERSION, Channel, Numerics
 
 VENDOR_GUARD = "/opt/torchmatrix/vendor_guard.py"
-"""In images that are made from a vendor's."""
+"""Exists only in images based on a vendor's."""
 SMALL = ("--batch", "2", "--batches", "1", "--image-size", "32", "--sequence-length", "16", "--device", "cpu")
 
 
@@ -25,7 +25,7 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--require", action="append", default=[], help="name==version that must be installed; may be repeated")
     parser.add_argument("--compile", action="store_true", help="also try torch.compile")
-    parser.add_argument("--cache", default="", help="a folder that may be written")
+    parser.add_argument("--cache", default="", help="a writable folder")
     return parser.parse_args(argv)
 
 
@@ -35,18 +35,18 @@ def main(argv):
     channel.emit("hello", protocol=VERSION, arguments=vars(args))
     try:
         channel.emit("self-test", **check(args))
-    except Exception as error:  # the border of the process
+    except Exception as error:  # the edge of the process
         channel.emit_failure(failures.kind_of(error), error)
         raise
     channel.emit("done")
 
 
 def check(args):
-    """What was found; raises on the first thing that is wrong."""
+    """The results; raises on the first thing that is wrong."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchmatrix-self-test")
     wrong = mismatches(args.require)
     if wrong:
-        raise RuntimeError("not what the recipe says: " + "; ".join(wrong))
+        raise RuntimeError("the image differs from its recipe: " + "; ".join(wrong))
     vendor = _vendor()
     import record
 
@@ -56,7 +56,7 @@ def check(args):
 
 
 def mismatches(requirements):
-    """Those of the `name==version` that are not installed so; a version without a local part (+cu124) accepts any."""
+    """A line for each `name==version` that is not installed so; a version without a local part (+cu124) accepts any."""
     from importlib import metadata
 
     found = []
@@ -73,7 +73,7 @@ def mismatches(requirements):
 
 
 def _vendor():
-    """What the guard finds of the vendor's packages, or None if this is no vendor's image; raises if they were changed."""
+    """The guard's record of the vendor's packages, or None if this isn't a vendor's image; raises if they were changed."""
     if not os.path.exists(VENDOR_GUARD):
         return None
     done = subprocess.run([sys.executable, VENDOR_GUARD, "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -103,7 +103,7 @@ def _train(name):
 
 
 def _compiles():
-    """True if torch.compile gives what eager gives."""
+    """True if torch.compile gives the same result as eager."""
     import torch
 
     def function(x):
@@ -112,7 +112,7 @@ def _compiles():
     x = torch.randn(8, 8)
     eager, compiled = float(function(x)), float(torch.compile(function)(x))
     if abs(eager - compiled) > 1e-3 * max(1.0, abs(eager)):
-        raise Numerics("torch.compile gives %r where eager gives %r" % (compiled, eager))
+        raise Numerics("torch.compile gives %r, but eager gives %r" % (compiled, eager))
     return True
 
 

@@ -26,7 +26,7 @@ class World:
             self.backend = None
 
     def distribute(self, args, model):
-        """`model` wrapped in DDP where several ranks train one model; alone, in inference, or independent it stays as it is."""
+        """`model`, wrapped in DDP if several ranks train one model; otherwise (one rank, inference, independent) unchanged."""
         if self.size == 1 or args.mode == "infer" or args.parallel == "independent":
             return model
         ids = [self.local_rank] if self.device.type == "cuda" else None
@@ -54,7 +54,7 @@ class World:
 
 
 def _pin_cpus(sets, local_rank):
-    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7"; empty leaves them alone."""
+    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7"; if empty, don't pin."""
     if not sets:
         return None
     cpus = set()

@@ -40,7 +40,7 @@ RECORDED = {
 def test_a_setting_that_computes_in_less_than_it_says_is_caught(requested: str, recorded: str, said: str | None) -> None:
     found = {name: effective_precision.effective(*value) for name, value in RECORDED[recorded].items()}
     problem = effective_precision.problem(requested, found)
-    assert (problem is None) if said is None else (said in problem and f"precision {requested} was asked for" in problem)
+    assert (problem is None) if said is None else (said in problem and f"precision {requested} was requested" in problem)
 
 
 def test_cudnn_may_choose_a_convolution_more_precise_than_tf32() -> None:

@@ -91,7 +91,7 @@ def other_version(site: Path) -> None:
         (edit("numpy-1.26.4.dist-info/RECORD"), "numpy-1.26.4.dist-info/RECORD was changed"),
         (other_version, "other was 1.0 and is 2.0"),
         (lambda site: shutil.rmtree(site / "other-1.0.dist-info"), "other was 1.0 and is gone"),
-        (edit("torch/__init__.py", "__version__ = '2.8'"), f"torch says that it is 2.8 and not {TORCH}"),
+        (edit("torch/__init__.py", "__version__ = '2.8'"), f"torch reports version 2.8 instead of {TORCH}"),
     ],
 )
 def test_what_is_not_the_vendors_any_more_is_named(guard: Guard, site: Path, harm: Callable[[Path], None], said: str) -> None:
@@ -124,7 +124,7 @@ def test_a_torch_without_a_list_of_files_or_without_metadata_is_guarded_too(guar
 def test_only_what_is_missing_is_wanted(guard: Guard) -> None:
     assert guard("record").returncode == 0
     done = guard("install", "--usual", "Other==3.0")
-    assert done.returncode == 0 and done.stdout == "nothing is wanted: nothing is installed\n"
+    assert done.returncode == 0 and done.stdout == "nothing is missing: nothing to install\n"
 
 
 def test_constraints_hold_what_pip_understands() -> None:

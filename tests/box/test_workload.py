@@ -94,7 +94,7 @@ HOSTILE = {
 @pytest.mark.parametrize(
     ("what", "words", "said"),
     [
-        ("products in bfloat16", [], "precision fp32 was asked for, but matmul computes in bf16"),
+        ("products in bfloat16", [], "precision fp32 was requested, but matmul computes in bf16"),
         ("a compiler that is wrong", ["--compile"], "the first losses differ from those of eager fp32"),
         ("a loss that explodes", [], "the loss of rank 0 is not finite in step 0 of warm-up window 0"),
     ],

@@ -78,7 +78,7 @@ def test_another_matrix_or_selection_does_not_continue_the_run(torchmatrix: Comm
         ("numerics", "numerics", "Numerics: loss is not finite"),
         ("old-protocol", "crashed", "the image speaks protocol 2, this tool speaks 1: rebuild it (torchmatrix build)"),
         ("killed", "crashed", "ended by SIGKILL"),
-        ("precision", "numerics", "precision fp32 was asked for, but matmul computes in bf16"),
+        ("precision", "numerics", "precision fp32 was requested, but matmul computes in bf16"),
         ("frozen-clock", "crashed", "a timed window took no time: the box's clock is broken"),
     ],
 )

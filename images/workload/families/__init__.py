@@ -1,14 +1,14 @@
-"""The libraries whose models are measured: one module each, and models.json with all that is known of their models.
+"""The libraries whose models are measured: one module each, and models.json with everything that is known about their models.
 
 A new model of a library is one entry in models.json. A new library is one module here with these functions:
 
-- ``build(args, device)``: the model on `device`, and what was really chosen (for the record)
+- ``build(args, device)``: the model on `device`, and the choices that the library made (for the record)
 - ``batch(args, generator)``: one random batch on the CPU, a dictionary of tensors
-- ``forward(model, batch)``: what the model makes of it; nothing else, since inference is timed by it
-- ``loss(outputs, batch)``: a scalar tensor, from what forward gave
+- ``forward(model, batch)``: the model's outputs; does nothing else, since inference times it
+- ``loss(outputs, batch)``: a scalar tensor, from the outputs of forward
 - ``training_loss(model, batch)``: forward and loss, as the library trains
 
-Nothing is downloaded. The host reads models.json too: units, parameters and usual optimizers stand there only.
+Nothing is downloaded. The host reads models.json too: it is the only place for units, parameters and usual optimizers.
 """
 
 import importlib
@@ -24,7 +24,7 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"
 
 
 def of(model):
-    """The module of the library that has `model`; raises Unsupported for a name that models.json doesn't have."""
+    """The module of the library that has `model`; raises Unsupported for a name that is not in models.json."""
     for library, facts in LIBRARIES.items():
         if model in facts["models"]:
             return importlib.import_module("families." + library)
@@ -43,5 +43,5 @@ def parameter_count(model):
 
 
 def gradient_bytes(model):
-    """What one all-reduce of all gradients moves."""
+    """The size of all gradients together, which one step all-reduces."""
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

@@ -1,4 +1,4 @@
-"""Classifiers of torchvision, by their names there: a batch is images [B, 3, H, W] and labels [B]."""
+"""torchvision's classifiers, by their torchvision names: a batch is images [B, 3, H, W] and labels [B]."""
 
 import torch
 import torchvision

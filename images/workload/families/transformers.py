@@ -1,6 +1,6 @@
-"""Models of transformers, by their type, their head and what differs from that type's default configuration.
+"""Models of transformers, given by type, head and the differences from that type's default configuration.
 
-A batch is what the model takes by name: token tensors [B, S], and what its head is trained on.
+A batch holds the model's inputs by name: token tensors [B, S], and the targets of its head.
 """
 
 import torch
@@ -70,7 +70,7 @@ def _with_attention(factory, config, attention):
     )
     if not has_choice:
         if attention != "eager":
-            raise Unsupported("transformers %s knows no attention %r, only eager" % (transformers.__version__, attention))
+            raise Unsupported("transformers %s has no attention %r, only eager" % (transformers.__version__, attention))
         return factory.from_config(config)
     try:
         return factory.from_config(config, attn_implementation=attention)

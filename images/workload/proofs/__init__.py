@@ -1,1 +1,1 @@
-"""What makes a number believable: the precision really used, and the losses that eager float32 gives. After all is timed."""
+"""What makes a figure credible: the precision really used, and the losses of eager float32. Runs after everything timed."""

@@ -1,7 +1,7 @@
-"""The effective precision: what matrix products and convolutions really compute in, whatever the knobs say.
+"""The effective precision: the one that matrix products and convolutions really compute in, whatever the settings say.
 
 Known matrices are multiplied (and convolved) as the workload would do it and compared with float64. The relative error
-tells the width of the mantissa that went in: about 3e-7 for float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for
+reveals the width of the inputs' mantissas: about 3e-7 for float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for
 bfloat16 (8 bits); rounding n-bit inputs gives about 2**-n / sqrt(3) each.
 """
 
@@ -26,21 +26,21 @@ def effective(relative_error, dtype):
 
 
 def problem(requested, found):
-    """Why what was `found` (effective precision by operation) is not what was `requested`, or None.
+    """Why `found` (effective precision by operation) does not meet `requested`, or None.
 
     A convolution may be more precise than tf32, since cuDNN chooses the fastest algorithm that is allowed; nothing may be
-    less precise than asked.
+    less precise than requested.
     """
     expected = EXPECTED[requested]
     allowed = {"matmul": {expected}, "convolution": {expected} | ({"fp32"} if requested == "tf32" else set())}
     bad = ["%s computes in %s" % (name, found[name]) for name in sorted(allowed) if found[name] not in allowed[name]]
     if not bad:
         return None
-    return "precision %s was asked for, but %s (measured against float64)" % (requested, " and ".join(bad))
+    return "precision %s was requested, but %s (measured against float64)" % (requested, " and ".join(bad))
 
 
 def run(requested, device):
-    """Probe `device` under the knobs as they are: {"matmul": name, "convolution": name, "relative_errors": …}."""
+    """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}."""
     import torch
 
     import precision

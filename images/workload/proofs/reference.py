@@ -1,8 +1,8 @@
-"""The numerics gate and the FLOP count: the same steps again in eager float32, after everything has been measured.
+"""The numerics gate and the FLOP count: the first steps again in eager float32, after everything has been measured.
 
 The model is built a second time from the same seed, in fp32, eager, contiguous; its first losses are the reference for those
-of the measured model. In inference they are computed from the outputs of the step that was timed, outside the windows. Run
-last, so that neither the cold start nor the peak memory of the measurement is touched.
+of the measured model. In inference they are computed from the outputs of the step that was timed, outside the windows. This
+runs last, so that it affects neither the cold start nor the peak memory of the measurement.
 """
 
 import argparse
@@ -18,18 +18,18 @@ import measure
 import precision
 
 FIRST_STEP = {"fp32": 2e-5, "tf32": 1e-2, "amp": 1e-2, "amp-bf16": 8e-2}
-"""Largest relative difference of the very first loss, which depends on the forward pass alone: several times what rounding
-did in ResNet-50 with batches of 4 (2e-6 between memory formats, 2e-2 in bfloat16), whose batch norms amplify it most."""
+"""Largest relative difference of the very first loss, which depends on the forward pass alone: several times the effect of
+rounding in ResNet-50 with batches of 4 (2e-6 between memory formats, 2e-2 in bfloat16), whose batch norms amplify it most."""
 LATER_STEPS = 0.3
-"""The same after updates, and where dropout draws other masks than the reference did: training is chaotic (a difference of
+"""The same after updates, and where dropout draws other masks than the reference: training is chaotic (a difference of
 3e-7 was 4e-2 two steps later), so that only gross errors show."""
 
 
 def check(args, world, losses):
     """Compare `losses` (one list per rank, from the very first step) with the reference; returns the record.
 
-    It holds both sequences, their differences, the tolerances, whether they agree and the FLOPs per item; what could not
-    be had is None and `error` says why. A float32 model may not fit where the measured one did: then there is no reference.
+    It holds both sequences, their differences, the tolerances, whether they agree and the FLOPs per item; what is unknown
+    is None, and `error` says why. A float32 model may not fit where the measured one did: then there is no reference.
     """
     own = _reference_arguments(args)
     count = args.reference_steps
@@ -39,7 +39,7 @@ def check(args, world, losses):
     try:
         model = _prepare(own, world)
         record["flops_per_item"] = _rehearse(own, world, model)
-    except Exception as error:  # the number has been measured; what is lacking is said, not raised
+    except Exception as error:  # the figure has been measured; what is missing is reported, not raised
         problem = failures.describe(error)
     problem = next((p for p in world.gather(problem) if p), None)
     if problem:
@@ -61,7 +61,7 @@ def differences(reference, measured):
 
 
 def tolerances(args, dropout, count):
-    """The tolerance of each step; wide from the start where dropout's masks can't be the reference's."""
+    """The tolerance of each step; wide from the first if dropout can't use the reference's masks."""
     same_masks = args.precision == "fp32" and not args.compile and args.attention == "eager"
     first = LATER_STEPS if dropout and args.mode == "train" and not same_masks else FIRST_STEP[args.precision]
     later = LATER_STEPS if args.mode == "train" else first
@@ -92,10 +92,10 @@ def _step(own, world, model):
 
 
 def _rehearse(own, world, model):
-    """One step of this rank alone, with all that the steps to come need in memory, so that no rank fails among the others.
+    """One step of this rank alone, with all the memory that later steps need, so that no rank fails while others wait for it.
 
     Returns its FLOPs per item, or None where torch has no counter (before 2.1). Every multiplication and every addition
-    counts, element-wise operations don't (torch.utils.flop_counter). Weights and random states are as before afterwards.
+    counts, element-wise operations don't (torch.utils.flop_counter). Afterwards, weights and random states are as before.
     """
     weights = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
     states = torch.get_rng_state(), torch.cuda.get_rng_state(world.device) if world.device.type == "cuda" else None

@@ -1,6 +1,6 @@
-"""What runs a model: one module each, with ``prepare(model, example)``, which returns what is called in the model's place.
+"""What runs a model: one module each, with ``prepare(model, example)``, which returns what is called instead of the model.
 
-`model` is wrapped for its ranks already; `example` is a function that gives a batch, for runtimes that must see one.
+`model` is already wrapped for its ranks; `example` is a function that returns a batch, for runtimes that need one.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""torch.compile over DDP, in this order, since its bucket optimiser needs to see the wrapper."""
+"""torch.compile around DDP, in this order, since its bucket optimiser needs to see the wrapper."""
 
 import torch
 
@@ -6,7 +6,7 @@ from channel import Unsupported
 
 
 def prepare(model, example):
-    """Compiles in the first call, not here."""
+    """Compiles during the first call, not here."""
     if not hasattr(torch, "compile"):
         raise Unsupported("torch %s has no torch.compile (it came with 2.0)" % torch.__version__)
     return torch.compile(model)

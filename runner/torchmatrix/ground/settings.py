@@ -1,4 +1,4 @@
-"""Settings of a site: mirrors, a folder of wheels, a CA bundle. They come from the user's settings file and the environment,
+"""Site settings: mirrors, a folder of wheels, a CA bundle. They come from the user's settings file and the environment,
 never from the matrix, because a matrix must mean the same everywhere.
 
 The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
@@ -28,7 +28,7 @@ else:
     import tomli as tomllib
 
 HUB = "docker.io"
-_EXPLAINED = "docs/airgap.md explains its keys, under Settings of a site"
+_EXPLAINED = "docs/airgap.md explains its keys, under Site settings"
 _MIRROR = Key(
     kind=str,
     pattern=r"[^@?\s]+",

@@ -1,4 +1,4 @@
-"""The largest batch that fits: tried in fresh processes, doubling, then half-way (METHOD: Memory)."""
+"""The largest batch that fits: tried in fresh processes, first doubling, then bisecting."""
 
 from collections.abc import Generator, Iterator
 

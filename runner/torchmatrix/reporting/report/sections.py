@@ -14,7 +14,7 @@ from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
 
 LAUNCH_BOUND = 0.9
-"""Above this share of the time spent enqueuing, the host is the bottleneck (METHOD: Time 4)."""
+"""Above this share of the time spent enqueuing, the host is the bottleneck."""
 _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
 
 
