@@ -2,28 +2,27 @@
 
 import hashlib
 import os
-import re
 import shlex
-import shutil
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
 from torchmatrix.engines import builders, context, packages
-from torchmatrix.engines.containers import CACHE_VOLUME, LABEL, LOST_HINT, DockerExecution, container_options, words
+from torchmatrix.engines.containers import CACHE_VOLUME, LABEL, DockerExecution, container_options, words
+from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
 from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Rebuild, Recipe, asked_lock, disk_of
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.ground import assets, settings
-from torchmatrix.ground.errors import BuildFailed, EngineLost, EngineUnusable
+from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.host import Host, seen_through
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning.fit import Disk
@@ -59,6 +58,7 @@ class DockerEngine:
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
+        self._images = DockerImages(client)
         self._platform = ""
 
     def facts(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class DockerEngine:
         return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
 
     @property
-    def store(self) -> "DockerEngine":
+    def store(self) -> DockerImages:
         """The daemon's own."""
-        return self
+        return self._images
 
     def version(self) -> str:
         """The daemon's."""
@@ -87,26 +87,18 @@ class DockerEngine:
 
     def is_ready(self, recipe: Recipe) -> bool:
         """Is there an image under the recipe's content-hash tag?"""
-        return self._has(_tag(recipe))
+        return self._images.has(tag_of(recipe))
 
     def is_stored(self, recipe: Recipe) -> bool:
         """The same environment with another workload, or the vendor's image that the recipe only adds to."""
-        if self._has(_environment_tag(recipe)):
+        if self._images.has(environment_tag_of(recipe)):
             return True
-        return recipe.source == "image" and self._has(settings.load().image(str(recipe.base)))
-
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """What breaks between us and the daemon is the engine's failure, with a way out."""
-        try:
-            yield
-        except (DockerException, RequestException, OSError) as error:
-            raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
+        return recipe.source == "image" and self._images.has(settings.load().image(str(recipe.base)))
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
         """The base's digest, by its registry or by the daemon, and every package. Raises BuildFailed."""
         asked = asked_lock(recipe, self.platform())
-        digest, image_id = self._identity(str(recipe.base), log, fresh)
+        digest, image_id = self._images.identity(str(recipe.base), log, fresh)
         asked = replace(asked, digest=digest, image_id=image_id)
         if recipe.source != "wheels":
             return asked
@@ -117,7 +109,7 @@ class DockerEngine:
     def platform(self) -> str:
         """Of the daemon's machine, asked once."""
         if not self._platform:
-            with self._answering():
+            with answering():
                 version = self._client.version()
             self._platform = f"{version['Os']}/{version['Arch']}"
         return self._platform
@@ -126,11 +118,11 @@ class DockerEngine:
         """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last words."""
         if recipe.dockerfile is None:
             raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
-        tag, environment = _tag(recipe), _environment_tag(recipe)
+        tag, environment = tag_of(recipe), environment_tag_of(recipe)
         try:
-            if not self._has(environment):
+            if not self._images.has(environment):
                 self._build_environment(recipe, environment, log)
-            if not self._has(tag):
+            if not self._images.has(tag):
                 arguments = {"ENVIRONMENT": environment}
                 self._build(context.workload_files(), "workload.Dockerfile", arguments, tag, _labels(recipe), log)
             attributes = self._client.images.get(tag).attrs
@@ -144,134 +136,39 @@ class DockerEngine:
     def _build_environment(self, recipe: Recipe, tag: str, log: Log) -> None:
         """From the recipe's lock, or from what it comes to now; the base is pulled first, so that its digest is known."""
         lock = recipe.lock or self.resolve(recipe, log)
-        base = self._base(recipe, lock, log)
+        base = self._images.base(recipe, lock, log)
         labels = {**_labels(recipe), f"{LABEL}.lock": lock.text}
         files = context.environment_files(recipe, lock)
         arguments = context.environment_arguments(recipe, base)
         self._build(files, context.dockerfile_of(recipe), arguments, tag, labels, log)
-
-    def _identity(self, reference: str, log: Log, fresh: bool) -> tuple[str, str]:
-        """(digest, "") of an image that came from a registry, ("", id) of another."""
-        here = settings.load().image(reference)
-        if fresh:
-            with suppress(DockerException, RequestException, OSError):  # no registry has it, or none answers
-                return str(self._client.images.get_registry_data(here).id), ""
-        if not self._has(here):
-            self._pull(here, log)
-        digests = self._digests(here)
-        return (digests[0], "") if digests else ("", str(self._client.images.get(here).id))
-
-    def _digests(self, reference: str) -> list[str]:
-        """Under which digests registries know an image of this daemon; those of its own repository first."""
-        own = settings.full_reference(repository(reference))
-        known = [name.split("@") for name in self._client.images.get(reference).attrs.get("RepoDigests") or ()]
-        return [digest for name, digest in sorted(known, key=lambda pair: settings.full_reference(pair[0]) != own)]
-
-    def _base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
-        """The reference to build on, which is what was locked. Raises BuildFailed."""
-        base = self._locked_base(recipe, lock)
-        if lock.digest and not self._has(base):
-            self._pull(base, log)
-        if not lock.digest:
-            found = self._client.images.get(base).id if self._has(base) else "missing"
-            if found != lock.image_id:
-                locked = f"{lock.image_id} in the lock, and came from no registry"
-                raise BuildFailed(f"base image {base} is {found} here, but {locked}")
-        return base
-
-    def _locked_base(self, recipe: Recipe, lock: StackLock) -> str:
-        """By digest; by its name where this daemon knows that very digest only from another registry."""
-        here = settings.load().image(str(recipe.base))
-        by_digest = f"{repository(here)}@{lock.digest}"
-        if not lock.digest or (not self._has(by_digest) and self._has(here) and lock.digest in self._digests(here)):
-            return here
-        return by_digest
-
-    def _pull(self, reference: str, log: Log) -> None:
-        """By way of the daemon, with the credentials of its user's own store. Raises BuildFailed."""
-        log(f"$ docker pull {reference}")
-        name, _, digest = reference.partition("@")
-        name, rest = (name, digest) if digest else (repository(reference), _tag_of(reference))
-        try:
-            for chunk in self._client.api.pull(name, tag=rest, stream=True, decode=True):
-                if "error" in chunk:
-                    raise BuildFailed(f"base image {reference}: {chunk['error']}")
-                if not chunk.get("progress"):
-                    log(" ".join(str(chunk[key]) for key in ("id", "status") if key in chunk))
-        except (DockerException, RequestException, OSError) as error:
-            raise BuildFailed(f"base image {reference}: {words(error)}") from None
-
-    def _has(self, reference: str) -> bool:
-        with self._answering():
-            try:
-                self._client.images.get(reference)
-            except ImageNotFound:
-                return False
-            except APIError as error:
-                if error.is_client_error():  # no reference at all: a pull says so in Docker's words
-                    return False
-                raise
-        return True
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild:
         """The builds of environment and workload, to be pasted, and the tag that they make; writes their contexts to `folder`.
 
         On the base that was locked; with our labels, so that `torchmatrix clean` finds what they make.
         """
-        environment, tag, labels = _environment_tag(recipe), _tag(recipe), _labels(recipe)
+        environment, tag, labels = environment_tag_of(recipe), tag_of(recipe), _labels(recipe)
         context.write(context.environment_files(recipe, lock), folder / "environment")
         context.write(context.workload_files(), folder / "workload")
-        arguments = context.environment_arguments(recipe, self._locked_base(recipe, lock))
+        arguments = context.environment_arguments(recipe, self._images.locked_base(recipe, lock))
         first = build_command(context.dockerfile_of(recipe), arguments, environment, labels)
         second = build_command("workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
         places = ((first, "environment"), (second, "workload"))
         commands = tuple(f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places)
         return Rebuild(commands=commands, reference=tag)
 
-    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """By the images' histories: steps that are the same from the first one on are on disk once."""
-        seen: set[tuple[object, ...]] = set()
-        found = []
-        with self._answering():
-            for image in images:
-                steps = self._client.images.get(image.reference).history()[::-1]
-                keys = [tuple((s["CreatedBy"], s["Created"], s["Size"]) for s in steps[: i + 1]) for i in range(len(steps))]
-                own = sum(step["Size"] for step, key in zip(steps, keys, strict=True) if key not in seen)
-                seen.update(keys)
-                found.append((sum(step["Size"] for step in steps), own))
-        return found
-
     def start(self, image: Image, spec: LaunchSpec) -> DockerExecution:
         """An execution in a fresh container."""
         return DockerExecution(self._client, container_options(image, spec))
 
-    def save(self, recipes: Sequence[Recipe], path: Path) -> dict[str, str]:
-        """Write the built images of `recipes` into one archive, layers once; returns the images' ids by tag."""
-        tags = [tag for recipe in recipes for tag in (_environment_tag(recipe), _tag(recipe))]
-        api = self._client.api
-        with self._answering():
-            ids = {tag: str(self._client.images.get(tag).id) for tag in tags}
-            url = f"{api.base_url}/v{api.api_version}/images/get"
-            with api.get(url, params={"names": tags}, stream=True) as answer, path.open("wb") as file:
-                answer.raise_for_status()
-                shutil.copyfileobj(answer.raw, file, 1 << 20)
-        return ids
-
-    def load(self, archive: IO[bytes], ids: Mapping[str, str]) -> None:
-        """Load what `save` wrote. Raises EngineLost if the images are not those of `ids`."""
-        with self._answering():
-            self._client.images.load(archive)
-            found = {tag: str(self._client.images.get(tag).id) for tag in ids if self._has(tag)}
-        wrong = [tag for tag, its_id in ids.items() if found.get(tag) != its_id]
-        if wrong:
-            raise EngineLost(
-                f"Docker did not load {', '.join(wrong)} as exported", hint="see the daemon's log; is its disk full?"
-            )
+    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
+        """By the images' histories."""
+        return self._images.sizes([image.reference for image in images])
 
     def remove_orphans(self, owner: str) -> list[str]:
         """Remove every container labelled with `owner`; the caller holds the owner's lock, so none is in use."""
         removed = []
-        with self._answering():
+        with answering():
             left = self._client.containers.list(all=True, filters={"label": f"{LABEL}.owner={owner}"})
         for container in left:
             with suppress(APIError):  # gone, or being removed already
@@ -282,7 +179,7 @@ class DockerEngine:
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Images and volumes that carry our label."""
         found = []
-        with self._answering():
+        with answering():
             for image in self._client.images.list(filters={"label": f"{LABEL}.environment"}):
                 if image.labels.get(f"{LABEL}.environment") not in keep:
                     name = image.tags[0] if image.tags else str(image.id)
@@ -334,29 +231,6 @@ def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock
 
 def _labels(recipe: Recipe) -> dict[str, str]:
     return {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
-
-
-def _tag(recipe: Recipe) -> str:
-    return f"{_repository(recipe)}:{recipe.content}"
-
-
-def _environment_tag(recipe: Recipe) -> str:
-    return f"{_repository(recipe)}:environment-{recipe.environment}"
-
-
-def _repository(recipe: Recipe) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", recipe.stack.lower().replace(".", "_dot_")).replace("-dot-", ".").strip("-.")
-    return f"torchmatrix/{name}"
-
-
-def repository(reference: str) -> str:
-    """An image reference without tag and digest; a port is no tag."""
-    name = reference.partition("@")[0]
-    return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-
-
-def _tag_of(reference: str) -> str:
-    return reference.removeprefix(repository(reference)).removeprefix(":") or "latest"
 
 
 def build_command(dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:

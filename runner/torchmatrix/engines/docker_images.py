@@ -1,0 +1,161 @@
+"""The images of a Docker daemon: found, identified, pulled, measured, written to an archive and read from one."""
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
+
+from torchmatrix.engines.containers import LOST_HINT, words
+from torchmatrix.engines.engine import Log, Recipe
+from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.ground import settings
+from torchmatrix.ground.errors import BuildFailed, EngineLost
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """What breaks between us and the daemon is the engine's failure, with a way out."""
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
+
+
+class DockerImages:
+    """What one daemon holds, and what its registries say of it."""
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        self._client = client
+
+    def identity(self, reference: str, log: Log, fresh: bool) -> tuple[str, str]:
+        """(digest, "") of an image that came from a registry, ("", id) of another."""
+        here = settings.load().image(reference)
+        if fresh:
+            with suppress(DockerException, RequestException, OSError):  # no registry has it, or none answers
+                return str(self._client.images.get_registry_data(here).id), ""
+        if not self.has(here):
+            self._pull(here, log)
+        digests = self._digests(here)
+        return (digests[0], "") if digests else ("", str(self._client.images.get(here).id))
+
+    def _digests(self, reference: str) -> list[str]:
+        """Under which digests registries know an image of this daemon; those of its own repository first."""
+        own = settings.full_reference(repository(reference))
+        known = [name.split("@") for name in self._client.images.get(reference).attrs.get("RepoDigests") or ()]
+        return [digest for name, digest in sorted(known, key=lambda pair: settings.full_reference(pair[0]) != own)]
+
+    def base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
+        """The reference to build on, which is what was locked. Raises BuildFailed."""
+        base = self.locked_base(recipe, lock)
+        if lock.digest and not self.has(base):
+            self._pull(base, log)
+        if not lock.digest:
+            found = self._client.images.get(base).id if self.has(base) else "missing"
+            if found != lock.image_id:
+                locked = f"{lock.image_id} in the lock, and came from no registry"
+                raise BuildFailed(f"base image {base} is {found} here, but {locked}")
+        return base
+
+    def locked_base(self, recipe: Recipe, lock: StackLock) -> str:
+        """By digest; by its name where this daemon knows that very digest only from another registry."""
+        here = settings.load().image(str(recipe.base))
+        by_digest = f"{repository(here)}@{lock.digest}"
+        if not lock.digest or (not self.has(by_digest) and self.has(here) and lock.digest in self._digests(here)):
+            return here
+        return by_digest
+
+    def _pull(self, reference: str, log: Log) -> None:
+        """By way of the daemon, with the credentials of its user's own store. Raises BuildFailed."""
+        log(f"$ docker pull {reference}")
+        name, _, digest = reference.partition("@")
+        name, rest = (name, digest) if digest else (repository(reference), _version_of(reference))
+        try:
+            for chunk in self._client.api.pull(name, tag=rest, stream=True, decode=True):
+                if "error" in chunk:
+                    raise BuildFailed(f"base image {reference}: {chunk['error']}")
+                if not chunk.get("progress"):
+                    log(" ".join(str(chunk[key]) for key in ("id", "status") if key in chunk))
+        except (DockerException, RequestException, OSError) as error:
+            raise BuildFailed(f"base image {reference}: {words(error)}") from None
+
+    def has(self, reference: str) -> bool:
+        with answering():
+            try:
+                self._client.images.get(reference)
+            except ImageNotFound:
+                return False
+            except APIError as error:
+                if error.is_client_error():  # no reference at all: a pull says so in Docker's words
+                    return False
+                raise
+        return True
+
+    def sizes(self, references: Sequence[str]) -> list[tuple[int, int]]:
+        """Bytes of each image, and how many of them no image before it has.
+
+        By their histories: steps that are the same from the first one on are on disk once.
+        """
+        seen: set[tuple[object, ...]] = set()
+        found = []
+        with answering():
+            for reference in references:
+                steps = self._client.images.get(reference).history()[::-1]
+                keys = [tuple((s["CreatedBy"], s["Created"], s["Size"]) for s in steps[: i + 1]) for i in range(len(steps))]
+                own = sum(step["Size"] for step, key in zip(steps, keys, strict=True) if key not in seen)
+                seen.update(keys)
+                found.append((sum(step["Size"] for step in steps), own))
+        return found
+
+    def save(self, recipes: Sequence[Recipe], path: Path) -> dict[str, str]:
+        """Write the built images of `recipes` into one archive, layers once; returns the images' ids by tag."""
+        tags = [tag for recipe in recipes for tag in (environment_tag_of(recipe), tag_of(recipe))]
+        api = self._client.api
+        with answering():
+            ids = {tag: str(self._client.images.get(tag).id) for tag in tags}
+            url = f"{api.base_url}/v{api.api_version}/images/get"
+            with api.get(url, params={"names": tags}, stream=True) as answer, path.open("wb") as file:
+                answer.raise_for_status()
+                shutil.copyfileobj(answer.raw, file, 1 << 20)
+        return ids
+
+    def load(self, archive: IO[bytes], ids: Mapping[str, str]) -> None:
+        """Load what `save` wrote. Raises EngineLost if the images are not those of `ids`."""
+        with answering():
+            self._client.images.load(archive)
+            found = {tag: str(self._client.images.get(tag).id) for tag in ids if self.has(tag)}
+        wrong = [tag for tag, its_id in ids.items() if found.get(tag) != its_id]
+        if wrong:
+            raise EngineLost(
+                f"Docker did not load {', '.join(wrong)} as exported", hint="see the daemon's log; is its disk full?"
+            )
+
+
+def tag_of(recipe: Recipe) -> str:
+    """What the image with the workload is called."""
+    return f"{_repository(recipe)}:{recipe.content}"
+
+
+def environment_tag_of(recipe: Recipe) -> str:
+    """What the image without the workload is called."""
+    return f"{_repository(recipe)}:environment-{recipe.environment}"
+
+
+def _repository(recipe: Recipe) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", recipe.stack.lower().replace(".", "_dot_")).replace("-dot-", ".").strip("-.")
+    return f"torchmatrix/{name}"
+
+
+def repository(reference: str) -> str:
+    """An image reference without tag and digest; a port is no tag."""
+    name = reference.partition("@")[0]
+    return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
+
+
+def _version_of(reference: str) -> str:
+    return reference.removeprefix(repository(reference)).removeprefix(":") or "latest"
