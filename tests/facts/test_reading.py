@@ -106,7 +106,7 @@ def test_what_the_host_wrote_must_be_whole(line: int, change: dict[str, Any], sa
 def test_what_the_box_says_wrongly_is_a_crash_with_its_reason(event: dict[str, Any]) -> None:
     found = launch_of(Path("round1-try1.jsonl"), [*lines()[:-1], event, lines()[-1]])
     assert isinstance(found, Launch) and found.outcome == "crashed"
-    assert str(found.error).startswith(f'the box said "{event["event"]}" in a way that can\'t be: ')
+    assert str(found.error).startswith(f'the box wrote an invalid "{event["event"]}" line: ')
 
 
 def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
     page = report.render(view)
     for said in (
         "not that of a launch",
-        "try 1 of round 1: a copy",
+        "try 1 of round 1: it was copied",
         "run is missing",
         "Is a directory",
         "cell is 5, not a text",

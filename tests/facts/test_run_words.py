@@ -68,7 +68,7 @@ def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None
         ("nosuch", {}, "no run nosuch in"),
         ("all", {"since": "2027-01-01"}, "no runs in .* since 2027-01-01"),
         ("last", {"host": "mars"}, "no runs in .* of host mars"),
-        ("all", {"since": "yesterday"}, '"yesterday" is no date'),
+        ("all", {"since": "yesterday"}, '"yesterday" is not a date'),
     ],
 )
 def test_what_names_nothing_is_an_error_with_the_known_runs(

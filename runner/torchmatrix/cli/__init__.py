@@ -1,4 +1,4 @@
-"""The command `torchmatrix`: the only package that prints or exits. Heavy imports stand inside the verbs."""
+"""The command `torchmatrix`: the only package that prints or exits. Heavy imports are inside the verbs."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from torchmatrix.ground.errors import ExitCode, ToolError
 
 __all__ = ["invoke", "keep", "main", "measure", "nights", "read", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
-"""The variable with which a shell asks for completions."""
+"""The variable that a shell sets to get completions."""
 
 
 def main() -> NoReturn:
@@ -27,9 +27,9 @@ def main() -> NoReturn:
 
 
 def invoke(words: list[str]) -> int:
-    """Carry out one command line: every error becomes a message, a hint and the returned exit code, here and nowhere else.
+    """Carry out one command line. This is the only place that turns errors into a message, a hint and an exit code.
 
-    The command is invoked without its own `main`, which would end an interruption without a word.
+    The command is invoked without its own `main`, which would not report an interruption.
     """
     try:
         command = typer.main.get_command(app)
@@ -54,7 +54,7 @@ def invoke(words: list[str]) -> int:
 
 
 def _interrupt_on_signals() -> None:
-    """SIGTERM, and SIGHUP unless nohup has it ignored, end a run as Ctrl-C does."""
+    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a run as Ctrl-C does."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt

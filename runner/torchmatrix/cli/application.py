@@ -15,11 +15,11 @@ GROUPS = {
 }
 """The verbs in the order of use."""
 LONGEST_SUMMARY = 1_000
-"""Click cuts summaries to a line; here they are wrapped instead."""
+"""Click cuts summaries to one line; they are wrapped here instead."""
 
 
 class VerbsInGroups(TyperGroup):
-    """Lists the verbs under their headings. Typer's own headings would load Rich, which takes longer than all the rest."""
+    """Lists the verbs under their headings. Typer's own headings would load Rich, which takes longer than everything else."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [verb for verbs in GROUPS.values() for verb in verbs]

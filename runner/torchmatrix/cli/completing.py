@@ -1,4 +1,4 @@
-"""What the shell may complete besides verbs and options: cells, stacks, presets, runs. Says nothing where nothing is known."""
+"""What the shell may complete besides verbs and options: cells, stacks, presets, runs. Nothing if nothing is known."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -8,11 +8,11 @@ from typing import Any
 from torchmatrix.ground.errors import ToolError
 
 MOST = 200
-"""More than this nobody reads."""
+"""Nobody reads a longer list."""
 
 
 def cells(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of the matrix's cells, those that this machine skips too."""
+    """Ids of the matrix's cells, including those that this machine skips."""
     from torchmatrix.machine import host
     from torchmatrix.matrix import matrix_file
     from torchmatrix.planning.fit import Supplies
@@ -38,7 +38,7 @@ def presets(incomplete: str) -> list[str]:
 
 
 def runs(ctx: Any, incomplete: str) -> list[str]:
-    """`last` and its kin, then the runs, newest first."""
+    """`last` and `last~1`, then the runs, newest first."""
     from torchmatrix.facts.store import Results
 
     def words() -> list[str]:
@@ -53,13 +53,13 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
 
 
 def _path(ctx: Any, name: str) -> Path:
-    """The option that was typed before, or its usual value."""
+    """The option that was typed before, or its default."""
     from torchmatrix.cli import options
 
     return Path(ctx.params.get(name) or {"matrix": options.MATRIX, "results": options.RESULTS}[name])
 
 
 def _beginning(incomplete: str, words: Callable[[], Iterable[str]]) -> list[str]:
-    with suppress(ToolError):  # a broken matrix is complained of by the verb, not while somebody types
+    with suppress(ToolError):  # the verb reports a broken matrix; completion doesn't
         return [word for word in words() if word.startswith(incomplete)][:MOST]
     return []

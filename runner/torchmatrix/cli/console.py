@@ -1,4 +1,4 @@
-"""What every verb says on stderr: complaints, the machine, progress; and how much of it."""
+"""What every verb prints on stderr: errors, the machine, progress; and how much of it."""
 
 import shutil
 import sys
@@ -18,7 +18,7 @@ WIDE = 240
 
 
 class Volume(IntEnum):
-    """How much is said on stderr: errors only; progress and results; commands and build logs too."""
+    """How much goes to stderr: only errors; progress and results; also commands and build logs."""
 
     QUIET = 0
     NORMAL = 1
@@ -26,7 +26,7 @@ class Volume(IntEnum):
 
 
 def volume_of(quiet: bool, verbose: bool) -> Volume:
-    """What --quiet and --verbose ask for. Raises BadInput."""
+    """The volume that --quiet and --verbose set. Raises BadInput if both are given."""
     if quiet and verbose:
         raise BadInput("--quiet and --verbose contradict each other", hint="use one of the two options")
     return Volume.QUIET if quiet else Volume.VERBOSE if verbose else Volume.NORMAL
@@ -42,12 +42,12 @@ def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
 
 
 def width() -> int:
-    """Letters of a line on stderr; where it is no terminal, ids stay whole."""
+    """The width of a line on stderr, in letters; if it isn't a terminal, ids stay whole."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
 
 
 def preamble(s: "Session", volume: Volume = Volume.NORMAL) -> None:
-    """What this machine is and what will be used, before anything slow."""
+    """Describe this machine and what will be used, before anything slow."""
     host = s.host
     gpus = f"{len(host.gpus)} x {host.gpus[0].name}, driver {host.driver}" if host.gpus else "no GPU"
     say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {len(host.cores)} cores; {gpus}", volume)
@@ -64,10 +64,10 @@ def tell(
     build_seconds: float = 0.0,
     name_ready: bool = False,
 ) -> "Result":
-    """Tell the news as they come; returns what running them came to.
+    """Report the news as they come; returns the generator's result.
 
-    `known`: seconds by cell id from earlier runs; `build_seconds`: what the builds may take before. `name_ready`: name the
-    stacks that were built before.
+    `known`: seconds by cell id from earlier runs; `build_seconds`: what the builds may take first. `name_ready`: also list the
+    stacks that were already built.
     """
     from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""What a verb's exit code says of what it did: from the facts or from what running returned, never from what was narrated."""
+"""A verb's exit code: from the facts or from what running returned, never from what was printed."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,15 +6,15 @@ from torchmatrix.ground.errors import ExitCode
 
 
 def of_launches(outcomes: Mapping[str, int]) -> ExitCode:
-    """`outcomes`: how many launches ended how."""
+    """`outcomes`: the number of launches by outcome."""
     return ExitCode.OK if set(outcomes) <= {"ok"} else ExitCode.CELL_NOT_OK
 
 
 def of_batches(found: Sequence[int | None]) -> ExitCode:
-    """The largest batches; None where none fits or none could be told."""
+    """`found`: the largest batches; None if none fits or it could not be found out."""
     return ExitCode.OK if found and all(found) else ExitCode.CELL_NOT_OK
 
 
 def of_failures(failed: Collection[object] | int) -> ExitCode:
-    """Stacks that couldn't be built or locked, things that couldn't be removed."""
+    """`failed`: the stacks that couldn't be built or locked, or the things that couldn't be removed."""
     return ExitCode.CELL_NOT_OK if failed else ExitCode.OK

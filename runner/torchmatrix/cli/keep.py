@@ -1,4 +1,4 @@
-"""Verbs about what is kept: lock, bundle, clean."""
+"""Verbs that manage what is kept: lock, bundle, clean."""
 
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -44,7 +44,7 @@ def lock(
         held = locks.read(path)
     except BadInput as error:
         if stacks:
-            raise BadInput(str(error), hint="make it again: torchmatrix lock, without a stack") from None
+            raise BadInput(str(error), hint="write it again: torchmatrix lock, without a stack") from None
         held = {}
         say(f"replaced: {error}")
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
@@ -58,18 +58,16 @@ def lock(
         changes = locked_stacks.changes(held.get(stack.name), found)
         say(f"locked      {stack.name}: {count(len(found.packages), 'package')}; {', '.join(changes) or 'no change'}")
         if stack.source == "image" and not found.packages:
-            say(
-                "            no packages: none were added, or it was not built here yet (its packages are locked after a build)"
-            )
+            say("            no packages: none were added, or the stack was not built here yet (a build lists its packages)")
         held[stack.name] = found
     locks.write(path, held.values())
-    say(f"{count(len(held), 'stack')} in the lock" + (f"; {failed} not resolved, their old entries stay" if failed else ""))
+    say(f"{count(len(held), 'stack')} in the lock" + (f"; {failed} not resolved: the old entries stay" if failed else ""))
     print(path)
     raise typer.Exit(exit_codes.of_failures(failed))
 
 
 def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
-    """No stack can be locked: none of the matrix, or none that was asked for. Raises NothingSelected."""
+    """Raise NothingSelected: no stack of the matrix, or none of those requested, can be locked."""
     from torchmatrix.matrix import matrix_file
     from torchmatrix.planning.nearest import nearest_words
 
@@ -80,7 +78,7 @@ def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
     said = [
         f"{glob} matches no stack that can be locked; the nearest: {', '.join(nearest_words(glob, names))}" for glob in globs
     ]
-    raise NothingSelected("; ".join(said), hint="name stacks by their names or by globs on them")
+    raise NothingSelected("; ".join(said), hint="give the names of stacks, or globs that match them")
 
 
 HERE = Path()
@@ -120,7 +118,7 @@ def bundle_import(
     engine: EngineOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix.")] = False,
 ) -> None:
-    """Read an archive; its matrix then runs without a network.
+    """Unpack an archive; its matrix then runs without a network.
 
     Changes nothing unless the archive is complete and undamaged.
     """
@@ -142,8 +140,8 @@ def clean(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
-    everything: Annotated[bool, typer.Option("--all", help="Include what this matrix needs.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include what the matrix still needs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this, only list them.")] = False,
 ) -> None:
     """List images, virtualenvs and caches no longer needed.
 
@@ -161,7 +159,7 @@ def clean(
     total = sum(leftover.bytes or 0 for _, leftover in found) / 2**30
     say(f"{len(found)} to remove, {total:.1f} GiB (images share layers, so less may become free)")
     if not yes:
-        say("nothing was removed; to remove it: torchmatrix clean --yes")
+        say("nothing was removed; to remove these: torchmatrix clean --yes")
         return
     problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
     for problem in problems:

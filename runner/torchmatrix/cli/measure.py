@@ -68,7 +68,7 @@ def run(
     output: OutputOption = REPORT,
     method: MethodOption = None,
     launches: LaunchesOption = None,
-    fast: Annotated[bool, typer.Option("--fast", help="One launch per cell; gives no intervals.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="One launch per cell; quick, but gives no intervals.")] = False,
     rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
     until: UntilOption = None,
     budget: BudgetOption = None,
@@ -105,7 +105,7 @@ def batch(
 ) -> None:
     """Find the largest batch that fits.
 
-    Searches per stack and workload, each try in a fresh process. Measures nothing.
+    Searches for each stack and workload, each try in a fresh process. Measures nothing.
     """
     from torchmatrix.running import run as running
     from torchmatrix.running import session
@@ -183,7 +183,7 @@ def reproduce(
 ) -> None:
     """Repeat a published benchmark or a recorded launch.
 
-    A launch is repeated with its exact command on an image of the same packages.
+    A launch is repeated with its exact command, on an image with the same packages.
     """
     from torchmatrix.matrix import presets
 
@@ -197,7 +197,7 @@ def reproduce(
 def _reproduce_preset(
     name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None, volume: Volume
 ) -> None:
-    """Plan, build, run, report; without `output` only the plan."""
+    """Plan, build, run, report; if `output` is None, only plan."""
     from torchmatrix.matrix import presets
     from torchmatrix.running import session
 
@@ -232,7 +232,7 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
 
 
 def _end(done: Measured, as_json: bool = False) -> NoReturn:
-    """The result on stdout, then the exit code, or what stopped the run."""
+    """Print the result on stdout, then exit, or raise what stopped the run."""
     print(json.dumps(done.as_record()) if as_json else done.report, flush=True)
     if done.stopped_by:
         raise done.stopped_by

@@ -1,4 +1,4 @@
-"""One run as a user sees it: what will happen, the news, the report and a small table, also of a run that was stopped."""
+"""One run as a user sees it: what will happen, the news, the report and a small table, even if the run is stopped."""
 
 import shlex
 import sys
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from torchmatrix.running.session import Session
 
 MOST_ROWS = 20
-"""Of the table; with --verbose all."""
+"""The most rows of the table; --verbose shows all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a run came to. `outcomes`: how many launches ended how; `stopped_by`: what ended it early, or None."""
+    """The result of a run. `outcomes`: the number of launches by outcome; `stopped_by`: what ended it early, or None."""
 
     folder: "RunFolder"
     report: Path
@@ -61,10 +61,10 @@ def measure(
     globs: list[str] | None = None,
     where: list[str] | None = None,
 ) -> Measured:
-    """Run what is planned and write the report, whatever happens.
+    """Run what is planned, and write the report whatever happens.
 
-    What stops the run, such as Ctrl-C, is returned, not raised: what was measured so far is reported first. `globs` and
-    `where`: the selection as asked for, to name what is nearest to one that matches nothing.
+    What stops the run, such as Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
+    requested selection, to suggest the nearest cells if it matches nothing.
     """
     from torchmatrix.reporting import report, run_summary
     from torchmatrix.running import run as running
@@ -78,9 +78,9 @@ def measure(
         stopped_by: BaseException | None = None
         try:
             tell(running.measure(s, job, todo), todo, known, volume, build_seconds)
-        except BaseException as error:  # whatever it is: it is raised again once the report is written
+        except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
-            say("\nstopped; writing the report of what was measured so far", volume)
+            say("\nstopped; writing a report of what was measured so far", volume)
         written = report.write(job.folder, output)
         outcomes = running.outcomes(job)
     cells = run_summary.of_run(job.folder, [cell.id for cell in s.plan.cells])
@@ -96,7 +96,7 @@ def as_typed() -> str:
 
 
 def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: dict[str, float], volume: Volume) -> float:
-    """Say what will be done and how to stop it; returns the seconds that the builds may take."""
+    """Print what will be done and how to stop it; returns the seconds that the builds may take."""
     from torchmatrix.engines import recipes
     from torchmatrix.planning import estimate
     from torchmatrix.running import run as running
@@ -109,5 +109,5 @@ def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: d
     say(f"run {job.folder.id}: {count(len(todo), 'launch')} to do{done}", volume)
     for note in job.watch_notes:
         say(f"note: {note}", volume)
-    say("Ctrl-C stops; the same command continues\n", volume)
+    say("Ctrl-C stops the run; the same command continues it\n", volume)
     return seconds - estimate.total_seconds(todo, [], known)

@@ -1,4 +1,4 @@
-"""News -> words for the terminal: lines that stay, and below them, on a terminal, what runs now and the time left."""
+"""News -> text on stderr: lines that stay and, on a terminal, what runs now and the time left below them."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -50,11 +50,11 @@ NOW = {
     "reference": "finishing",
     "done": "finishing",
 }
-"""What the box does after it has said that a phase is over, in users' words; what it waits for is in words already."""
+"""What the box does after it has reported the end of a phase, in the user's terms. Waits already come with a text."""
 
 
 class Narrator:
-    """Tells a run as it happens.
+    """Reports a run as it happens.
 
     `known`: seconds by cell id from earlier runs, for the time left; `build_seconds`: what the builds before the first launch
     may take. `clock`: seconds, as time.monotonic gives them.
@@ -95,7 +95,7 @@ class Narrator:
             self._live.stop()
 
     def tell(self, news: News) -> None:
-        """One piece of news."""
+        """Report one piece of news."""
         if isinstance(news, BuildLine):
             self._tell_build_line(news)
         elif isinstance(news, BuildFinished):
@@ -123,7 +123,7 @@ class Narrator:
             self._show(news.cell, f"batch {news.batch} {fits}")
 
     def _show(self, cell: Cell, doing: str) -> None:
-        """Of a long id the end goes: stack and model stay."""
+        """Show what runs now. A long id loses its end, so that stack and model stay."""
         is_round = self._current is not None and self._current[0] == cell.id
         said = f"  round {self._current[1]}: {doing}" if self._current and is_round else f"  {doing}"
         said = clipped(printable(said), self._console.width // 2)
@@ -135,7 +135,7 @@ class Narrator:
             self._console.print(Text.assemble((f"{news.stack} | ", "dim"), printable(news.line)), soft_wrap=True)
 
     def _tell_sizes(self, news: ImagesSized) -> None:
-        """Only if something was built: what each image adds on disk to those before it."""
+        """If something was built: how much disk space each image adds to the ones before it."""
         if not self._built:
             return
         for stack, (size, own) in news.sizes.items():
@@ -144,7 +144,7 @@ class Narrator:
         self._line("images", "green", f"{own / 1e9:.2f} GB on disk, {(total - own) / 1e9:.2f} GB saved by shared layers")
 
     def _tell_build(self, news: BuildFinished) -> None:
-        """A stack without a line of log was there already: an engine logs each step of a build and of a self-test."""
+        """A stack without any log line was already built: an engine logs each step of a build and of a self-test."""
         was_built = self._builds.pop(news.stack, None) is not None
         if news.error:
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
@@ -173,13 +173,13 @@ class Narrator:
         self._line(outcome, "green" if outcome == "ok" else "red", said, before=f"[{self._done}/{self._total}] ")
 
     def _line(self, mark: str, color: str, text: str, before: str = "") -> None:
-        """One line that stays, of failures also if quiet; never markup, since `text` comes from outside."""
+        """Print a line that stays; with --quiet only for failures. Never as markup, since `text` comes from outside."""
         if self._volume is Volume.QUIET and color != "red":
             return
         self._console.print(Text.assemble(before, (f"{mark:<8}", color), " ", text), highlight=False, soft_wrap=True)
 
     def _picture(self) -> Group:
-        """What is under way: a line per build or the launch, then the bar with the time left."""
+        """What is under way: a line for each build or for the launch, then the bar with the time left."""
         lines = [*self._builds.values(), *([self._now] if self._now else [])]
         shown: list[Text | Table] = [Text(clipped(line, self._console.width), no_wrap=True) for line in lines]
         if self._total:
@@ -190,7 +190,7 @@ class Narrator:
         return Group(*shown)
 
     def _time_left(self) -> str:
-        """What is left by the estimates, corrected by how the finished launches compared with theirs; it counts down."""
+        """The estimated time left, corrected by how long finished launches took against theirs; it counts down."""
         pace = self._spent / self._expected if self._expected else 1.0
         passed, waiting = self._clock() - self._current_begin, sum(self._left.values()) * pace
         if self._current:

@@ -83,7 +83,7 @@ def gate(
 
 
 def write_verdict(found: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
-    """The files that were asked for. `where`: the results folder, if it is not the usual one."""
+    """Write the requested files. `where`: the results folder, if it is not the default one."""
     from torchmatrix.nightly.gate import verdicts
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
@@ -92,7 +92,7 @@ def write_verdict(found: "Gate", junit: Path | None, markdown: Path | None, wher
 
 
 def tell_hook(found: "Gate", hook: str | None, where: Path | None) -> None:
-    """Run the user's command after any verdict but PASS; its failure is reported and changes no exit code."""
+    """Run the user's command after any verdict but PASS; its failure is reported, but doesn't change the exit code."""
     if hook is None or found.verdict == "PASS":
         return
     from torchmatrix.nightly.gate import hooks, verdicts
@@ -109,7 +109,7 @@ def _write(path: Path, content: bytes) -> None:
     except OSError as error:
         raise EngineUnusable(
             f"can't write {path}: {error.strerror}",
-            hint="the verdict stands above; name another file: --junit FILE, --markdown FILE",
+            hint="the verdict is printed above; name another file: --junit FILE, --markdown FILE",
         ) from None
 
 
@@ -154,10 +154,10 @@ def nightly_run(
     pin: PinOption = None,
     if_missed: Annotated[
         str | None,
-        typer.Option("--if-missed", metavar="HH:MM", help="Only if the last night at HH:MM was missed or cut short."),
+        typer.Option("--if-missed", metavar="HH:MM", help="Run only if the last night at HH:MM was missed or cut short."),
     ] = None,
 ) -> None:
-    """Do the work of a night now: measure, gate, report, history, keep.
+    """Run a whole night now: measure, gate, report, history, keep.
 
     Continues a night that was cut short less than 12 hours ago.
     """
@@ -171,7 +171,7 @@ def nightly_run(
 
 @nightly_app.command("install")
 def nightly_install(
-    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="When to start, by this machine's clock.")] = "02:30",
+    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="When to start, in this machine's local time.")] = "02:30",
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     reports: ReportsOption = REPORTS,
@@ -191,9 +191,9 @@ def nightly_install(
     backend: Annotated[str, typer.Option("--backend", help="auto, systemd or cron.")] = "auto",
     only_print: Annotated[bool, typer.Option("--print", help="Show what would be written; write nothing.")] = False,
 ) -> None:
-    """Start a night every day, with systemd or cron.
+    """Set up a timer (systemd or cron) that starts a night every day.
 
-    Replaces what was installed for this matrix before.
+    Replaces an earlier installation for this matrix.
     """
     from torchmatrix.matrix import matrix_file as matrices
     from torchmatrix.nightly import timers
@@ -209,7 +209,7 @@ def nightly_install(
         return
     done = timers.install(table, chosen, outside, os.environ)
     say(f"{chosen}{' of the machine' if for_machine else ' of this user'}: every night at {table.at}")
-    say(f"environment variables stored with it, readable by you only: {', '.join(sorted(done.variables))}")
+    say(f"environment variables stored with it, readable only by you: {', '.join(sorted(done.variables))}")
     for hint in done.hints:
         say(f"hint: {hint}")
     say("to try it now: torchmatrix nightly run; to check: torchmatrix nightly status")
@@ -272,7 +272,7 @@ def nightly_keep(
 ) -> None:
     """List old runs, and remove them with --yes.
 
-    Keeps the newest --keep runs, and fewer if the results take more than --disk-gb.
+    Keeps the newest --keep runs, or fewer if the results take more than --disk-gb.
     """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import keeping
@@ -296,7 +296,9 @@ def nightly_keep(
         if run.stays:
             say(f"stays: {run.name}: {run.stays}")
     if choice.over_bytes:
-        say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: what is left is new, pinned or not ours")
+        say(
+            f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: the other runs are new, pinned or not ours"
+        )
     say(f"{len(choice.remove)} of {count(len(found), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
 
 
@@ -312,7 +314,7 @@ def _order(
     free_gb: float,
     pin: list[str] | None,
 ) -> "Order":
-    """What a night is told, checked as far as it can be by day."""
+    """The order for a night, checked as far as possible in advance."""
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.nightly.night import Order, gate_arguments
 
@@ -338,11 +340,11 @@ def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise BadInput(f"{option}: {error}: {text}", hint="quote it as for a shell") from None
+        raise BadInput(f"{option}: {error}: {text}", hint="quote it as you would in a shell") from None
 
 
 def _parsed(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """What the verb itself makes of `words`; checked now rather than at night. Raises BadInput."""
+    """The parameters that the verb parses from `words`; checked now rather than at night. Raises BadInput."""
     command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
     try:
         return dict(command.make_context(verb, list(words)).params)
@@ -358,4 +360,4 @@ def _show(data: bytes) -> None:
 
 
 def _hide(data: bytes) -> None:
-    """What the steps print goes to the log only if nobody watches; cron would send it by mail."""
+    """Drop what the steps print if nobody watches: it is in the log, and cron would mail it."""

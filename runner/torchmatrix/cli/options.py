@@ -1,4 +1,4 @@
-"""The arguments and options that several verbs share, each said once."""
+"""The arguments and options that several verbs share, each defined once."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,14 +18,14 @@ GlobsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[CELL]...",
-        help="Cell ids or globs on them; default: all.",
+        help="Cell ids, or globs that match them; default: all.",
         show_default=False,
         autocompletion=completing.cells,
     ),
 ]
 WhereOption = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="KEY=VALUE", help="Only cells with this value or glob; repeatable.", show_default=False),
+    typer.Option("--where", metavar="KEY=VALUE", help="Only cells with this value (or glob); repeatable.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
@@ -41,7 +41,7 @@ MethodOption = Annotated[
 ]
 LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell; overrides the matrix.")]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="Launch until each interval is at most this wide on either side, such as 1%.")
+    str | None, typer.Option("--until", help="Launch until each interval is at most this wide on either side; for example 1%.")
 ]
 BudgetOption = Annotated[
     float | None, typer.Option("--budget", min=0, metavar="MINUTES", help="With --until: start no launch after this time.")
@@ -50,14 +50,14 @@ NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead 
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="DATE", help="Only runs started on or after 2026-01-31, or 2026-01-31T12:00 (UTC)."),
+    typer.Option("--since", metavar="DATE", help="Only runs since this date (UTC): 2026-01-31 or 2026-01-31T12:00."),
 ]
 HostOption = Annotated[str | None, typer.Option("--host", help="Only runs of this host.")]
 PricesOption = Annotated[
-    Path | None, typer.Option("--prices", metavar="FILE", help="GPU prices (CSV or TOML), to add figures per unit of money.")
+    Path | None, typer.Option("--prices", metavar="FILE", help="GPU prices (CSV or TOML); adds throughput per price.")
 ]
 RedactOption = Annotated[
-    bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses by pseudonyms.")
+    bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses with pseudonyms.")
 ]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")

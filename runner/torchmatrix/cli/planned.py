@@ -1,4 +1,4 @@
-"""What the verbs say of a plan: what it comes to, what is skipped and why, what a selection that matches nothing may mean."""
+"""What the verbs print about a plan: a summary, what is skipped and why, and suggestions if a selection matches nothing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: float) -> str:
-    """What runs, how long it may take, what it takes on disk."""
+    """What runs, how long it may take, and how much disk space it needs."""
     from torchmatrix.engines import recipes
     from torchmatrix.planning import estimate
 
@@ -39,7 +39,7 @@ def skips_in_words(s: "Session") -> Iterator[str]:
 
 
 def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str] = ()) -> None:
-    """Raises NothingSelected if there is no cell to run; names the ids nearest to what was asked for."""
+    """Raise NothingSelected if there is no cell to run; the message suggests the nearest ids."""
     if s.plan.cells:
         return
     if s.plan.skips:
@@ -60,7 +60,7 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
 
 
 def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
-    """Each glob and condition that matches no cell of the matrix, run or skipped, with what is nearest to it."""
+    """Each glob and condition that matches no cell of the matrix, run or skipped, with the nearest matches."""
     from torchmatrix.planning import nearest
     from torchmatrix.planning.plan import make_plan
 
@@ -69,7 +69,7 @@ def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str
 
 
 def note_misses(s: "Session", globs: Sequence[str], where: Sequence[str], volume: Volume) -> None:
-    """Of several globs one that matches nothing is probably mistyped."""
+    """Print a note for each glob that matches nothing while others match: it is probably mistyped."""
     if len(globs) > 1:
         for asked, near in misses(s, globs, where).items():
             say(f"note: {asked} matches no cell; the nearest: {near[0]}", volume)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
 
 MOST_UNREADABLE = 5
-"""So many files that can't be read are named."""
+"""How many unreadable files are named."""
 
 
 @app.command()
@@ -58,13 +58,13 @@ def report(
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline", help="Compute speed-ups over this stack; default: the first.", autocompletion=completing.stacks
+            "--baseline", help="The stack that speed-ups are relative to; default: the first.", autocompletion=completing.stacks
         ),
     ] = None,
 ) -> None:
     """Render a run as one HTML file, or many runs as a website.
 
-    Reads recorded results only: needs no engine.
+    Only reads recorded results; needs no engine.
     """
     import gc
     import tempfile
@@ -75,7 +75,7 @@ def report(
 
     store, named = Results(results), word or run_id
     if publish and baseline:
-        raise BadInput("--baseline is for the page of one run", hint="use one of the two options")
+        raise BadInput("--baseline and --publish contradict each other", hint="use one of the two options")
     if publish:
         runs = run_words.select(store, named or "all", since, host)
     else:
@@ -84,7 +84,7 @@ def report(
     from torchmatrix.reporting import report as pages
     from torchmatrix.reporting import site
 
-    gc.disable()  # all that is read is needed to the end: a fifth of the time went into looking for what could be freed
+    gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
     held = held_for(prices, runs)
     if publish:
         made = site.publish(store, runs, publish, redact=redact, held=held, tell=say)
@@ -141,7 +141,7 @@ def history(
 ) -> None:
     """Show how each cell changed from run to run.
 
-    Marks where its level changed, and what changed in the environment at that time.
+    Marks changes of level, and what changed in the environment at the same time.
     """
     import gc
 
@@ -215,7 +215,7 @@ def export(
 ) -> None:
     """Write the tables and charts of a run as files.
 
-    Tables as CSV, JSON, Parquet and Markdown with the meaning of each column; charts as SVG and PNG.
+    Writes tables as CSV, JSON, Parquet and Markdown, the meaning of each column, and charts as SVG and PNG.
     """
     import tempfile
 
@@ -232,7 +232,7 @@ def export(
     from torchmatrix.reporting import report
     from torchmatrix.reporting.exports import folder
 
-    folder.written_before(Path(words[-1]), force)  # refused before anything is drawn
+    folder.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
         view = report.view_of(redaction.redacted(store, run, Path(temporary)) if redact else run)
@@ -243,7 +243,7 @@ def export(
 
 
 def _noting(unreadable: "list[Unreadable]", runs: "Iterable[Indexed]") -> "Iterator[Indexed]":
-    """The runs, one at a time; what can't be read in them is noted."""
+    """The runs, one at a time; adds the files in them that can't be read to `unreadable`."""
     for run in runs:
         unreadable += run.unreadable
         yield run

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 @app.command()
 def init(
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = MATRIX,
-    python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that has PyTorch already.")] = None,
+    python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that already has PyTorch.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option("--preset", help="A benchmark that torchmatrix presets lists.", autocompletion=completing.presets),
+        typer.Option("--preset", help="A benchmark from the list of torchmatrix presets.", autocompletion=completing.presets),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
@@ -51,7 +51,7 @@ def init(
         )
     whole = presets.text(preset) if preset else None
     if output.exists() and not force:
-        raise BadInput(f"{output} already exists", hint="--force replaces it; --output FILE writes another file")
+        raise BadInput(f"{output} already exists", hint="replace it with --force, or write another file with --output FILE")
     if python and not Path(python).is_file():
         raise BadInput(f"no interpreter at {python}", hint="name a Python interpreter that can import torch")
     text = whole or _starter(python)
@@ -112,7 +112,7 @@ def doctor(
 ) -> None:
     """Check the engine, GPUs, driver, disk and network.
 
-    Each problem comes with its fix, and so does each stack that this machine would skip.
+    Lists a fix for each problem, and for each stack that this machine would skip.
     """
     from torchmatrix.running import doctor as checkup
 
@@ -137,7 +137,7 @@ def plan(
     skipped: Annotated[bool, typer.Option("--skipped", help="List every skipped cell with its reason and fix.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what would run, how long it may take, what is skipped.
+    """Show what would run, how long it may take, and what is skipped.
 
     Runs nothing. Cells marked * would run; those marked - are skipped.
     """

@@ -1,4 +1,4 @@
-"""JSON values -> values of the type that is needed; what has another one raises Malformed. The border of the facts."""
+"""JSON values -> values of the required type; any other type raises Malformed. The border of the facts."""
 
 import json
 import math
@@ -12,69 +12,69 @@ _NUMBERS = frozenset({int, float})
 
 
 class Malformed(ValueError):
-    """A value that can't be what its place says; the text names the place."""
+    """A value of the wrong type for its place; the text names the place."""
 
 
 def text(record: Record, key: str) -> str:
-    """A text that must be there."""
+    """A text; required."""
     value = record.get(key)
     return value if type(value) is str else _refuse(record, key, "a text")
 
 
 def text_or_none(record: Record, key: str) -> str | None:
-    """A text, where there is one."""
+    """A text, if there is one."""
     value = record.get(key)
     return value if value is None or type(value) is str else _refuse(record, key, "a text")
 
 
 def number(record: Record, key: str) -> float:
-    """A finite number that must be there."""
-    value: float = record.get(key)  # type: ignore[assignment]  # looked at in the next line
+    """A finite number; required."""
+    value: float = record.get(key)  # type: ignore[assignment]  # checked in the next line
     return value if is_number(value) else float(_refuse(record, key, "a number"))
 
 
 def number_or_none(record: Record, key: str) -> float | None:
-    """A finite number, where there is one."""
+    """A finite number, if there is one."""
     value = record.get(key)
     return value if value is None or is_number(value) else _refuse(record, key, "a number")
 
 
 def number_or_nan(record: Record, key: str) -> float:
-    """A finite number; NaN where there is none."""
+    """A finite number; NaN if there is none."""
     value = record.get(key)
     return math.nan if value is None else float(number(record, key))
 
 
 def whole(record: Record, key: str) -> int:
-    """A whole number that must be there."""
+    """A whole number; required."""
     value = record.get(key)
     return value if type(value) is int and is_number(value) else _refuse(record, key, "a whole number")
 
 
 def whole_or_none(record: Record, key: str) -> int | None:
-    """A whole number, where there is one."""
+    """A whole number, if there is one."""
     return None if record.get(key) is None else whole(record, key)
 
 
 def flag(record: Record, key: str, default: bool = False) -> bool:
-    """True or false; `default` where it isn't said."""
+    """True or false; `default` if it is missing."""
     value = record.get(key)
     return value if type(value) is bool else default if value is None else _refuse(record, key, "true or false")
 
 
 def flag_or_none(record: Record, key: str) -> bool | None:
-    """True, false or not said."""
+    """True, false, or None if it is missing."""
     return None if record.get(key) is None else flag(record, key)
 
 
 def part(record: Record, key: str) -> dict[str, Any]:
-    """An object; an empty one where there is none."""
+    """An object; an empty one if there is none."""
     value = record.get(key)
     return value if type(value) is dict else {} if value is None else _refuse(record, key, "an object")
 
 
 def parts(record: Record, key: str) -> list[dict[str, Any]]:
-    """A list of objects; an empty one where there is none."""
+    """A list of objects; an empty one if there is none."""
     value = record.get(key)
     if value is None:
         return []
@@ -82,7 +82,7 @@ def parts(record: Record, key: str) -> list[dict[str, Any]]:
 
 
 def texts(record: Record, key: str) -> tuple[str, ...]:
-    """A list of texts; none where there is no list."""
+    """A list of texts; empty if there is no list."""
     value = record.get(key)
     if value is None:
         return ()
@@ -90,13 +90,13 @@ def texts(record: Record, key: str) -> tuple[str, ...]:
 
 
 def wholes(record: Record, key: str) -> tuple[int, ...]:
-    """A list of whole numbers; none where there is no list."""
+    """A list of whole numbers; empty if there is no list."""
     found = numbers(record, key)
     return found if set(map(type, found)) <= {int} else _refuse(record, key, "a list of whole numbers")  # type: ignore[return-value]
 
 
 def numbers(record: Record, key: str) -> tuple[float, ...]:
-    """A list of finite numbers; none where there is no list."""
+    """A list of finite numbers; empty if there is no list."""
     value = record.get(key)
     if value is None:
         return ()
@@ -104,19 +104,19 @@ def numbers(record: Record, key: str) -> tuple[float, ...]:
 
 
 def known_numbers(record: Record, key: str) -> tuple[float, ...]:
-    """Those of a list of numbers and nulls that are known."""
+    """The numbers in a list of numbers and nulls."""
     value = record.get(key)
     return numbers({key: [v for v in value if v is not None]} if type(value) is list else record, key)
 
 
 def loose_numbers(record: Record, key: str) -> tuple[float, ...]:
-    """A list of numbers, NaN where it has something else; none where there is no list."""
+    """A list of numbers, with NaN for anything else in it; empty if there is no list."""
     value = record.get(key)
     return tuple(float(one) if is_number(one) else math.nan for one in value) if type(value) is list else ()
 
 
 def rows_of_numbers(record: Record, key: str) -> tuple[tuple[float, ...], ...]:
-    """A list of lists of finite numbers, one per rank; none where there is no list."""
+    """A list of lists of finite numbers, one per rank; empty if there is no list."""
     value = record.get(key)
     if value is None:
         return ()
@@ -125,7 +125,7 @@ def rows_of_numbers(record: Record, key: str) -> tuple[tuple[float, ...], ...]:
 
 
 def is_number(value: object) -> bool:
-    """A finite number that a float can hold?"""
+    """Whether it is a finite number that a float can hold."""
     return _are_numbers([value])
 
 

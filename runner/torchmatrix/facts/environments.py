@@ -1,11 +1,11 @@
-"""What a launch ran in, as far as it can move a number; and in what two of them differ."""
+"""What a launch ran in, as far as it can affect a figure; and how two such environments differ."""
 
 import json
 
 from torchmatrix.facts.launch import Launch
 
 Environment = dict[str, str]
-"""The fields of a launch's machine, engine, image and box by name, as text; what nobody told is UNKNOWN."""
+"""The fields of a launch's machine, engine, image and box by name, as text; what was not recorded is UNKNOWN."""
 
 UNKNOWN = "null"
 _HOST_FIELDS = ("name", "cpu", "driver", "cuda_driver", "kernel", "os", "governor", "memory_bytes", "numa_nodes")
@@ -15,7 +15,7 @@ _PACKAGE = "package "
 
 
 def environment_of(launch: Launch) -> Environment:
-    """The fields of a launch's machine, engine, image and box that can move a number, as text."""
+    """The fields of a launch's machine, engine, image and box that can affect a figure, as text."""
     image, box = launch.image, launch.box
     fields = {f"host {name}": launch.host.get(name) for name in _HOST_FIELDS}
     for index, gpu in enumerate(launch.devices.gpus):
@@ -27,20 +27,20 @@ def environment_of(launch: Launch) -> Environment:
 
 
 def differing(a: dict[str, set[str]], b: dict[str, set[str]]) -> dict[str, tuple[str, str]]:
-    """The fields whose values are not the same on both sides."""
+    """The fields whose values differ between the two sides."""
     names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
     return {name: (_words(a.get(name)), _words(b.get(name))) for name in names}
 
 
 def is_told(environment: Environment) -> bool:
-    """Did the box tell of itself? A launch whose image was not built, or that crashed early, doesn't."""
+    """Whether the box reported its environment. A launch whose image was not built, or that crashed early, has none."""
     return environment.get("box python", UNKNOWN) != UNKNOWN
 
 
 def changed(before: Environment, after: Environment) -> dict[str, tuple[str, str]]:
-    """In what two environments differ as far as both are known; of packages also which came and which went.
+    """How two environments differ, as far as both are known; for packages also which were added and which removed.
 
-    What one of them doesn't tell is no change: a sensor that failed for a night, another number of GPUs.
+    A field that is unknown in one of them is no change: a sensor that failed for a night, another number of GPUs.
     """
     if before == after:
         return {}

@@ -1,4 +1,4 @@
-"""The format of the lines: JSON objects with their kind, as the box prints them (version 1) and as they are kept on disk."""
+"""The format of the lines: JSON objects with a kind, as the box prints them (version 1) and as they are stored on disk."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ Event = dict[str, Any]
 
 
 def parse_line(line: str) -> Event | None:
-    """The event on a marked line; None for anything else, since entrypoints and libraries print what they like."""
+    """The event on a marked line; None for anything else, since entrypoints and libraries may print anything."""
     if not line.startswith(PREFIX):
         return None
     try:
@@ -24,14 +24,14 @@ def parse_line(line: str) -> Event | None:
 
 
 def version_problem(event: Event) -> str | None:
-    """Why a box's `hello` can't be understood, or None."""
+    """Why this tool can't read a box that says this `hello`, or None."""
     if event["event"] == "hello" and event.get("protocol") != VERSION:
         return f"the image speaks protocol {event.get('protocol')}, this tool speaks {VERSION}: rebuild it (torchmatrix build)"
     return None
 
 
 def read_lines(path: Path) -> Iterator[Event]:
-    """The events of a file of JSON lines; none if it isn't there. Lines that are no events are passed over. Raises OSError."""
+    """The events of a file of JSON lines; none if there is no file. Lines that are not events are skipped. Raises OSError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def read_lines(path: Path) -> Iterator[Event]:
     for line in data.split(b"\n"):
         try:
             event = json.loads(line) if line else None
-            if b"\\ud" in line:  # perhaps half of a character, which a box can print and no file or table can hold
+            if b"\\ud" in line:  # perhaps half a character, which a box can print but no file or table can hold
                 event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError):
             continue

@@ -1,4 +1,4 @@
-"""One launch as its file tells it, typed. What follows from it (outcome, error, throughput) is derived here, never stored."""
+"""One launch as its file records it, typed. What follows from it (outcome, error, throughput) is derived here, never stored."""
 
 import math
 import signal
@@ -32,14 +32,14 @@ UNFINISHED = ("interrupted", "lost")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """One launch as read back (reading.py): who, what and how as asked, what the box told, how it ended.
+    """One launch as read back (reading.py): who, what and how as requested, what the box reported, how it ended.
 
-    `round` and `number`: its place in the cell, and which try it was. `trial_batch`: it only tried whether this batch fits;
-    None for a launch that measures. `unix_seconds` and `monotonic_seconds`: when it began. `image`: None where it was not
-    built. `box`: None where the box told nothing of itself. `windows`: the timed ones, which make the number; `warm_up_blocks`
-    never do. `phases`: seconds by name. `enqueue_seconds`: of each rank that told, host time for a step on an idle device.
-    `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's version can't be understood.
-    `malformed`: the first thing the box said that can't be. `exit`: None where the file was cut off.
+    `round` and `number`: its place in the cell, and which try it was. `trial_batch`: the batch that a trial launch tested;
+    None for a launch that measures. `unix_seconds` and `monotonic_seconds`: when it began. `image`: None if it was not
+    built. `box`: None if the box reported nothing about itself. `windows`: the timed ones, which make the figure;
+    `warm_up_blocks` never do. `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
+    step on an idle device. `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's version
+    can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Launch:
 
     @property
     def batch(self) -> int | str:
-        """Per device: the one that was used, else the one that was asked for."""
+        """Per device: the one that was used, else the requested one."""
         return self.batch_used or self.workload.batch
 
     @property
@@ -104,12 +104,12 @@ class Launch:
 
     @property
     def has_empty_window(self) -> bool:
-        """Did a timed window take no time on some rank? Then its clock is broken and there is no number."""
+        """Whether a timed window took no time on some rank. Then its clock is broken and there is no figure."""
         return any(min(window.seconds) <= 0 for window in self.windows)
 
     @property
     def seconds(self) -> float:
-        """From header to exit on the monotonic clock; NaN if it was cut off."""
+        """From header to exit on the monotonic clock; NaN if the file was cut off."""
         end = self.exit.monotonic_seconds if self.exit else None
         return math.nan if self.monotonic_seconds is None or end is None else float(end - self.monotonic_seconds)
 
@@ -133,19 +133,19 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unreadable:
-    """A file among the facts that can't be read as what it should be, and why."""
+    """A facts file that can't be read, and why."""
 
     path: Path
     reason: str
 
 
 def measured_seconds(launch: Launch) -> float:
-    """Of all timed windows, each as long as its slowest rank took."""
+    """The total length of all timed windows, each as long as its slowest rank took."""
     return sum(window.slowest for window in launch.windows)
 
 
 def measured_items(launch: Launch) -> int:
-    """Of all ranks in all timed windows."""
+    """The items of all ranks in all timed windows."""
     return sum(window.items for window in launch.windows)
 
 
@@ -158,7 +158,7 @@ def throughput(launch: Launch) -> float:
 
 
 def last_tries(launches: Iterable[Launch]) -> list[Launch]:
-    """Of each launch the last try that came to its own end, else the last: what was measured again is not counted."""
+    """For each launch the last try that ended by itself, else the last try: tries that were repeated don't count."""
     last: dict[tuple[Path, int], Launch] = {}
     for launch in launches:
         key = (launch.path.parent, launch.round)
@@ -178,7 +178,7 @@ def _last_error(tail: Sequence[str]) -> str | None:
 
 
 def _in_words(returncode: int | None) -> str:
-    """What an exit code says by itself: a signal's name, where it is one (as a process or a container reports it)."""
+    """An exit code in words: the signal's name if it stands for one (as a process or a container reports it)."""
     number = -returncode if returncode and returncode < 0 else (returncode or 0) - 128
     if number in signal.valid_signals():
         return f"ended by {signal.Signals(number).name}"

@@ -1,6 +1,6 @@
-"""The reader of old facts: what earlier versions didn't record, taken from the ids and names that they made of it.
+"""The reader of old facts: what earlier versions didn't record is derived from the ids and names that they recorded.
 
-Nothing else takes an id or a file's name apart.
+No other code takes an id or a file's name apart.
 """
 
 import re
@@ -24,21 +24,21 @@ def with_cell(line: Record) -> Record:
 
 
 def ddp_workload(workload: str, parallel: str) -> str:
-    """The id of the workload that this one explains: its own but for the ending that says how."""
+    """The id of the workload that this one explains: its own id without the ending that names the kind."""
     return workload.removesuffix(f"-{parallel}")
 
 
 def number(path: Path) -> int:
-    """Which try a launch was: the first, where its file isn't named as we do."""
+    """Which try a launch was; 1 if its file doesn't have our kind of name."""
     found = _NAME.fullmatch(path.name)
     return int(found[2]) if found else 1
 
 
 def misnamed(path: Path, round_: int, number_: int) -> str | None:
-    """Why a file below a results folder can't be the launch that it holds, or None: a copy would count twice."""
+    """Why the name of a file in a results folder doesn't fit the launch in it, or None: a copy would count twice."""
     found = _NAME.fullmatch(path.name)
     if not found:
-        return "its name is not that of a launch, such as round1-try1.jsonl"
+        return "its name is not that of a launch file, such as round1-try1.jsonl"
     if (int(found[1]), int(found[2])) != (round_, number_):
-        return f"it holds try {number_} of round {round_}: a copy, or renamed"
+        return f"it holds try {number_} of round {round_}: it was copied or renamed"
     return None

@@ -1,16 +1,16 @@
-"""What a launch's facts are made of: the nouns that Launch holds. Times in seconds, memory in bytes."""
+"""The parts of a launch's facts: the nouns that Launch holds. Times in seconds, memory in bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 Facts = Mapping[str, Any]
-"""What is shown or compared as it is, never computed with: of the host, the engine, the image, the box."""
+"""Facts about the host, the engine, the image or the box that are only shown or compared, never computed with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedStack:
-    """The stack as the matrix asked for it; `torch` is None where it wasn't known beforehand."""
+    """The stack as the matrix requested it; `torch` is None if it wasn't known beforehand."""
 
     name: str
     torch: str | None
@@ -21,10 +21,10 @@ class AskedStack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedWorkload:
-    """The workload as the matrix asked for it.
+    """The workload as the matrix requested it.
 
-    `ddp_id`: of the workload that this one explains; its own if it explains none. `factors`: everything that a workload can
-    vary, by name, as recorded; the fields here are those that the tool itself computes with.
+    `ddp_id`: the id of the workload that this one explains; its own if it explains none. `factors`: everything that a workload
+    can vary, by name, as recorded; the fields here are those that the tool itself computes with.
     """
 
     id: str
@@ -46,7 +46,7 @@ class AskedWorkload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU of a launch; `facts`: all that is recorded of it."""
+    """One GPU of a launch; `facts`: everything recorded about it."""
 
     name: str | None
     uuid: str | None
@@ -55,7 +55,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Devices:
-    """The devices of a launch in their order: `label` such as gpu0+1, `threads` CPU threads per process."""
+    """The devices of a launch in order: `label`, such as gpu0+1; `threads`: CPU threads per process."""
 
     label: str
     indices: tuple[int, ...]
@@ -65,19 +65,19 @@ class Devices:
 
     @property
     def is_cpu(self) -> bool:
-        """Slots of a CPU rather than GPUs?"""
+        """Whether they are slots of a CPU rather than GPUs."""
         return self.vendor == "cpu"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of each device, such as gpu0."""
+        """The name of each device, such as gpu0."""
         prefix = "cpu" if self.is_cpu else "gpu"
         return tuple(f"{prefix}{index}" for index in self.indices)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsedMethod:
-    """How the launch was measured. `facts`: all that is recorded of it; empty before methods were."""
+    """How the launch was measured. `facts`: everything recorded about it; empty in facts older than methods."""
 
     name: str
     statistic: str
@@ -87,7 +87,7 @@ class UsedMethod:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """The state in which a launch began: after what wait, how warm, and was that above the method's limit?"""
+    """The state in which a launch began: after how long a wait, at what temperature, and whether above the method's limit."""
 
     waited_seconds: float
     temperature_celsius: float | None
@@ -96,7 +96,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsedImage:
-    """The image, or the virtualenv, that a launch ran in; `facts`: all that is recorded of it."""
+    """The image, or the virtualenv, that a launch ran in; `facts`: everything recorded about it."""
 
     reference: str
     id: str | None
@@ -105,7 +105,7 @@ class UsedImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Box:
-    """What the box told of itself. `packages`: as "name==version"; `facts`: all that it told."""
+    """What the box reported about itself. `packages`: as "name==version"; `facts`: everything that it reported."""
 
     torch: str | None
     packages: tuple[str, ...]
@@ -113,7 +113,7 @@ class Box:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the packages by name."""
+        """The packages' versions by name."""
         return dict(package.split("==", 1) for package in self.packages if "==" in package)
 
 
@@ -128,10 +128,10 @@ class SeenDevice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """Some steps that were timed together: a window that counts, or a block of the warm-up.
+    """Steps that were timed together: a window that counts, or a block of the warm-up.
 
-    `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: of each rank
-    the steps in order; empty where the box didn't tell.
+    `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: for each
+    rank, the steps in order; empty if the box didn't report them.
     """
 
     steps: int
@@ -142,13 +142,13 @@ class Block:
 
     @property
     def slowest(self) -> float:
-        """Seconds of the slowest rank: the window took so long."""
+        """Seconds of the slowest rank, which is the length of the window."""
         return max(self.seconds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WarmUp:
-    """How the warm-up ended: `flat` says whether the step time was, `seconds` is None where the box didn't tell."""
+    """How the warm-up ended: `flat`: whether the step time was flat; `seconds`: None if the box didn't report it."""
 
     seconds: float | None
     flat: bool | None
@@ -181,7 +181,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readings:
-    """What the sensors said at one moment: one reading per device, each with its `device` and what could be read."""
+    """What the sensors read at one moment: one reading per device, each with its `device` and what could be read."""
 
     monotonic_seconds: float
     readings: tuple[Facts, ...]
@@ -197,7 +197,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exit:
-    """How a launch ended. `reason`: the host's word where it ended or refused the launch; `tail`: the log's last lines."""
+    """How a launch ended. `reason`: the outcome, if the host ended or refused the launch; `tail`: the log's last lines."""
 
     unix_seconds: float | None
     monotonic_seconds: float | None

@@ -1,4 +1,4 @@
-"""The border of the facts: lines of JSON -> Launch or Unreadable. What is malformed is met here and nowhere else.
+"""The border of the facts: lines of JSON -> Launch or Unreadable. Malformed facts are handled here and nowhere else.
 
 The host's own lines (the first and the last) make a file unreadable; a malformed line of the box makes a crashed launch.
 """
@@ -35,16 +35,16 @@ from torchmatrix.ground.errors import BadInput
 
 T = TypeVar("T")
 _NAMES = ("id", "ddp_id")
-"""What of a recorded workload is no factor."""
+"""The fields of a recorded workload that are not factors."""
 _SENSED = frozenset({
     "temperature_celsius", "sm_clock_mhz", "clock_mhz", "power_watts", "energy_joules", "busy_cpus", "throttle_count",
     "ecc_uncorrected",
 })  # fmt: skip
-"""What of a reading is computed with."""
+"""The fields of a reading that are computed with."""
 
 
 def read_launch(path: Path) -> Launch | Unreadable:
-    """Read one launch file, whatever its name; a last line that was cut off is no error."""
+    """Read one launch file, whatever its name; a truncated last line is not an error."""
     try:
         lines = list(read_lines(path))
     except OSError as error:
@@ -53,7 +53,7 @@ def read_launch(path: Path) -> Launch | Unreadable:
 
 
 def launch_at(path: Path) -> Launch:
-    """The launch that a file must hold. Raises BadInput."""
+    """The launch in a file. Raises BadInput if there is none."""
     found = read_launch(path)
     if isinstance(found, Unreadable):
         raise BadInput(f"{path} is not a launch file: {found.reason}", hint="name a round*.jsonl under results/")
@@ -61,7 +61,7 @@ def launch_at(path: Path) -> Launch:
 
 
 def launches_below(folder: Path, names: str = "round*-try*.jsonl") -> Iterator[Launch | Unreadable]:
-    """The launches in a folder of results, in the order of their paths; without trials of batches, whose names are others."""
+    """The launches in a folder of results, in the order of their paths; without batch trials, whose names differ."""
     for path in sorted(folder.rglob(names)):
         found = read_launch(path)
         if isinstance(found, Launch) and (why := old_facts.misnamed(path, found.round, found.number)):
@@ -70,7 +70,7 @@ def launches_below(folder: Path, names: str = "round*-try*.jsonl") -> Iterator[L
 
 
 def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list[Unreadable]]:
-    """The launches, and what can't be read."""
+    """The launches, and the files that can't be read."""
     launches: list[Launch] = []
     rest: list[Unreadable] = []
     for one in found:
@@ -82,7 +82,7 @@ def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list
 
 
 def launch_of(path: Path, lines: Sequence[Event]) -> Launch | Unreadable:
-    """The launch that a file of these lines holds."""
+    """The launch in a file of these lines."""
     if not lines or lines[0]["event"] != "launch":
         return Unreadable(path=path, reason="it has no header")
     try:
@@ -123,7 +123,7 @@ def _header(path: Path, header: Record) -> dict[str, Any]:
 
 
 def _inside(name: str, make: Callable[..., T], *records: Record) -> T:
-    """A part of the header; what is malformed in it is named as part.key."""
+    """A part of the header; a malformed value in it is reported as part.key."""
     try:
         return make(*records)
     except Malformed as why:
@@ -212,7 +212,7 @@ def _exit(end: Record) -> Exit:
 
 
 def _told(events: Sequence[Event]) -> dict[str, Any]:
-    """The fields that the box's lines, and the telemetry beside them, make; the first malformed line is said."""
+    """The fields that come from the box's lines and the telemetry; the first malformed line is reported."""
     kinds: dict[str, list[Event]] = {}
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
@@ -222,7 +222,7 @@ def _told(events: Sequence[Event]) -> dict[str, Any]:
         try:
             return tuple(map(make, kinds.get(kind, ())))
         except Malformed as why:
-            wrong.append(f'the box said "{kind}" in a way that can\'t be: {why}')
+            wrong.append(f'the box wrote an invalid "{kind}" line: {why}')
             return ()
 
     samples = all_of("sample", _sample)

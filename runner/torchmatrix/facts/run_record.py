@@ -1,4 +1,4 @@
-"""A run's own record (run.jsonl), typed: what was asked for, what was planned and skipped, how far it came."""
+"""A run's own record (run.jsonl), typed: what was requested, what was planned and skipped, how far it got."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ class FoundBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """One run. `facts`: its first line as it is; of an unreadable record all is empty and `unreadable` says why.
+    """One run. `facts`: its first line as it is, empty if that can't be read.
 
-    `key`: what was asked for, in one word; `matrix`: the text of the matrix; `complete`: it came to its end. `problems`: lines
+    `key`: what was requested, as one word; `matrix`: the text of the matrix; `complete`: the run finished. `problems`: lines
     that can't be read, each with the reason.
     """
 
@@ -66,7 +66,7 @@ class RunRecord:
 
 
 def record_of(events: Iterable[Event]) -> RunRecord:
-    """The record that these lines are; what is malformed in them is left out and said in `problems`."""
+    """The record in these lines; malformed lines are left out and listed in `problems`."""
     kinds: dict[str, list[Event]] = {}
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
@@ -101,7 +101,7 @@ def _header(line: Record, problems: list[str]) -> dict[str, Any]:
 
 
 def _host(host: Record) -> Record:
-    """Raises Malformed where a part that is looked into is of another type."""
+    """Raises Malformed if a part that is read has the wrong type."""
     checked.text_or_none(host, "name")
     checked.text_or_none(host, "cpu")
     checked.texts(host, "notes")

@@ -17,10 +17,10 @@ _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 def select(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> list[RunFolder]:
     """The runs that `word` names, oldest first; never none.
 
-    `word`: last (the newest); last~N (N before the newest); last-7d, last-12h, last-2w (begun within that time before now);
-    all; a run's id, or HOST/RUN where several hosts have a run of that id. `since`: begun on that day or later
+    `word`: last (the newest); last~N (N before the newest); last-7d, last-12h, last-2w (started within that time before now);
+    all; a run's id, or HOST/RUN if several hosts have a run of that id. `since`: started on that day or later
     (2026-01-31, or 2026-01-31T12:00; UTC unless it says otherwise). `host`: the name of its folder. Date and host narrow the
-    runs first: last is then the newest of them. Raises BadInput naming the known runs.
+    runs first: last is then the newest of the rest. Raises BadInput naming the known runs.
     """
     runs = results.runs()
     begin = _moment(since) if since else None
@@ -32,12 +32,12 @@ def select(results: Results, word: str = "last", since: str | None = None, host:
         raise BadInput(f"{what} in {results.root}{narrowing}", hint=_known(runs))
     if len(found) > 1 and found[0].id == found[-1].id == word:
         hosts = ", ".join(host_of(run) for run in found)
-        raise BadInput(f"several hosts have a run {word}: {hosts}", hint=f"say which: {host_of(found[0])}/{word}")
+        raise BadInput(f"several hosts have a run {word}: {hosts}", hint=f"name the host too: {host_of(found[0])}/{word}")
     return found
 
 
 def select_one(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> RunFolder:
-    """As `select`, where only one run can be meant. Raises BadInput if the word names several."""
+    """Like `select`, for exactly one run. Raises BadInput if the word names several."""
     found = select(results, word, since, host)
     if len(found) > 1:
         raise BadInput(f"{word} names {len(found)} runs; one is needed", hint=_known(found))
@@ -58,7 +58,7 @@ def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
 
 
 def host_of(run: RunFolder) -> str:
-    """The name of the host that a run is of."""
+    """The name of the host of a run."""
     return run.path.parent.name
 
 
@@ -68,7 +68,7 @@ def _moment(text: str) -> float:
         moment = datetime.fromisoformat(text.removesuffix("Z"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
-        raise BadInput(f'"{text}" is no date', hint="such as 2026-01-31, or 2026-01-31T12:00 (UTC)") from None
+        raise BadInput(f'"{text}" is not a date', hint="write it as 2026-01-31, or 2026-01-31T12:00 (UTC)") from None
 
 
 def _known(runs: Sequence[RunFolder]) -> str:

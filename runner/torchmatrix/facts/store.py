@@ -2,7 +2,7 @@
 
 results/.lock                                   who is running now
 results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end
-results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; beside it other output
+results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; the .log: other output
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
@@ -32,9 +32,9 @@ from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_whole
 
 LOG_LIMIT_BYTES = 20_000_000
-"""A launch's log is cut here; a runaway print must not fill the disk."""
+"""A launch's log is cut off here; a runaway print must not fill the disk."""
 TAIL_LINES = 20
-"""So many last lines of the log are kept in the launch's exit line."""
+"""How many of the log's last lines the launch's exit line keeps."""
 _STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
 
 
@@ -56,12 +56,12 @@ class LaunchFile:
         self.copy(_timed(kind, **fields))
 
     def copy(self, event: Event) -> None:
-        """Append a line of the box as it came; telemetry comes from another thread."""
+        """Append a line of the box unchanged; telemetry comes from another thread."""
         with self._lock:
             _write_line(self._events, event, self.path)
 
     def log(self, line: str) -> None:
-        """Keep an unmarked line in the log beside the file."""
+        """Write an unmarked line to the log beside the file."""
         data = line.encode() + b"\n"
         self._tail = [*self._tail[1 - TAIL_LINES :], line[:500]]
         if self._logged + len(data) > LOG_LIMIT_BYTES:
@@ -73,7 +73,7 @@ class LaunchFile:
             self._log.write(data)
 
     def close(self, **fields: Any) -> None:
-        """Append the exit line: after it the launch is complete, and a late reading is not written."""
+        """Append the exit line, which completes the launch; a later reading is not written."""
         tail = self._tail if fields.get("reason") or fields.get("returncode") else []
         with self._lock:
             self._is_over = True
@@ -118,7 +118,7 @@ class RunFolder:
 
     @property
     def started(self) -> float:
-        """When it began, in unix seconds: its id says so, else (the folder was renamed) its record; NaN if neither does."""
+        """When it started, in unix seconds: from its id or (if the folder was renamed) its record; NaN if neither has it."""
         if stamp := _STAMP.fullmatch(self.id):
             return float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
         return self.read_record().unix_seconds
@@ -129,7 +129,7 @@ class RunFolder:
             _write_line(file, run_event(kind, **fields), self.record)
 
     def open_record(self, events: list[Event]) -> None:
-        """Begin the run's record with all that was planned; it appears whole or not at all."""
+        """Begin the run's record with everything that was planned; the file appears complete or not at all."""
         with _disk_errors(self.record):
             write_whole(self.record, b"".join(json.dumps(event).encode() + b"\n" for event in events))
 
@@ -143,7 +143,7 @@ class RunFolder:
         return LaunchFile(folder / f"{name}-try{tries + 1}.jsonl", tries + 1)
 
     def tries(self, cell: str, number: int) -> int:
-        """How many launches of this cell and round came to their own end."""
+        """How many launches of this cell and round ended by themselves."""
         launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl"))
         return sum(launch.outcome not in UNFINISHED for launch in launches)
 
@@ -152,11 +152,11 @@ class RunFolder:
         return sorted_out(launches_below(self.path / cell))[0]
 
     def is_done(self, cell: str, number: int) -> bool:
-        """Was this launch completed, whatever its outcome, so that a continued run leaves it alone?"""
+        """Whether this launch was completed, whatever its outcome, so that a continued run leaves it alone."""
         return self.tries(cell, number) > 0
 
     def lock_of(self, stack: str) -> Path:
-        """Where it is kept what a stack was made of (see lockfile.StackLock.text)."""
+        """The file that keeps what a stack was made of (see lockfile.StackLock.text)."""
         return self.path / "locks" / f"{stack}.lock"
 
     def keep_lock(self, stack: str, text: str) -> None:
@@ -184,7 +184,7 @@ class RunFolder:
         return record_of(self.events())
 
     def everything(self) -> Iterator[Launch | Unreadable]:
-        """All launches and what among their files can't be read, in the order of their paths."""
+        """All launches, and the launch files that can't be read, in the order of their paths."""
         return launches_below(self.path)
 
     def launches(self) -> list[Launch]:
@@ -205,17 +205,17 @@ class Results:
 
     @property
     def lock_file(self) -> Path:
-        """Says who is running now; held meanwhile."""
+        """Names the process that is running now, which holds its lock."""
         return self.root / ".lock"
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed holder's lock is free."""
+        """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed process no longer holds its lock."""
         with held(self.lock_file, f"another run holds {self.root}", "wait for it, or write elsewhere: --results DIR"):
             yield
 
     def runs(self) -> list[RunFolder]:
-        """All runs, oldest first; those of which it is unknown when they began come before all others."""
+        """All runs, oldest first; runs with an unknown start come before all others."""
         found = [RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl")]
         return sorted(found, key=lambda run: (_or_never(run.started), run.id, run.path))
 
@@ -232,7 +232,7 @@ class Results:
         raise EngineUnusable(f"can't make a folder for a new run under {self.root}", hint="try again in a second")
 
     def unfinished(self, host: str, key: str) -> RunFolder | None:
-        """The newest run of `host` that was asked for the same thing (`key`), if it did not come to its end."""
+        """The newest run of `host` with the same request (`key`), if it is not complete."""
         for run in reversed([run for run in self.runs() if run.path.parent.name == host]):
             record = run.read_record()
             if record.key == key:
@@ -255,7 +255,7 @@ def _or_never(seconds: float) -> float:
 
 @contextmanager
 def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
-    """Hold the lock file `path`, which says who does. Raises EngineUnusable, `complaint` with who, where another holds it."""
+    """Hold the lock file `path`, which names its holder. Raises EngineUnusable (`complaint` and the holder) if it is taken."""
     with _disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+")
@@ -274,7 +274,7 @@ def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
 
 
 def holder(path: Path) -> str | None:
-    """Who holds the lock file `path`, in its own words; None: nobody does."""
+    """Who holds the lock file `path`, as written in it; None if nobody does."""
     try:
         file = path.open()
     except OSError:
@@ -301,7 +301,7 @@ def _open_new(path: Path) -> IO[bytes]:
 
 @contextmanager
 def _disk_errors(path: Path, expected: type[OSError] | None = None) -> Iterator[None]:
-    """Turn what the disk says into an error with a way out; what is written so far stays readable."""
+    """Turn a disk error into an error with a hint; what is written so far stays readable."""
     try:
         yield
     except OSError as error:
@@ -309,5 +309,5 @@ def _disk_errors(path: Path, expected: type[OSError] | None = None) -> Iterator[
             raise
         raise EngineUnusable(
             f"can't write {path}: {error.strerror or error}",
-            hint="free space or mend the permissions, or write elsewhere (--results DIR); the same command then continues",
+            hint="free space or fix the permissions, or write elsewhere (--results DIR); the same command then continues",
         ) from None
