@@ -296,9 +296,7 @@ def nightly_keep(
         if run.stays:
             say(f"stays: {run.name}: {run.stays}")
     if choice.over_bytes:
-        say(
-            f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: the other runs are new, pinned or not ours"
-        )
+        say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: all others are new, pinned or not ours")
     say(f"{len(choice.remove)} of {count(len(found), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
 
 
