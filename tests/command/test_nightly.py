@@ -267,7 +267,7 @@ def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_proces
     assert night.run == f"{run.path.parent.name}/{run.id}" and night.exit_code == 0
     outcomes = sorted(launch.outcome for launch in run.launches())
     assert outcomes.count("ok") == 4 and set(outcomes) <= {"ok", "interrupted"}
-    assert "goes on" in Journal(tmp_path / "results").log(night.id).read_text()
+    assert "continues the night" in Journal(tmp_path / "results").log(night.id).read_text()
 
 
 @pytest.mark.thorough
