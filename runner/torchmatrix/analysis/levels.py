@@ -1,11 +1,11 @@
-"""Where a series of figures changes its level, and where it only scatters.
+"""Finds where a series of figures changes its level rather than just scatters.
 
 Seeded binary segmentation: S. Kovács, P. Bühlmann, H. Li, A. Munk, "Seeded binary segmentation: a general methodology for
 fast and optimal changepoint detection", Biometrika 110 (2023), 249-256. Many overlapping intervals of the series, long and
-short, are each cut in two at every place, and the two sides compared with Student's t; the most improbable cut becomes a
-change, and both of its sides are searched in the same way. Short intervals find what a cut of the whole series can't see: a dip
-that has passed. That t is good enough, and needs no random permutations, is what D. Fleming and others found for nightly
-benchmarks: "Hunter: using change point detection to hunt for performance regressions", ICPE 2023 (arXiv:2301.03034).
+short, are each cut in two at every place, and the two sides are compared with Student's t; the most improbable cut becomes a
+change, and both of its sides are searched in the same way. Short intervals find what a cut of the whole series can't: a dip
+that has passed. D. Fleming and others found that t is good enough for nightly benchmarks and needs no random permutations:
+"Hunter: using change point detection to hunt for performance regressions", ICPE 2023 (arXiv:2301.03034).
 """
 
 import math
@@ -18,15 +18,15 @@ from scipy.special import stdtr
 from torchmatrix.analysis.intervals import NOTEWORTHY
 
 SHORTEST = 3
-"""A level holds for at least so many figures: two bad nights are no new level yet."""
+"""A level lasts for at least this many figures: two bad nights are not a new level yet."""
 ALPHA = 0.01
 """The chance that a series of independent, normal figures shows any change at all: each cut is tested at ALPHA over the number
-of cuts (Bonferroni), which is on the safe side since neighbouring cuts say nearly the same."""
+of cuts (Bonferroni), which is conservative, since neighbouring cuts give nearly the same result."""
 RESEMBLANCE_FROM = 50
-"""So many figures are needed to see whether neighbouring nights resemble each other."""
+"""How many figures are needed to see whether neighbouring nights resemble each other."""
 _OUTLIER = 3.0
-"""Figures further than so many standard deviations (by the median absolute deviation) from the median count as if they were
-there: one bad night neither makes a level nor hides one."""
+"""Figures further from the median than this many standard deviations (by the median absolute deviation) are moved to that
+distance: one bad night neither makes a level nor hides one."""
 
 Numbers = npt.NDArray[np.float64]
 
@@ -34,10 +34,10 @@ Numbers = npt.NDArray[np.float64]
 def changes(figures: Sequence[float]) -> list[int]:
     """The places in `figures` (positive, in order of time) at which a new level begins, ascending.
 
-    A new level is improbable as chance (ALPHA), lasts for SHORTEST figures at least, and its median differs from that of the
-    level before by more than NOTEWORTHY. All on the logarithms. Simulated at 1 % of scatter: a false alarm in 1 of 100
-    series (in up to 1 of 10 if nights resemble each other, r = 0.4); a step of 5 % is found in 9 of 10 cases after 3 nights,
-    one of 3 % after 5. A slow drift comes out as a staircase.
+    A new level is improbable as chance (ALPHA), lasts for at least SHORTEST figures, and its median differs from that of the
+    previous level by more than NOTEWORTHY. All on the logarithms. In simulations with 1 % of scatter: a false alarm in 1 of
+    100 series (in up to 1 of 10 if nights resemble each other, r = 0.4); a step of 5 % is found in 9 of 10 cases after 3
+    nights, one of 3 % after 5. A slow drift shows as a staircase.
     """
     logs = np.log(np.asarray(figures, dtype=float))
     found: list[int] = []
@@ -52,7 +52,7 @@ def changes(figures: Sequence[float]) -> list[int]:
 
 
 def _most_improbable_cut(logs: Numbers, shrinking: float) -> int | None:
-    """Where the level changes most clearly, or None if it nowhere does."""
+    """Where the level changes most clearly, or None if it doesn't change."""
     intervals = _intervals(len(logs))
     if not intervals:
         return None
@@ -102,11 +102,11 @@ def _compared(values: Numbers, shrinking: float) -> tuple[Numbers, Numbers]:
 
 
 def _shrinking(logs: Numbers) -> float:
-    """What Student's t is multiplied with since figures of neighbouring nights resemble each other; 1 if they don't.
+    """The factor that corrects Student's t if figures of neighbouring nights resemble each other; 1 if they don't.
 
     With a first-order autocorrelation r the variance of a mean is (1 + r) / (1 - r) times as large, and differences over two
-    nights vary 1 + r times as much as those over one, whatever few steps there are. Of the r so found only what is beyond twice
-    its own scatter counts; with fewer figures than RESEMBLANCE_FROM none does.
+    nights vary 1 + r times as much as those over one, as long as steps are few. Only the part of this r that exceeds twice
+    its own scatter counts; with fewer figures than RESEMBLANCE_FROM, none does.
     """
     if len(logs) < RESEMBLANCE_FROM:
         return 1.0
@@ -116,13 +116,13 @@ def _shrinking(logs: Numbers) -> float:
 
 
 def _mean_square(differences: Numbers) -> float:
-    """With outliers, and the steps between levels, drawn in."""
+    """The figures with outliers, and the steps between levels, clipped."""
     sizes = np.abs(differences)
     return float(np.mean(np.minimum(sizes, _OUTLIER * 1.4826 * np.median(sizes)) ** 2))
 
 
 def _is_step(logs: Numbers, begin: int, at: int, end: int) -> bool:
-    """Is it noteworthy, and are the figures at the cut each nearer to the level on its own side?"""
+    """Whether it is noteworthy, and the figures at the cut are each nearer to the level on their own side."""
     old, new = float(np.median(logs[begin:at])), float(np.median(logs[at:end]))
     upwards, middle = new > old, (old + new) / 2
     return abs(new - old) > math.log1p(NOTEWORTHY) and (logs[at] > middle) == upwards and (logs[at - 1] < middle) == upwards
@@ -133,7 +133,7 @@ def _step(logs: Numbers, begin: int, at: int, end: int) -> float:
 
 
 def _noteworthy(logs: Numbers, places: list[int]) -> list[int]:
-    """Without the cuts between levels that are the same but for NOTEWORTHY, the least of them dropped first."""
+    """The cuts without those between levels that differ by less than NOTEWORTHY; the smallest is dropped first."""
     while places:
         edges = [0, *places, len(logs)]
         steps = [abs(_step(logs, *three)) for three in zip(edges, edges[1:], edges[2:], strict=False)]

@@ -26,10 +26,10 @@ AS_THE_MATRIX_SAYS = Request()
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One command's view of the world. `launches`: those known beforehand, in order; `key` says what was asked for.
+    """Everything that one command works with. `launches`: those known beforehand, in order; `key`: what was requested.
 
-    `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: of the stacks that are built
-    from matrix.lock; `notes`: which stacks are not, and why.
+    `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: those of the stacks that
+    are built from matrix.lock; `notes`: which stacks are not, and why.
     """
 
     matrix: Matrix
@@ -45,11 +45,11 @@ class Session:
     is_here: bool
 
     def engine_for(self, stack: Stack) -> Engine:
-        """What builds and runs `stack`."""
+        """The engine that builds and runs `stack`."""
         return self.engines.for_stack(stack)
 
     def recipe_for(self, stack: Stack) -> Recipe:
-        """The recipe that is built, or can be; the locked one where there is a lock."""
+        """The recipe that is built or can be built; the locked one if there is a lock."""
         return recipes.choose_recipe(stack, self.engine_for(stack), self.supplies.unreachable, self.locks.get(stack.name))
 
 
@@ -65,8 +65,8 @@ def prepare(
 ) -> Session:
     """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
 
-    `explain`: with the cells that tell where the scaling loss comes from, for every selected one. `locked`: refuse what
-    matrix.lock doesn't hold as the matrix asks for it now.
+    `explain`: for every selected cell, add the cells that show where the scaling loss comes from. `locked`: refuse if
+    matrix.lock doesn't match the current matrix.
     """
     asked = matrix_file.under(matrix_file.load(path), request)
     place = locked_stacks.path_beside(path)
@@ -75,7 +75,7 @@ def prepare(
     if locked and s.notes:
         listing = "".join(f"\n  {line}" for line in s.notes)
         hint = "torchmatrix lock brings it up to date"
-        raise BadInput(f"{place} does not hold what the matrix asks for:{listing}", hint=hint)
+        raise BadInput(f"{place} does not match the matrix:{listing}", hint=hint)
     return s if held else without_locks(s)
 
 
@@ -87,7 +87,7 @@ def assemble(
     globs: Sequence[str],
     where: Sequence[str],
 ) -> Session:
-    """What `asked` means on this machine; `held`: the locks there are, used where they hold what the matrix asks for."""
+    """What `asked` means on this machine; `held`: the existing locks, used where they match the matrix."""
     store = Results(results)
     engines = choose(engine, store.owner)
     here = detect()
@@ -113,7 +113,7 @@ def assemble(
 
 
 def without_locks(s: Session) -> Session:
-    """The same, on what the stacks' own recipes give."""
+    """The same session, but with the stacks' own recipes."""
     return replace(s, locks={}, notes=())
 
 
@@ -127,9 +127,9 @@ def _plan(
     *,
     is_here: bool,
 ) -> tuple[Plan, Supplies, list[Stack]]:
-    """The selected plan. What building takes is looked up only for stacks that could run here otherwise; these are named too.
+    """The selected plan, what there is to build with, and the stacks that this was looked up for: those that fit this machine.
 
-    A stack that can't be built is withheld from the plan that was made: what fits this machine is asked once.
+    A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
     plan = make_plan(asked, host, supplies.unseen(engines.builder))
     chosen = select(plan, globs, where)

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from torchmatrix.analysis.intervals import NOTEWORTHY, central, ratio
 
 CHANCE = 1 / 10_000
-"""Of a regression (two nights in a row) on a night of a cell that did not change.
+"""The chance of a regression (two nights in a row) on a night of a cell that did not change.
 
 Simulated (tests/nightly/test_gate.py) for nights that are independent and scatter by 1 %, with 7 of them as the baseline: a
 night of 40 cells of which none changed ends in REGRESSION in 0.3 % of all cases once 28 nights are known, in 0.5 % with 14,
@@ -20,14 +20,14 @@ a correlation of 0.3, in 1 %.) A slow-down of 5 % is a regression on its second 
 14, in 38 % with 7; at a scatter of 0.3 %, in all.
 """
 MEMORY = 28
-"""So many nights, or those of the baseline where these are more, tell how much a cell differs from night to night."""
+"""How many nights show how much a cell differs from night to night; those of the baseline, if they are more."""
 ENOUGH = 3
-"""With fewer nights nothing is known of that."""
+"""With fewer nights, that is unknown."""
 STRAYS_FROM = 7
 STRAY = 5.0
-"""Of so many nights or more, one that is further from its baseline than STRAY robust standard deviations (1.4826 times the
-median absolute deviation) tells nothing of the usual scatter (B. Iglewicz, D. C. Hoaglin: How to Detect and Handle Outliers).
-They advise 3.5; of so few nights that would take usual ones for strays and the scatter for smaller than it is."""
+"""With this many nights or more, one that is further from its baseline than STRAY robust standard deviations (1.4826 times the
+median absolute deviation) says nothing about the usual scatter (B. Iglewicz, D. C. Hoaglin: How to Detect and Handle Outliers).
+They advise 3.5; with so few nights, that would take usual nights for strays and underestimate the scatter."""
 EARLY = 0.05
 """As long as the scatter from night to night is unknown, a night must differ by more than this."""
 
@@ -43,9 +43,9 @@ class Night:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Tonight over `center` (items per second) is slower below the ratio `low` and faster above `high`; NaN: can't be said.
+    """Tonight over `center` (items per second) is slower below the ratio `low` and faster above `high`; NaN: unknown.
 
-    `nights`: the runs that the center is of; `strays`: nights that were left out of the scatter; `rule`: where the limits come
+    `nights`: the runs that make the center; `strays`: nights that were left out of the scatter; `rule`: where the limits come
     from, in words.
     """
 
@@ -64,11 +64,11 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What is to be said of a cell's newest night. `ratio`: over the baseline's center.
+    """The verdict on a cell's newest night. `ratio`: over the baseline's center.
 
     `verdict`: ok; faster; suspected (slower for the first night); regression (slower on two nights in a row); new (without a
-    baseline); n/a (too few launches). `before`: the ratios of the nights before to the same baseline, as far as they were
-    slower, too.
+    baseline); n/a (too few launches). `before`: the ratios of the nights before it to the same baseline, if they were
+    slower too.
     """
 
     verdict: str
@@ -78,12 +78,12 @@ class Standing:
 
 
 def night(run: str, rates: Sequence[float], statistic: str = "median") -> Night:
-    """The night of a cell whose ok launches had these rates; there is one at least."""
+    """The night of a cell whose ok launches had these rates, at least one."""
     return Night(run=run, rates=tuple(rates), value=central(rates, statistic))
 
 
 def standing(history: Sequence[Night], nights: int, tolerance: float = NOTEWORTHY, strict: bool = False) -> Standing:
-    """Of the last of `history` (all of the same work, oldest first) against the median of the `nights` before it.
+    """Judge the last of `history` (all of the same work, oldest first) against the median of the `nights` before it.
 
     Nights in a row that were themselves slower than those before them, up to half of the `nights`, are no baseline for the next
     one: it is judged by the nights before the first of them. `strict`: slower on one night is a regression.
@@ -99,7 +99,7 @@ def standing(history: Sequence[Night], nights: int, tolerance: float = NOTEWORTH
 def standing_to_run(
     named: Night, history: Sequence[Night], nights: int, tolerance: float = NOTEWORTHY, strict: bool = False
 ) -> Standing:
-    """Of the last of `history` (all of the same work, oldest first, without the named run) against one run that was named."""
+    """Judge the last of `history` (all of the same work, oldest first, without the named run) against one named run."""
     tonight, previous, older = history[-1], history[-2:-1], history[:-2]
     slow = [
         night for night in previous if limits_to_run(named, older, nights, night, tolerance).verdict(night.value) == "slower"
@@ -108,10 +108,10 @@ def standing_to_run(
 
 
 def _slow_before(earlier: Sequence[Night], nights: int, tolerance: float) -> int:
-    """How many of the last of `earlier`, in a row, are all slower than the nights before them; the largest such number."""
+    """The largest number of nights at the end of `earlier` that are all slower than the nights before them."""
     for count in range(min(max(1, nights // 2), len(earlier) - 1), 0, -1):
         older = earlier[:-count]
-        reach = (1 - tolerance) * _center(older[-nights:])  # no limit is closer; saves to learn most of them
+        reach = (1 - tolerance) * _center(older[-nights:])  # no limit is closer, so most need not be learned
         if all(night.value < reach for night in earlier[-count:]) and all(
             limits(older, nights, night, tolerance).verdict(night.value) == "slower" for night in earlier[-count:]
         ):
@@ -132,7 +132,7 @@ def _standing(tonight: Night, found: Limits, slow: Sequence[Night], strict: bool
 
 
 def limits(before: Sequence[Night], nights: int, tonight: Night, tolerance: float = NOTEWORTHY) -> Limits:
-    """What tonight may be, by the nights before it; never narrower than 1 ± `tolerance`.
+    """The limits for tonight from the nights before it; never narrower than 1 ± `tolerance`.
 
     From ENOUGH nights on, on the logarithms of the nights' values, around the median m of the last n (`nights`, or fewer):
 
@@ -140,7 +140,7 @@ def limits(before: Sequence[Night], nights: int, tonight: Night, tolerance: floa
 
     v(n) is the variance of m over that of a night (see `_variance_of_median`), s the scatter from night to night (see
     `_scatter`), and k is such that two nights in a row lie below by CHANCE (see `factor`). With fewer nights it is half the
-    width of Welch's interval of the ratio, by the launches of all these nights (see intervals), and EARLY at least.
+    width of Welch's interval of the ratio, from the launches of all these nights (see intervals), and at least EARLY.
     """
     baseline = before[-nights:]
     if len(before) < ENOUGH:
@@ -152,9 +152,9 @@ def limits(before: Sequence[Night], nights: int, tonight: Night, tolerance: floa
 
 
 def limits_to_run(named: Night, before: Sequence[Night], nights: int, tonight: Night, tolerance: float = NOTEWORTHY) -> Limits:
-    """What tonight may be, by one run that was named: half the width of Welch's interval of the ratio of the launches.
+    """The limits for tonight from one named run: half the width of Welch's interval of the ratio of the launches.
 
-    Where the nights `before` tell that the cell differs by more from night to night (see `limits`, with n = 1), by that.
+    If the nights `before` show that the cell differs by more from night to night (see `limits`, with n = 1), that counts.
     """
     half = _half_by_launches([named], tonight)
     if len(before) >= ENOUGH:
@@ -205,11 +205,11 @@ class _Scatter:
 
 
 def _scatter(nights: Sequence[Night], count: int) -> _Scatter:
-    """The root mean square of what each night was off from the median of the `count` before it, strays left out.
+    """The root mean square deviation of each night from the median of the `count` nights before it, without strays.
 
     These are recursive residuals (R. L. Brown, J. Durbin, J. M. Evans, Journal of the Royal Statistical Society B 37 (1975),
-    149-192) with a median for the mean: n nights give n - 1 of them, each scaled to the scatter of one night. A lasting change
-    of the level leaves a few strays and then no trace, unlike in a standard deviation.
+    149-192) with a median instead of the mean: n nights give n - 1 of them, each scaled to the scatter of one night. Unlike
+    in a standard deviation, a lasting change of the level leaves a few strays and then no trace.
     """
     logs = [math.log(night.value) for night in nights]
     errors = []
@@ -230,7 +230,7 @@ def _half_by_nights(scatter: _Scatter, baseline: Sequence[Night], tonight: Night
 
 
 def _variance_of_median(n: int) -> float:
-    """Of n normal values, over the variance of one: π / 2n (P. S. Laplace, 1818); one or two have their mean as the median."""
+    """For n normal values, over the variance of one: π / 2n (P. S. Laplace, 1818); for one or two, the median is the mean."""
     return 1 / n if n < 3 else math.pi / (2 * n)
 
 
@@ -238,7 +238,7 @@ def _variance_of_median(n: int) -> float:
 def factor(freedom: int, v: float, chance: float = CHANCE) -> float:
     """k such that two nights in a row both lie below m - k · s · √(1 + v) by `chance`.
 
-    m is off from the truth by the root of v, s is the root of a chi-square over its `freedom`, and both are the same on the two
+    m is off the true value by the root of v, s is the root of a chi-square over its `freedom`, and both are the same on the two
     nights, so that these aren't independent: Student's t in two dimensions (C. W. Dunnett, M. Sobel, Biometrika 41 (1954),
     153-169), integrated over s and m.
     """
@@ -254,7 +254,7 @@ def factor(freedom: int, v: float, chance: float = CHANCE) -> float:
 
 
 def _variance_of_fewer_launches(nights: Sequence[Night], tonight: Night) -> float:
-    """What it adds to the variance of tonight's logarithm that it has fewer launches than the nights had on average."""
+    """What tonight's logarithm gains in variance if tonight has fewer launches than the nights had on average."""
     usual = sum(len(night.rates) for night in nights) / len(nights)
     several = [[math.log(rate) for rate in night.rates] for night in nights if len(night.rates) > 1]
     if len(tonight.rates) >= usual or not several:

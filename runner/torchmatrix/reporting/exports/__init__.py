@@ -22,7 +22,7 @@ __all__ = [
 
 COLUMNS_FILE = "columns.csv"
 PLAIN_UP_TO_BYTES = 100_000
-"""A larger table is packed before it goes into a page."""
+"""A larger table is compressed before it goes into a page."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[
 
 
 def embedded(tables: Tables, plain_up_to_bytes: int = PLAIN_UP_TO_BYTES) -> dict[str, Embedded]:
-    """The tables as CSV files by name, for links in a page; a large one as .csv.gz, in the same bytes each time."""
+    """The tables as CSV files by name, for links in a page; large ones as .csv.gz, with the same bytes each time."""
     found = {}
     for name, table in tables.frames.items():
         content, file_name, mime = to_csv(name, table), f"{tables.run}-{name}.csv", "text/csv"

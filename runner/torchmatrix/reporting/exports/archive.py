@@ -1,4 +1,4 @@
-"""The facts of a run as one tar.gz, the same bytes for the same facts: nobody's name, no time, sorted."""
+"""The facts of a run as one tar.gz, the same bytes for the same facts: no owner, no time, sorted."""
 
 import gzip
 import io
@@ -10,24 +10,24 @@ from typing import IO
 from torchmatrix.facts.store import RunFolder
 
 MOST_PACKING = 40
-"""Facts that are so many times larger than allowed are not even tried: they pack to a tenth or so."""
+"""Facts that exceed the limit by more than this factor are not even tried: they compress to about a tenth."""
 _FACTS = (".jsonl", ".lock")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Archive:
-    """`data`: None if it would be larger than allowed. `facts_bytes`: of all files, unpacked."""
+    """`data`: None if it would be larger than allowed. `facts_bytes`: the uncompressed size of all files."""
 
     data: bytes | None
     facts_bytes: int
 
 
 class _Full(Exception):
-    """More was written than allowed."""
+    """More was written than is allowed."""
 
 
 class _Limited(io.BytesIO):
-    """Refuses what goes beyond the limit."""
+    """A file that refuses to grow beyond the limit."""
 
     def __init__(self, limit_bytes: int | None) -> None:
         super().__init__()

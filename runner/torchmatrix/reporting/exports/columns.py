@@ -1,4 +1,4 @@
-"""What every column of every exported table means: files, their types and their descriptions are all made from this.
+"""What every column of every exported table means: the files, their types and their descriptions all follow from this.
 
 Units stand in the names. Kinds: text; number; whole (a whole number); flag (true or false); list (of texts, in files as JSON).
 """
@@ -59,13 +59,13 @@ _PAIRS = ", ".join(pair.name for factor in CONTRASTED for pair in factor.contras
 _WHERE = (
     _text("cell", "stack/workload/devices; torchmatrix run 'CELL' measures it again"),
     _text("stack", "the software combination, as the matrix names it"),
-    _text("workload", "the job: model, mode, precision, batch per device and what else makes it"),
+    _text("workload", "the job: model, mode, precision, batch per device and all other settings"),
     _text("devices", "the device set, such as gpu0+1; on a CPU a device is an equal share of the cores"),
 )
 _JOB = (
     _list("device_list", "the devices one by one"),
     _whole("device_count", "how many devices (N)", "count"),
-    _text("parallel", "ddp, or in what other way an explained cell ran its processes: independent, no-sync"),
+    _text("parallel", "ddp, or how an explained cell ran its processes instead: independent, no-sync"),
     _text("model", "what is trained or run"),
     _text("mode", "train or infer"),
     _text("unit", "what an item is: images or sequences"),
@@ -76,13 +76,13 @@ _JOB = (
     _text("batch_requested_per_device", "the batch that the matrix asks for; auto: the largest that fits", "batch_requested"),
     _whole("image_size_pixels", "of one side"),
     _whole("sequence_length_tokens", "of one sequence"),
-    _text("torch", "version that the stack asks for"),
-    _text("torch_build", "version that ran, as it calls itself"),
-    _text("device_name", "the first device, as the driver calls it"),
+    _text("torch", "version that the stack requests"),
+    _text("torch_build", "version that ran, as it reports itself"),
+    _text("device_name", "the first device, as the driver names it"),
     _whole("device_memory_bytes", "memory of the first device"),
     _whole("device_multiprocessors", "multiprocessors (AMD: compute units) of the first device"),
     _text("method", DEFINITIONS["method"]),
-    _text("statistic", "median or mean: what makes one figure of the launches"),
+    _text("statistic", "median or mean: how launches combine into one figure"),
 )
 _RUNNING = (
     _number(
@@ -92,11 +92,11 @@ _RUNNING = (
     _number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
     _number("power_watts", "mean over the timed windows, all devices together"),
     _number("joules_per_item", DEFINITIONS["energy"], "energy_per_item"),
-    _number("items_per_joule", "the same, turned round: items per second and watt"),
+    _number("items_per_joule", "the inverse: items per second and watt"),
     _text("energy_problem", "why the energy is unknown, or that the power readings disagree with it"),
     _whole("peak_memory_bytes", "largest process in the timed windows; allocated on a GPU, resident on a CPU", "peak_bytes"),
     _whole("peak_memory_cold_bytes", "the same up to the end of the first step", "cold_peak_bytes"),
-    _flag("mixed", "GPUs of different models in one set"),
+    _flag("mixed", "the set has GPUs of different models"),
     _number("ecc_errors", "uncorrected memory errors counted in the timed windows; 0 also where the device has no counter"),
     _list("foreign", "who else used the devices in the timed windows"),
     _text("unchecked", "why the losses could not be compared with eager fp32"),
@@ -104,10 +104,10 @@ _RUNNING = (
 
 _CELLS = (
     *_WHERE, *_JOB,
-    _text("outcome", "of the last launch that is ok, else of the last: ok, oom, timeout, crashed, numerics, …"),
+    _text("outcome", "of the last ok launch, or else of the last launch: ok, oom, timeout, crashed, numerics, …"),
     _text("error", "the first line that says what went wrong in it"),
     _whole("launches_ok", "launches that count (n)", "n"),
-    _whole("launches_not_ok", "launches that gave no number", "failed"),
+    _whole("launches_not_ok", "launches that gave no figure", "failed"),
     *_interval("items_per_second", DEFINITIONS["throughput"], "throughput"),
     _number("items_per_second_per_device", "throughput over the number of devices", "per_device"),
     _number("cv_fraction", DEFINITIONS["cv"], "cv"),
@@ -115,7 +115,7 @@ _CELLS = (
     _number("mfu_fraction", DEFINITIONS["MFU"], "mfu"),
     _number("items_per_currency", "items per unit of the currency at the hourly price of the devices; needs a price list"),
     _number("items_per_second_per_currency", "items per second and unit of the currency that the devices cost to buy"),
-    _text("currency", "of the price list"),
+    _text("currency", "currency of the price list"),
     *_RUNNING,
     _number("temperature_last_celsius", "hottest device at the end of the windows, median over launches", "temperature_last"),
     _number("first_step_cold_seconds", "first step with torch.compile from an empty compile cache", "cold_compile_seconds"),
@@ -129,7 +129,7 @@ _CELLS = (
 
 _LAUNCHES = (
     _text("run", "the run's id"), _whole("round", "which of the interleaved rounds"),
-    *_WHERE, _text("ddp_workload", "the workload without the way in which an explained cell ran it"), *_JOB,
+    *_WHERE, _text("ddp_workload", "the workload that an explained cell belongs to; otherwise the workload itself"), *_JOB,
     _text("outcome", "ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted or lost"),
     _text("error", "the first line that says what went wrong"),
     _number("started_unix_seconds", "when it began, in seconds since 1970 UTC"),
@@ -137,22 +137,22 @@ _LAUNCHES = (
     _number("items_per_second", "items of all processes in the timed windows over the wall time of the slowest", "throughput"),
     _number("items_per_second_per_device", "the same over the number of devices", "per_device"),
     *_RUNNING,
-    _number("energy_joules", "of all devices in all timed windows"),
+    _number("energy_joules", "energy of all devices in all timed windows"),
     _number("temperature_first_celsius", "hottest device at the beginning of the timed windows", "temperature_first"),
     _number("temperature_last_celsius", "hottest device at their end", "temperature_last"),
     _number("clock_mhz", "mean over the timed windows, the slowest device"),
     _flag("throttled", DEFINITIONS["throttled"]),
-    _flag("steady", "temperature and clock stayed; unknown with fewer than three readings"),
-    _flag("too_warm", "it began above the method's temperature"),
-    _flag("start_unknown", "the method has a temperature to start below, and none could be read"),
+    _flag("steady", "temperature and clock stayed constant; unknown with fewer than three readings"),
+    _flag("too_warm", "the launch began above the method's temperature"),
+    _flag("start_unknown", "the method limits the temperature at the start, but it could not be read"),
     _number("first_step_seconds", "first step, with compilation if there is any"),
     _text("compile_cache", "cold: the compile cache was empty; warm: it was not"),
     _flag("flat", "the warm-up ended because the step time was flat"),
     _number("loss_difference", "largest relative difference of the first losses from those of eager fp32"),
-    _number("clock_jump_seconds", "by how much the wall clock was set meanwhile"),
+    _number("clock_jump_seconds", "by how much the wall clock was changed during the launch"),
     _text("other_settings", "the workload's further settings, as JSON"),
     _text("command", "what started it, to be pasted"),
-    _text("work", "what must be the same in launches whose throughputs are compared, as JSON"),
+    _text("work", "what must be equal in launches whose throughputs are compared, as JSON"),
     _text("file", "its facts, as named in the archive of the run's facts"),
 )  # fmt: skip
 
@@ -166,9 +166,9 @@ _SHOWN = (
     _whole("batch_per_device", "items per device and step", "batch"),
 )  # fmt: skip
 _COMPARED = (
-    *_interval("ratio", "its throughput over the other's", "ratio"),
-    _whole("launches_ok", "launches behind it", "n"),
-    _whole("baseline_launches_ok", "launches behind the other", "baseline_n"),
+    *_interval("ratio", "this cell's throughput over the other cell's", "ratio"),
+    _whole("launches_ok", "launches behind this cell", "n"),
+    _whole("baseline_launches_ok", "launches behind the other cell", "baseline_n"),
     _text("why", "why there is no ratio"),
 )
 _VERDICT = _text("verdict", DEFINITIONS["reproduced"])
@@ -178,32 +178,32 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "launches": _LAUNCHES,
     "scaling": (
         *_WHERE, _whole("device_count", "how many devices (N)", "count"),
-        _text("baseline", "the cell of one device that T_1 is of"),
+        _text("baseline", "the one-device cell that T_1 comes from"),
         *_ratio("speedup_S", "S"), *_ratio("efficiency_E", "E"), *_ratio("scale_factor_s", "s"),
         *_ratio("efficiency_E_star", "E_star"), _flag("impossible", DEFINITIONS["impossible"]),
     ),
     "decomposition": (
         *_WHERE, _whole("device_count", "how many devices (N)", "count"),
         *(column for name in ("E", "E_hetero", "E_corun", "E_ddp", "E_comm") for column in _ratio(f"efficiency_{name}", name)),
-        _number("exposed_communication_seconds_per_step", "the step with all-reduce less the step without", "exposed_seconds"),
-        _number("step_seconds", "of the step with all-reduce"),
+        _number("exposed_communication_seconds_per_step", "the step with all-reduce minus the step without", "exposed_seconds"),
+        _number("step_seconds", "time of the step with all-reduce"),
         _number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
     ),
     "devices": (
         _text("stack", _WHERE[1].meaning), _text("workload", _WHERE[2].meaning),
-        _text("device_name", "the model, as the driver calls it"), _text("device", "which of the devices"),
+        _text("device_name", "the GPU model, as the driver names it"), _text("device", "which of the devices"),
         _text("unit", "what an item is"),
-        _number("items_per_second", "of this device alone", "throughput"),
+        _number("items_per_second", "throughput of this device alone", "throughput"),
         *_interval("ratio", "over the median device of the same model", "ratio"),
         _flag("weak", "below 0.97 of the median device, beyond the interval"),
     ),
     "speedups": (*_SHOWN, _text("baseline", "the stack that it is compared with"), *_COMPARED),
     "settings": (
-        _text("setting", f"what differs: {_PAIRS}"), *_SHOWN,
-        _text("over", "the workload that it is compared with: the same but for this setting"), *_COMPARED,
+        _text("setting", f"the setting that differs: {_PAIRS}"), *_SHOWN,
+        _text("over", "the workload that it is compared with: the same except for this setting"), *_COMPARED,
     ),
     "gpus": (
-        _text("device_name", "as the driver calls it"),
+        _text("device_name", "the GPU model, as the driver names it"),
         _text("gpu", "the name in reports/published/gpus.csv; unknown: not there"),
         _text("vendor", "who makes it"), _text("architecture", "its generation"),
         _text("compute_capability", "of CUDA; for AMD the gfx target"),
@@ -218,7 +218,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
           for word in ("fp32", "tf32", "amp", "amp_bf16")),
         *(_number(f"mfu_{word}_fraction", "best MFU of the run's cells in this precision", f"mfu_{word}")
           for word in ("fp32", "tf32", "amp", "amp_bf16")),
-        _text("status", "verified or partly: how sure the data sheet's figures are"), _text("source", "where they stem from"),
+        _text("status", "verified or partly: how sure the data sheet's figures are"), _text("source", "where they come from"),
     ),
     "stacks": (
         _text("stack", _WHERE[1].meaning), _text("torch", "version that ran"), _text("torchvision", "version of torchvision"),
@@ -228,31 +228,31 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _text("nccl", "version of NCCL, on AMD of RCCL"),
         _text("triton", "version of Triton"), _text("glibc", "version of the C library"),
         _text("os", "operating system in the box"),
-        _text("image", "the image, or the virtualenv's interpreter"), _text("image_id", "id of the image"),
-        _text("base", "the image that it was built on"), _text("base_digest", "and its digest"),
-        _text("lock_sha256", "of the lock that says what it is made of"), _text("engine", "the engine that ran it"),
+        _text("image", "the image, or the virtualenv's interpreter"), _text("image_id", "the image's id"),
+        _text("base", "the image that this one was built on"), _text("base_digest", "the digest of the base"),
+        _text("lock_sha256", "SHA-256 of the lock that lists its contents"), _text("engine", "the engine that ran it"),
         _text("engine_version", "version of the engine"), _list("packages", "every Python package, NAME==VERSION"),
     ),
     "skips": (
         _text("cell", "a cell of the matrix that was not run"), _text("stack", _WHERE[1].meaning),
-        _text("reason", "why this machine can't run it"), _text("fix", "the way out, where there is one"),
+        _text("reason", "why this machine can't run it"), _text("fix", "how to fix that, if possible"),
     ),
     "failures": (
-        *_WHERE, _whole("round", "which of the interleaved rounds"), _text("outcome", "what became of the launch"),
-        _text("error", "the first line that says what went wrong"), _list("seen", "what the host saw meanwhile"),
+        *_WHERE, _whole("round", "which of the interleaved rounds"), _text("outcome", "how the launch ended"),
+        _text("error", "the first line that says what went wrong"), _list("seen", "what the host observed during the launch"),
         _text("command", "what started it, to be pasted"),
         _text("file", "its facts, as named in the archive of the run's facts"),
     ),
     "findings": (
-        _text("cell", _WHERE[0].meaning), _text("field", "what can't be, or can't be judged"), _text("value", "what it is"),
-        _text("limit", "what was overstepped"), _text("reason", "in a sentence"),
+        _text("cell", _WHERE[0].meaning), _text("field", "what is impossible or can't be judged"), _text("value", "its value"),
+        _text("limit", "the limit that it exceeds"), _text("reason", "the finding as a sentence"),
     ),
     "published": (
         _text("cell", _WHERE[0].meaning), _text("vendor", "who published it"), _text("published_gpu", "GPU, in their words"),
         _whole("gpus", "how many GPUs"), _text("published_model", "model, in their words"),
         _text("published_precision", "precision, in their words"), _text("torch", "version of torch, in their words"),
         _text("date", "when they measured or published it"),
-        _text("unit", "of the throughputs"), *_interval("ours", "our throughput in that unit", "ours"),
+        _text("unit", "unit of the throughputs"), *_interval("ours", "our throughput in that unit", "ours"),
         _number("theirs", "their throughput in that unit"),
         *_interval("ratio", "ours over theirs; unknown if not comparable", "ratio"),
         _number("reproduced_from", "from here on ours counts as reproduced", "low"),
@@ -262,18 +262,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "claims": (
         _text("vendor", "who claims it"), _text("quantity", "scale-factor, speed-up or ratio"), _text("against", "over what"),
-        _list("models", "which models it is about; none: not said"), _list("precisions", "which precisions; none: not said"),
-        _text("published_gpu", "GPU, in their words"), _whole("gpus", "how many, or at least", "count"),
+        _list("models", "models that it covers; empty: not stated"), _list("precisions", "the same for precisions"),
+        _text("published_gpu", "GPU, in their words"), _whole("gpus", "how many GPUs, or at least how many", "count"),
         _number("claimed_low", "the claim"), _number("claimed_high", "its upper end; unknown: \"more than\""),
-        _text("what", "the cells that we measured of it"), *_interval("ours", "what we measured", "ours"),
+        _text("what", "the cells that we measured for it"), *_interval("ours", "what we measured", "ours"),
         _number("reproduced_from", "from here on ours counts as reproduced", "low"),
         _number("reproduced_to", "up to here; unknown: no upper end", "high"),
         _VERDICT, _list("differs", "why it can't be compared"), _text("source", "where it was published"),
     ),
     "prices": (
         _text("gpu", "one card of this model"), _number("price_per_hour", "in the currency", "per_hour"),
-        _number("purchase_price", "in the currency", "purchase"), _text("currency", "of the list"),
-        _text("source", "who says so"), _text("date", "when that was so"),
+        _number("purchase_price", "in the currency", "purchase"), _text("currency", "currency of the list"),
+        _text("source", "who states the price"), _text("date", "when it was valid"),
     ),
 }  # fmt: skip
 """Every table that is exported, with its columns in order."""
@@ -282,17 +282,17 @@ ABOUT = {
     "cells": "one row per cell: its figure over all launches, with its interval",
     "launches": "one row per launch, the last try of each: the samples behind every figure",
     "scaling": "one row per cell of several devices: speed-up, efficiency and scale factor",
-    "decomposition": "one row per explained cell: where its loss of scaling comes from",
-    "devices": "one row per device measured alone, where several were",
+    "decomposition": "one row per explained cell: where its scaling loss comes from",
+    "devices": "one row per device measured alone, if several were",
     "speedups": "one row per cell: its throughput over that of a baseline stack",
     "settings": "one row per pair of cells that differ in one setting only",
     "gpus": "one row per GPU model measured: its data sheet, and the best MFU reached here",
-    "stacks": "one row per stack: what it really was",
+    "stacks": "one row per stack: the versions that were really installed",
     "skips": "one row per cell that this machine can't run",
     "failures": "one row per launch that is not ok",
-    "findings": "one row per figure of ours that can't be, or can't be judged",
+    "findings": "one row per figure of ours that is impossible or can't be judged",
     "published": "one row per published throughput beside one of our cells",
-    "claims": "one row per claim of an article and what we measured of it",
+    "claims": "one row per claim of an article and what we measured for it",
     "prices": "the price list that was used",
 }
-"""What each table is, in a line."""
+"""One line about each table."""

@@ -1,6 +1,6 @@
 """An export as a folder: tables, what their columns mean, charts, and a README. It appears whole or not at all.
 
-A folder that holds anything else is refused: what is ours is told by a marker file, which lists what was written. Writing
+A folder that holds anything else is refused: a marker file lists what we wrote and identifies the folder as ours. Writing
 again replaces those files and leaves all others alone.
 """
 
@@ -25,7 +25,7 @@ def write(
 ) -> list[str]:
     """Write an export; returns the names of its files. `scale`: dots of a PNG for each point of its SVG.
 
-    `force`: into a folder that holds something else too, which stays. Raises BadInput.
+    `force`: also write into a folder that holds other files, which stay. Raises BadInput.
     """
     target, before = folder.absolute(), written_before(folder, force)
     try:
@@ -52,7 +52,7 @@ def written_before(target: Path, force: bool) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError):
         if any(target.iterdir()) and not force:
             hint = "name another folder, or use --force: files of the same names are replaced, all others stay"
-            raise BadInput(f"{target} holds something else than an export", hint=hint) from None
+            raise BadInput(f"{target} holds something other than an export", hint=hint) from None
     return []
 
 
@@ -72,7 +72,7 @@ def _fill(part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str
 
 
 def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) -> None:
-    """The whole folder in one step where nothing is there yet, else file by file; what isn't exported any more goes."""
+    """Put the folder in place in one step if there is none yet, else file by file; remove files no longer exported."""
     try:
         part.rename(target)
         return
@@ -82,7 +82,7 @@ def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) ->
     for name in names:
         final = target / name
         final.parent.mkdir(exist_ok=True)
-        beside = final.with_name(f".{final.name}.part")  # the folder may be another file system than its parent
+        beside = final.with_name(f".{final.name}.part")  # the folder may be on another file system than its parent
         shutil.copyfile(part / name, beside)
         beside.replace(final)
     for name in gone:
@@ -97,7 +97,7 @@ def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> 
     lines = [
         f"# Run {escaped(tables.run)}, exported by torchmatrix {__version__}",
         "",
-        f"Every table stands here as {', '.join(f'`.{word}`' for word in formats)}.",
+        f"Every table is here as {', '.join(f'`.{word}`' for word in formats)}.",
         f"`{COLUMNS_FILE}` says what each column means, with its unit.",
         "",
         "| table | rows | what it is |",
@@ -105,11 +105,11 @@ def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> 
         *(f"| {name} | {len(table)} | {ABOUT[name]} |" for name, table in tables.frames.items()),
         "",
         "CSV: UTF-8, full precision. An unknown value is an empty field. A text that begins with `=`, `+`, `-`, `@`, a tab or "
-        "the end of a line has an apostrophe in front, so that no spreadsheet takes it for a formula. Lists are JSON.",
-        "JSON and Parquet: texts as they are, unknown is null; Parquet says in its fields' metadata what they mean.",
+        "a line break gets a leading apostrophe, so that no spreadsheet runs it as a formula. Lists are JSON.",
+        "JSON and Parquet: texts as they are, unknown is null; Parquet's field metadata hold the meanings.",
         "Markdown: a few columns with four significant digits, to paste into an issue.",
     ]
     if charts:
-        lines += ["", "| chart (`charts/`, SVG and PNG) | what it says |", "|---|---|"]
+        lines += ["", "| chart (`charts/`, SVG and PNG) | title |", "|---|---|"]
         lines += [f"| {chart.id} | {escaped(chart.title)} |" for chart in charts]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """Tables -> files: CSV, JSON, Parquet, and Markdown to paste into an issue.
 
 CSV: RFC 4180 in UTF-8, full precision. An unknown value is an empty field. A text that a spreadsheet would take for a formula
-(it begins with = + - @, a tab or the end of a line) gets an apostrophe in front; numbers stay numbers. JSON and Parquet keep
+(it begins with = + - @, a tab or a line break) gets a leading apostrophe; numbers stay numbers. JSON and Parquet keep
 texts as they are; unknown is null.
 https://owasp.org/www-community/attacks/CSV_Injection
 """
@@ -48,7 +48,7 @@ def to_json(name: str, table: pd.DataFrame) -> bytes:
 
 
 def to_parquet(name: str, table: pd.DataFrame) -> bytes:
-    """With a type for every column, whatever it holds, and what each means in the fields' metadata."""
+    """With a fixed type for every column, and its meaning in the field's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -75,7 +75,7 @@ FORMATS: dict[str, Callable[[str, pd.DataFrame], bytes]] = {
 
 
 def names_of(formats: Sequence[str]) -> tuple[str, ...]:
-    """The known ones, each once; raises BadInput for another."""
+    """The requested formats, each once; raises BadInput for an unknown one."""
     for word in formats:
         if word not in FORMATS:
             raise BadInput(f'there is no format "{word}"', hint=nearest(word, FORMATS))
@@ -91,7 +91,7 @@ def _field(value: Any) -> Any:
 
 
 def _json_value(value: Any, is_list: bool) -> Any:
-    """JSON has no infinity; none of our figures is infinite but by a division by 0, which is unknown too."""
+    """JSON has no infinity; our figures are infinite only after a division by 0, which counts as unknown."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return json.loads(value) if is_list and value is not None else value

@@ -1,4 +1,4 @@
-"""Tables -> GitHub's Markdown, few columns, four significant digits: to paste into an issue. Whatever they hold is inert."""
+"""Tables -> GitHub's Markdown, few columns, four significant digits: to paste into an issue. Their contents are escaped."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torchmatrix.reporting.exports.table_set import records
 Row = dict[str, Any]
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()!|~$])")
 _CALLS = re.compile(r"(?<![&\w])([@#])(?=\w)")
-"""Names a person, or links an issue, where GitHub finds it."""
+"""What GitHub would turn into a mention of a person or a link to an issue."""
 _LINKS = re.compile(r"(https?|ftp|www)([:.])(?=\S)", re.IGNORECASE)
 
 
@@ -25,7 +25,7 @@ def escaped(value: Any) -> str:
 
 
 def to_markdown(name: str, table: pd.DataFrame) -> bytes:
-    """The table with the columns of _SHOWN; of a table that isn't there, all columns."""
+    """The table with the columns of _SHOWN; all columns if the table isn't listed there."""
     found = [dict(zip(table.columns, row, strict=True)) for row in records(table)]
     shown = _SHOWN.get(name) or [(column, _own(column)) for column in table.columns]
     lines = [_line([escaped(title) for title, _ in shown]), _line(["---"] * len(shown))]

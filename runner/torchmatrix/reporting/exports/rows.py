@@ -1,4 +1,4 @@
-"""One run -> the rows of every table that is exported, as plain values under the keys that columns.py names as sources."""
+"""One run -> the rows of every table that is exported, as plain values under the keys that columns.py calls sources."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class Facts(Protocol):
-    """What a run must have been made into; the tables are those of analysis and scaling."""
+    """What the rows are made from: the tables of analysis and scaling."""
 
     @property
     def id(self) -> str: ...
@@ -44,7 +44,7 @@ class Facts(Protocol):
 
 
 def cells(view: Facts, held: PriceList) -> list[Row]:
-    """All cells, those too that explain a loss."""
+    """All cells, including those that explain a loss."""
     found = []
     for row in records(view.every_cell):
         own = {
@@ -59,7 +59,7 @@ def cells(view: Facts, held: PriceList) -> list[Row]:
 
 
 def launches(view: Facts) -> list[Row]:
-    """All launches that count, each with the beginning and the name of its file."""
+    """All launches that count, each with its start and the name of its file."""
     started = {str(launch.path): launch.unix_seconds for launch in view.launches}
     found = []
     for row in records(view.table):
@@ -110,14 +110,14 @@ def _compared(row: Row) -> Row:
 
 
 def _file_of(path: Path, run: str) -> str:
-    """From the run's folder on, as facts_archive names it."""
+    """Relative to the run's folder, as facts_archive names it."""
     parts = path.parts
     start = max((i for i, part in enumerate(parts) if part == run), default=len(parts) - 1)
     return "/".join(parts[start:])
 
 
 def _stacks(view: Facts) -> list[Row]:
-    """From the first launch of each in which the box told."""
+    """From the first launch of each stack whose box reported its environment."""
     found: dict[str, Row] = {}
     for launch in view.launches:
         if launch.box and launch.stack.name not in found:
@@ -191,5 +191,5 @@ def _claims(section: Section | None) -> list[Row]:
 
 
 def _end(value: float) -> float:
-    """NaN for a range that is open above."""
+    """NaN for a range without an upper end."""
     return math.nan if math.isinf(value) else value

@@ -1,4 +1,4 @@
-"""Rows -> named pandas tables with exactly the documented columns, each of one type whatever the facts hold."""
+"""Rows -> named pandas tables with exactly the documented columns, each of a fixed type."""
 
 import json
 import math
@@ -25,13 +25,13 @@ class Tables:
 
 
 def of(view: rows.Facts, held: PriceList = NONE) -> Tables:
-    """All tables of a run; one without rows has its columns all the same."""
+    """All tables of a run; a table without rows still has its columns."""
     found = {"cells": rows.cells(view, held), "launches": rows.launches(view), **rows.others(view, held)}
     return Tables(run=view.id, frames={name: frame(columns, found[name]) for name, columns in TABLES.items()})
 
 
 def launched(view: rows.Facts, held: PriceList = NONE) -> Tables:
-    """The cells and launches only, which are most of the data."""
+    """Only the cells and launches, which are most of the data."""
     found = {"cells": rows.cells(view, held), "launches": rows.launches(view)}
     return Tables(run=view.id, frames={name: frame(TABLES[name], made) for name, made in found.items()})
 
@@ -57,14 +57,14 @@ def records(table: pd.DataFrame) -> list[list[Any]]:
 
 
 def _valid(value: Any) -> str | None:
-    """Without halves of characters, which a box may print and no file can hold."""
+    """Without half characters, which a box may print but no file can hold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     return str(value).encode("utf-8", "replace").decode()
 
 
 def _whole(value: Any) -> int | None:
-    """Pandas makes floats of whole numbers where one is unknown."""
+    """Pandas turns whole numbers into floats if one is unknown."""
     number = number_or_nan(value)
     return int(value) if number.is_integer() and abs(number) < _LARGEST else None
 

@@ -1,6 +1,6 @@
-"""Facts without what must not be shown: credentials and absolute paths always, and who and where it was if that is asked for.
+"""Facts without what must not be shown: credentials and absolute paths always; names of people, machines and sites on request.
 
-Works on the facts, before anything is rendered, so that no view can leak. What is always done: credentials go, a path below
+Works on the facts, before anything is rendered, so that no view can leak. Always: credentials are removed, a path below
 the results folder or this checkout becomes relative, a home becomes "~", any other absolute path "…/" and its last part.
 
 With `enabled`: names of hosts and users, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP addresses, container ids and
@@ -30,7 +30,7 @@ _VOCABULARY = frozenset((
     "event", "kind", "phase", "vendor", "mode", "unit", "precision", "model", "backend", "statistic", "accelerator", "source",
     "variant", "compile_cache", "parallel", "requested", "matmul", "convolution", "device_name",
 ))  # fmt: skip
-"""Fields whose words are ours: a host that is called like one of them doesn't change them."""
+"""Fields with our own vocabulary: they stay, even if a host has the same name."""
 _OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
 _NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
@@ -39,9 +39,9 @@ _SAMPLES = ("sample", "memory", "phase", "warm-up", "enqueue", "precision", "ref
 
 
 class Redaction:
-    """Takes out of texts and JSON values what must not be shown. `roots`: absolute folders and what stands for them.
+    """Removes from texts and JSON values what must not be shown. `roots`: absolute folders and what replaces them.
 
-    Names must be learnt before the texts that hold them are changed; `staged` does so for a whole run.
+    It must learn names before it changes the texts that hold them; `staged` does so for a whole run.
     """
 
     def __init__(self, *, enabled: bool, roots: Mapping[str, str], names: Pseudonyms) -> None:
@@ -51,12 +51,12 @@ class Redaction:
         self._done: dict[str, str] = {}
 
     def know(self, kind: str, name: str) -> None:
-        """A further name of kind host, user or mirror."""
+        """Learn another name; `kind`: host, user or mirror."""
         self._identities.know(kind, name)
         self._done.clear()
 
     def learn(self, event: Any) -> None:
-        """Take up the names in a JSON value."""
+        """Learn the names in a JSON value."""
         if not self.enabled:
             return
         for parent, key, text in strings(event):
@@ -109,7 +109,7 @@ class Redaction:
 
 
 def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction:
-    """What is right for publishing the runs of a results folder from this machine, by this user, at this site."""
+    """The redaction for publishing the runs of a results folder from this machine, by this user, at this site."""
     roots = {str(root): "results" for root in (results.root, results.root.resolve())}
     roots |= {str(assets.ROOT): ".", str(Path.home()): "~"}
     redaction = Redaction(enabled=enabled, roots=roots, names=names)
@@ -121,7 +121,7 @@ def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction
 
 
 def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
-    """A copy of a run's facts below `root` with pseudonyms, which are kept for the next time. Raises EngineUnusable."""
+    """A copy of a run's facts below `root` with pseudonyms, which are stored for the next time. Raises EngineUnusable."""
     names = load(results.root)
     copy = staged(run, for_results(results, True, names), root)
     names.save(results.root)
@@ -137,7 +137,7 @@ def cleaned(run: RunFolder, root: Path) -> RunFolder:
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
     """A copy of a run's facts below `root` (as HOST/RUN), as they may be shown; `logs`: with what was printed.
 
-    A line that was cut off is left out. The names of folders and files are changed as the cells' ids in them are.
+    A truncated line is left out. The names of folders and files change in the same way as the cells' ids in them.
     """
     redaction.know("host", run.path.parent.name)
     paths = sorted(path for path in run.path.rglob("*.jsonl") if path.is_file() and not path.is_symlink())
@@ -164,12 +164,12 @@ def _kind_of(parent: Any, key: str) -> str | None:
 
 
 def _is_device(parent: Any) -> bool:
-    """A product's name, as vendors give it."""
+    """Whether it is a product's name, as vendors write it."""
     return isinstance(parent, dict) and "kernel" not in parent and not {"uuid", "memory_bytes", "isa"}.isdisjoint(parent)
 
 
 def _telling(path: Path) -> Iterator[Event]:
-    """The events that can hold names; of the telemetry, those that tell of other people's processes."""
+    """The events that can hold names; of the telemetry, those that name other people's processes."""
     for event in read_lines(path):
         readings: Iterable[Any] = event.get("readings") or ()
         if event["event"] not in _SAMPLES and (event["event"] != "telemetry" or any("foreign" in r for r in readings)):

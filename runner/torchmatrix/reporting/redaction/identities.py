@@ -1,4 +1,4 @@
-"""What tells one machine or person from another, in texts: devices, addresses, users, containers; and names once learnt."""
+"""What identifies a machine or person in texts: devices, addresses, users, containers; and names once learnt."""
 
 import ipaddress
 import re
@@ -36,7 +36,7 @@ _SHORTEST_ADDRESS = 6
 
 
 class Identities:
-    """Replaces what it knows by form, and every name that `know` was told."""
+    """Replaces what it recognizes by its form, and every name passed to `know`."""
 
     def __init__(self, names: Pseudonyms) -> None:
         self._names = names
@@ -56,18 +56,18 @@ class Identities:
         )
 
     def of(self, kind: str, name: str) -> str:
-        """What stands for a name."""
+        """The pseudonym of a name."""
         return self._names.of(kind, _canonical(kind, name))
 
     def know(self, kind: str, name: str) -> None:
-        """A name to be looked for in all texts, in every way in which it is written."""
+        """Learn a name, to be found in all texts in every spelling."""
         for word in {name, _canonical(kind, name)}:
             if len(word) >= (_SHORTEST_NUMBER if word.isdigit() else _SHORTEST) and word.casefold() not in _COMMON:
                 self._known.setdefault(word.casefold(), (kind, name))
                 self._pattern = None
 
     def learn_from(self, text: str) -> None:
-        """Take up the users and private hosts that a text shows."""
+        """Learn the users and private hosts that a text shows."""
         for user in (*_HOME_OF.findall(text), *(user for _, user in _PROCESS.findall(text))):
             self.know("user", user)
         for host in hosts_in(text):
@@ -75,7 +75,7 @@ class Identities:
                 self.know("mirror", host)
 
     def learn_image(self, reference: str) -> None:
-        """Take up the registry of an image reference, if it is a private one."""
+        """Learn the registry of an image reference, if it is private."""
         for authority in _REGISTRY.findall(reference):
             host = re.sub(r":\d+$", "", authority)
             if not is_public(host):
@@ -93,7 +93,7 @@ class Identities:
         return self._pattern.sub(self._replaced, text)
 
     def _replaced(self, found: re.Match[str]) -> str:
-        """Of a full host name the rest goes too: it says whose machine it is."""
+        """The domain of a full host name goes too: it reveals whose machine it is."""
         kind, name = self._known[found[1].casefold()]
         tail = "" if kind == "host" and not found[2].endswith(_FILE_ENDS) else found[2]
         return self.of(kind, name) + tail
@@ -123,7 +123,7 @@ def _canonical(kind: str, name: str) -> str:
 
 
 def strings(value: Any, key: str = "", parent: Any = None) -> Iterator[tuple[Any, str, str]]:
-    """Every text in a JSON value: (the object that it stands in, its key, the text); those of a list have the list's key."""
+    """Every text in a JSON value: (the object that contains it, its key, the text); texts in a list have the list's key."""
     if isinstance(value, str):
         yield parent, key, value
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Pseudonyms: the same for the same name in every page of a results folder, kept beside the facts and never published."""
+"""Pseudonyms: the same for one name on every page of a results folder, stored beside the facts and never published."""
 
 import json
 import os
@@ -13,19 +13,19 @@ VERSION = 1
 
 
 class Pseudonyms:
-    """Numbers for names, in the order in which they are first asked for. `secret`: known to this results folder only."""
+    """Numbers for names, in the order in which they are first requested. `secret`: known to this results folder only."""
 
     def __init__(self, numbers: Mapping[str, Mapping[str, int]] | None = None, secret: str = "") -> None:
         self._numbers = {kind: dict(names) for kind, names in (numbers or {}).items()}
         self.secret = secret or secrets.token_hex(16)
 
     def of(self, kind: str, name: str) -> str:
-        """Such as host-1; letters of either case are the same."""
+        """A pseudonym such as host-1; upper and lower case count as the same."""
         numbers = self._numbers.setdefault(kind, {})
         return f"{kind}-{numbers.setdefault(name.casefold(), len(numbers) + 1)}"
 
     def save(self, root: Path) -> None:
-        """Keep them in a results folder, for its owner only. Raises EngineUnusable."""
+        """Store them in a results folder, readable only by its owner. Raises EngineUnusable."""
         path = root / FILE
         part = path.with_suffix(f".{os.getpid()}.part")
         try:
@@ -40,7 +40,7 @@ class Pseudonyms:
 
 
 def load(root: Path) -> Pseudonyms:
-    """Those kept in a results folder, none if there are none yet. Raises BadInput where the file is damaged."""
+    """Those stored in a results folder, if any. Raises BadInput if the file is damaged."""
     path = root / FILE
     try:
         held = json.loads(path.read_text())
@@ -48,7 +48,7 @@ def load(root: Path) -> Pseudonyms:
     except FileNotFoundError:
         return Pseudonyms()
     except OSError as error:
-        raise EngineUnusable(f"can't read {path}: {error.strerror}", hint="mend its permissions") from None
+        raise EngineUnusable(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadInput(
             f"{path} is damaged", hint="remove it: names then get new pseudonyms, so publish into a new folder"

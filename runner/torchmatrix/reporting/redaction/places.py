@@ -1,4 +1,4 @@
-"""Paths and addresses in texts: no absolute path of a machine stays, and, where that is asked for, no private address."""
+"""Paths and addresses in texts: no absolute path of a machine stays and, on request, no private address."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ _HOME = rf"(?:/[\w.@+-]+)*?/(?:home|Users)/{_SEGMENT}|{_START}/root(?![\w.-])"
 _URL = r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s"'<>]*"""
 _FILE = re.compile(r"(?i)\b(?:[a-z]+\+)?file://[^/\s]*(?=/)")
 _ANCHORS = re.compile(r"(?:^|/)((?:site-packages|dist-packages|images/workload|\.cache/torchmatrix|lib/python[\d.]+)(?:/.*|$))")
-"""What follows is the same on every machine, and helps to understand an error."""
+"""What follows these is the same on every machine, and helps to understand an error."""
 _BOX = re.compile(r"/(?:opt/workload|cache|dev/(?:kfd|dri|null|shm|nvidia[\w-]*))(?:/|$)")
 """Paths inside of our containers, and devices."""
 _BARE = frozenset(("tmp", "proc", "sys", "dev", "etc", "usr", "opt", "var", "mnt", "srv", "run", "bin", "lib", "lib64"))
@@ -22,16 +22,16 @@ _PUBLIC = (
     "quay.io", "github.com", "githubusercontent.com", "gitlab.com", "huggingface.co", "hf.co", "arxiv.org", "astral.sh",
     "python.org", "debian.org", "ubuntu.com", "kernel.org", "anaconda.org", "anaconda.com", "mcr.microsoft.com", "gcr.io",
 )  # fmt: skip
-"""Addresses that everybody uses, with all below them; what our own presets and published figures name is public too."""
+"""Addresses that everybody uses, with everything below them; those in our presets and published figures are public too."""
 _LOOPBACK = re.compile(r"(?:localhost|127\.[\d.]+|0\.0\.0\.0|\[?::1\]?)")
 _AUTHORITY = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://(?:[^\s/"'<>]*@)?([^\s/"'<>?#@]+)""")
 _PSEUDONYM = re.compile(r"(?:host|mirror|user|IP)-\d+")
 
 
 class Places:
-    """Rewrites paths. `roots`: absolute folders and what stands for them ("." for none of it).
+    """Rewrites paths. `roots`: absolute folders and what replaces them ("." drops the folder).
 
-    `is_hiding`: nothing between a home and the file's name stays, and `host_of` gives what stands for a private address.
+    `is_hiding`: nothing between a home and the file's name stays, and `host_of` returns the pseudonym of a private address.
     """
 
     def __init__(self, roots: Mapping[str, str], is_hiding: bool, host_of: Callable[[str], str]) -> None:
@@ -65,7 +65,7 @@ class Places:
         return f"/{anchor[1]}" if anchor else f"/…/{rest.rpartition('/')[2]}"
 
     def _address(self, url: str) -> str:
-        """An address without what of it names this site: with `is_hiding` of a private one nothing but the kind stays."""
+        """An address without the parts that name this site; with `is_hiding`, only the kind of a private address stays."""
         scheme, _, rest = url.partition("://")
         place, question, query = rest.partition("?")
         authority, slash, path = place.partition("/")
@@ -77,13 +77,13 @@ class Places:
         return f"{scheme}://{authority}{slash}{path}{question}{self.text(query)}"
 
     def authority(self, authority: str) -> str:
-        """HOST or HOST:PORT, of a private host its pseudonym."""
+        """HOST or HOST:PORT; a private host as its pseudonym."""
         host = _without_port(authority)
         return authority if is_public(host) else self._host_of(host) + authority[len(host) :]
 
 
 def is_public(host: str) -> bool:
-    """Is this the name of something that everybody uses, or of this machine itself, or a pseudonym already?"""
+    """Whether this is the name of something that everybody uses, of this machine itself, or already a pseudonym."""
     plain = host.lower().rstrip(".")
     if not plain or _LOOPBACK.fullmatch(plain) or _PSEUDONYM.fullmatch(host):
         return True
@@ -107,7 +107,7 @@ def _named_by_us() -> frozenset[str]:
 
 
 def _anchored(path: str) -> str:
-    """Of an absolute path what says nothing about the machine."""
+    """The part of an absolute path that reveals nothing about the machine."""
     if _BOX.match(path):
         return path
     name = path.rpartition("/")[2]

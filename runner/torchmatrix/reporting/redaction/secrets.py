@@ -1,11 +1,11 @@
-"""Credentials in texts and under telling names: they never belong into anything that is shown."""
+"""Credentials, found by their form or by the name before them: nothing that is shown may contain them."""
 
 import re
 from collections.abc import Callable
 from functools import lru_cache
 
 GONE = "…"
-"""Stands for what was taken out."""
+"""Replaces what was removed."""
 _VARIABLES = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY")
 _WORDS = "password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
 _FIELDS = re.compile(rf"(?:^|[_.-])(?:{_WORDS}|authorization|cookie)(?:$|[_.-])", re.IGNORECASE)
@@ -20,12 +20,12 @@ _SHAPES = (
 
 @lru_cache(4096)
 def is_secret_name(name: str) -> bool:
-    """Does a field or variable of this name hold a credential? Of variables (in capitals) a part of the name is enough."""
+    """Whether a field or variable of this name holds a credential. For variables (in capitals) part of the name is enough."""
     return bool(_FIELDS.search(name) or (name.isupper() and _VARIABLES.search(name)))
 
 
 def without_secrets(text: str) -> str:
-    """`text` with "…" for every credential that its form or its name gives away."""
+    """`text` with "…" for every credential that its form or its name reveals."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

@@ -3,8 +3,8 @@
 DIR/index.html  history.html  site.json  runs/RUN/index.html  runs/RUN/facts.tar.gz  runs/RUN/tables/*.csv  runs/RUN/run.json
 
 All links are relative, so the folder works from disk and below any address. Everything is made from copies of the facts from
-which `redaction` took what must not be shown. Publishing again adds and updates: a run whose facts are the same is not
-written, pages of runs that are gone stay, and files that aren't ours are left alone. Each file appears whole.
+which `redaction` has removed what must not be shown. Publishing again adds and updates: a run whose facts are the same is not
+written, pages of runs that are gone stay, and files that aren't ours are left alone. Each file appears complete.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from torchmatrix.reporting.site import pages, permalinks
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """What publishing made: the first page, and the permalinks that were written or found as they should be."""
+    """What publishing made: the first page, and the permalinks that were written or already up to date."""
 
     index: Path
     written: tuple[str, ...]
@@ -46,10 +46,10 @@ def publish(
     held: PriceList = NONE,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Site:
-    """Put `runs` of `results` into the site at `target`, which is made if it isn't there; `tell` hears of every run written.
+    """Put `runs` of `results` into the site at `target`, which is created if needed; `tell` gets a line for every run written.
 
     `redact`: with pseudonyms for hosts, users, devices and private addresses; a site is redacted or not, never half.
-    Raises BadInput where the folder is something else or was published the other way, EngineUnusable if it can't be written.
+    Raises BadInput if the folder isn't a site or was published the other way, EngineUnusable if it can't be written.
     """
     names = load(results.root)
     cleaner = redaction.for_results(results, redact, names)
@@ -63,7 +63,7 @@ def publish(
                 tell(f"{number} of {len(links)}: {slug}")
         _write_index(target, results, links, cleaner, redact)
     except OSError as error:
-        hint = "free space or mend the permissions, then publish again"
+        hint = "free space or fix the permissions, then publish again"
         raise EngineUnusable(f"can't write {target}: {error.strerror or error}", hint=hint) from None
     kept = tuple(slug for slug in links.values() if slug not in written)
     return Site(index=target / "index.html", written=tuple(written), kept=kept)
@@ -72,7 +72,7 @@ def publish(
 def _write_run(run: RunFolder, slug: str, target: Path, cleaner: Redaction, names: Pseudonyms, held: PriceList) -> bool:
     """Write a run's folder, if its facts or what makes pages of them changed since.
 
-    Its run.json comes last: it says that all is there.
+    Its run.json comes last: it marks the folder as complete.
     """
     folder = target / permalinks.RUNS / slug
     made_from = _fingerprint(run, cleaner.enabled, held)
@@ -104,7 +104,7 @@ def _write_index(target: Path, results: Results, links: Mapping[RunFolder, str],
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file whole, unless it holds this already."""
+    """Write a complete file, unless it already has this content."""
     if path.exists() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def _json(value: Any) -> bytes:
 
 
 def _fingerprint(run: RunFolder, redacted: bool, held: PriceList) -> str:
-    """Changes with any file of the run's facts, with the options, and with what makes the pages."""
+    """A hash that changes with any file of the run's facts, with the options, and with the code that makes the pages."""
     files = sorted((path.relative_to(run.path).as_posix(), path.stat()) for path in run.path.rglob("*") if path.is_file())
     facts = [(name, status.st_size, status.st_mtime_ns) for name, status in files]
     return hashlib.sha256(repr((facts, redacted, sorted(map(repr, held.prices.values())), _makers())).encode()).hexdigest()
@@ -124,7 +124,7 @@ def _fingerprint(run: RunFolder, redacted: bool, held: PriceList) -> str:
 
 @cache
 def _makers() -> str:
-    """Of our own sources, templates and published figures."""
+    """A hash of our own sources, templates and published figures."""
     folders = {Path(__file__).parents[2]: "*.py", assets.TEMPLATES: "*", assets.PUBLISHED: "*.csv"}
     paths = [path for folder, glob in folders.items() for path in sorted(folder.rglob(glob)) if path.is_file()]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -25,7 +25,7 @@ _ABOVE = {"All runs": "index.html"}
 
 
 def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
-    """What the index says of a run, and the files of its folder by name."""
+    """The index entry of a run, and the files of its folder by name."""
     view = report.view_of(run)
     tables = exports.of(view, held)
     files = {f"tables/{name}.csv": to_csv(name, table) for name, table in tables.frames.items()}
@@ -53,7 +53,7 @@ def history(results: Results, links: Mapping[RunFolder, str], cleaner: Redaction
 
 
 def _cleaned(run: Indexed, cleaner: Redaction) -> Indexed:
-    """What was read of a run, as it may be shown."""
+    """What was read from a run, as it may be shown."""
     known = {"environments": run.environments, "launches": run.launches}
     cleaner.learn(known)
     return replace(
@@ -84,14 +84,14 @@ def _summary(view: View) -> Page:
 
 
 def _hardware(host: Mapping[str, Any]) -> str:
-    """Such as "4 × NVIDIA H200", or the CPU."""
+    """The hardware, such as "4 × NVIDIA H200", or the CPU."""
     names = [str(gpu.get("name")) for gpu in host.get("gpus") or ()]
     counted = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
     return ", ".join(counted) or str(host.get("cpu") or "unknown hardware")
 
 
 def _row(slug: str, about: Page) -> Page:
-    """With every key that the template uses: the folder may be of an older version."""
+    """The entry with every key that the template uses: an older version may have written the folder."""
     empty = dict.fromkeys(("run", "host", "hardware", "headline"), "n/a") | {"stacks": [], "complete": True}
     started = about.get("started_unix_seconds")
     number = started if isinstance(started, (int, float)) else None

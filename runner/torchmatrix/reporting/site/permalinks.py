@@ -1,4 +1,4 @@
-"""Which run of a site has which address, and what earlier publications left there."""
+"""The address of each run of a site, and what earlier publications left there."""
 
 import hashlib
 import hmac
@@ -19,13 +19,13 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 100
 
 Page = dict[str, Any]
-"""What run.json says."""
+"""The content of run.json."""
 
 
 def of(target: Path, runs: Sequence[RunFolder], names: Pseudonyms, cleaner: Redaction, redact: bool) -> dict[RunFolder, str]:
-    """The permalink of every run, in the order of `runs`: that which it has already, else its id, else that with a number.
+    """The permalink of every run, in the order of `runs`: the one that it already has, else its id, else its id with a number.
 
-    Raises BadInput where the folder is no site, or where redacted and other pages would stand side by side.
+    Raises BadInput if the folder isn't a site, or if it would then hold both redacted and other pages.
     """
     earlier = known(target)
     for run in runs:
@@ -42,14 +42,14 @@ def of(target: Path, runs: Sequence[RunFolder], names: Pseudonyms, cleaner: Reda
 
 
 def known(target: Path) -> dict[str, Page]:
-    """What earlier publications wrote, by permalink. Raises BadInput where the folder's index isn't ours."""
+    """What earlier publications wrote, by permalink. Raises BadInput if the folder's index isn't ours."""
     if (target / "index.html").exists() and not (target / STATE).exists():
         raise BadInput(f"{target} has an index.html that isn't ours", hint="name another folder; nothing was changed")
     return {path.parent.name: read(path.parent) for path in sorted(target.glob(f"{RUNS}/*/{ABOUT}"))}
 
 
 def read(folder: Path) -> Page:
-    """What a run's folder says of itself; nothing if it doesn't."""
+    """The run.json of a run's folder; empty if there is none."""
     try:
         return dict(json.loads((folder / ABOUT).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -57,13 +57,13 @@ def read(folder: Path) -> Page:
 
 
 def key_of(run: RunFolder, names: Pseudonyms) -> str:
-    """Tells a run of a results folder from all others, and tells a reader nothing."""
+    """Identifies a run of a results folder, but reveals nothing to a reader."""
     text = f"{run.path.parent.name}/{run.id}"
     return hmac.new(names.secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def _refuse_mixture(target: Path, earlier: Mapping[str, Page], now: Sequence[str], redact: bool) -> None:
-    """A redacted site gets no page that isn't, and none that isn't may stay in one that is redacted from now on."""
+    """Raise BadInput if redacted and other pages would be mixed: a site is redacted as a whole or not at all."""
     try:
         was_redacted = bool(json.loads((target / STATE).read_text(encoding="utf-8"))["redacted"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
