@@ -8,12 +8,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import keep, measure, nights, read, start
+from torchmatrix.cli import judge, keep, measure, nights, read, start
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
 from torchmatrix.ground.errors import ExitCode, ToolError
 
-__all__ = ["invoke", "keep", "main", "measure", "nights", "read", "start"]
+__all__ = ["invoke", "judge", "keep", "main", "measure", "nights", "read", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 
