@@ -229,7 +229,7 @@ def test_another_folder_is_refused_unless_forced_and_then_keeps_its_files(tmp_pa
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")
-    with pytest.raises(BadInput, match="something else"):
+    with pytest.raises(BadInput, match="something other"):
         folder.write(tables_of(tmp_path / "b"), [], foreign, ["csv"], 2.0, force=False)
     assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
     folder.write(tables_of(tmp_path / "c"), [], foreign, ["csv"], 2.0, force=True)

@@ -17,17 +17,17 @@ from torchmatrix.engines.engine import Log
 from torchmatrix.ground.errors import BuildFailed
 
 CACHE = "--mount=type=cache,target=/root/.cache/uv,sharing=locked"
-"""install.sh uses this folder if it is there; it is no part of the image."""
+"""install.sh uses this folder if it exists; it is not part of the image."""
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OF_THE_BUILDER = re.compile(r"Removing intermediate container |ERROR: (process|failed to solve)|-----|>>>| > |DONE |CANCELED")
-"""Lines that are not the step's program's."""
+"""Lines that don't come from the step's program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """What `docker build` is told."""
+    """The inputs of `docker build`."""
 
     files: context.Files
     dockerfile: str
@@ -38,7 +38,7 @@ class Build:
 
 @cache
 def has_buildx() -> bool:
-    """Does the docker command line have buildx? Its default builder then works on the daemon that the SDK talks to."""
+    """Whether the docker command line has buildx. Its default builder then works on the daemon that the SDK talks to."""
     if shutil.which("docker") is None:
         return False
     try:
@@ -49,7 +49,7 @@ def has_buildx() -> bool:
 
 
 def buildx(build: Build, log: Log) -> None:
-    """By the docker command line. Raises BuildFailed."""
+    """Build with the docker command line. Raises BuildFailed."""
     dockerfile = build.files[build.dockerfile]
     assert isinstance(dockerfile, bytes)
     files = {**build.files, build.dockerfile: with_cache(dockerfile.decode()).encode()}
@@ -63,7 +63,7 @@ def buildx(build: Build, log: Log) -> None:
         [*words, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        atexit.register(process.kill)  # builds run in threads, which an interruption ends without a word
+        atexit.register(process.kill)  # builds run in threads, which an interruption ends silently
         try:
             with context.archive(files) as archive:
                 shutil.copyfileobj(archive, process.stdin)
@@ -90,7 +90,7 @@ def with_cache(dockerfile: str) -> str:
 
 
 def classic(client: docker.DockerClient, build: Build, log: Log) -> None:
-    """By the docker SDK. Raises BuildFailed, and what the SDK raises."""
+    """Build with the docker SDK. Raises BuildFailed, and what the SDK raises."""
     said, rest, error = _Said(), "", None
     with context.archive(build.files) as archive:
         stream = client.api.build(
@@ -109,14 +109,14 @@ def classic(client: docker.DockerClient, build: Build, log: Log) -> None:
 
 
 def _words_of_chunk(chunk: dict[str, Any]) -> str:
-    """What a chunk of the SDK's stream adds to the log: a step's output comes in pieces, that of its standard error in red."""
+    """What a chunk of the SDK's stream adds to the log: a step's output comes in pieces, its standard error in red."""
     if "status" in chunk:
         return f"{chunk['status']}\n"
     return _COLOUR.sub("", str(chunk.get("stream", ""))).replace("\r", "\n")
 
 
 class _Said:
-    """What a build's lines say of its end: the step it was in, what its program said from its first error on, the last line."""
+    """How a build ended, from its lines: the step it was in, its program's output from the first error on, the last line."""
 
     def __init__(self) -> None:
         self.step, self.last = "", ""
@@ -133,7 +133,7 @@ class _Said:
             self.last = line.strip()
 
     def failure(self, build: Build) -> str:
-        """In words; the builder's own last line, for where the program said nothing."""
+        """The failure in words; the builder's own last line if the program printed nothing."""
         place = f"base image {build.arguments.get('BASE')}" if self.step.startswith("FROM") else self.step.partition(" ")[0]
         said = packages.first_error(self.errors) if self.errors else self.last
         return f"{place or 'build'}: {re.sub('^error: ', '', said, flags=re.IGNORECASE)}"
@@ -146,6 +146,6 @@ def _lines(stream: Iterable[bytes]) -> Iterator[str]:
 
 
 def proxies() -> dict[str, str]:
-    """The proxies of this site, as build arguments that Docker knows and leaves out of the image; never logged."""
+    """The proxies of this site, as build arguments that Docker predefines and leaves out of the image; never logged."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
     return {name: os.environ[name] for known in names for name in (known, known.lower()) if name in os.environ}

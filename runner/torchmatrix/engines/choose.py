@@ -1,4 +1,4 @@
-"""Which engines a command uses: by name, or by what this machine offers. Imports none before it is chosen."""
+"""Which engines a command uses: by name, or by what this machine offers. Imports an engine only once it is chosen."""
 
 import os
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from torchmatrix.matrix.stacks import Stack
 
 NAMES = ("auto", "docker", "local")
-"""What may be asked for; auto takes containers where a daemon answers."""
+"""The choices; auto takes containers if a daemon answers."""
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST"
 VARIABLES = "DOCKER"
-"""How the names of the variables begin that say where an engine is and how it is reached."""
+"""Prefixes of the variables that say where an engine is and how to reach it."""
 SERVICES = ("docker.service",)
 """What systemd should have started before a launch."""
 
@@ -33,16 +33,16 @@ class Engines:
 
     @property
     def every(self) -> "tuple[Engine, ...]":
-        """Each once."""
+        """Each engine once."""
         return (self.local,) if self.builder is self.local else (self.local, self.builder)
 
     def for_stack(self, stack: "Stack") -> "Engine":
-        """An interpreter of this machine runs locally whatever the engine; all else on the chosen one."""
+        """The engine for a stack: an interpreter of this machine always runs locally, all others on the chosen engine."""
         return self.local if stack.source == "interpreter" else self.builder
 
 
 def choose(asked: str, owner: str) -> Engines:
-    """The engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable where Docker was asked for by name."""
+    """The engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if Docker is requested but absent."""
     if asked not in NAMES:
         raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(NAMES)}")
     from torchmatrix.engines.local import LocalEngine
@@ -70,7 +70,7 @@ def _docker_may_answer() -> bool:
 
 
 def containers_answer() -> bool:
-    """Is there a container engine to build with?"""
+    """Whether a container engine answers."""
     from torchmatrix.engines.docker import connect
 
     try:

@@ -1,4 +1,4 @@
-"""Containers: what a cell's one is told, and its life from start to removal."""
+"""Containers: the options of a cell's container, and its life from start to removal."""
 
 import shlex
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ LOST_HINT = "check that the daemon runs (docker info); the same command then con
 
 
 def device_options(gpus: GpuSet) -> dict[str, Any]:
-    """(vendor, GpuSet) -> what gives a container exactly these devices, in docker SDK terms. Pure.
+    """(vendor, GpuSet) -> the docker SDK options that give a container exactly these devices. Pure.
 
     NVIDIA: a device request by UUID, since indices differ between NVML and CUDA. AMD: /dev/kfd and the render node of
     each GPU, with the numeric groups that own them. CPU: the cores of the slots.
@@ -53,7 +53,7 @@ def communication_options(gpus: GpuSet) -> dict[str, Any]:
 
 
 def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
-    """Everything that the SDK's `containers.create` is told. Pure.
+    """All arguments of the SDK's `containers.create`. Pure.
 
     No privileges: an ordinary user, no capabilities, no way to gain any, no network, a read-only root with a tmpfs for
     /tmp and one named volume for compile caches.
@@ -79,7 +79,7 @@ def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
 
 
 def run_command(options: dict[str, Any]) -> str:
-    """The `docker run` that does the same as container_options, to be pasted."""
+    """The `docker run` command with the same effect as container_options, ready to paste."""
     words = ["docker", "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
     words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
     words += ["--shm-size", options["shm_size"]]
@@ -116,7 +116,7 @@ class DockerExecution:
         return self
 
     def _start_with_limits(self) -> None:
-        """A daemon that may not raise limits runs the launch without them; NCCL then says what it lacks."""
+        """A daemon that may not raise limits runs the launch without them; NCCL then reports what it lacks."""
         try:
             self._start(self._options)
         except APIError as error:
@@ -126,7 +126,7 @@ class DockerExecution:
             self._start({k: v for k, v in self._options.items() if k != "ulimits"})
 
     def _start(self, options: dict[str, Any]) -> None:
-        """Create, attach, start: in this order nothing of the output is missed."""
+        """Create, attach, start: in this order no output is missed."""
         self._container = self._client.containers.create(**options)
         self._socket = self._client.api.attach_socket(str(self._container.id), params={"stdout": 1, "stderr": 1, "stream": 1})
         self._frames = frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]
@@ -149,13 +149,13 @@ class DockerExecution:
             return next(self._frames, None)
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL, by the daemon."""
+        """SIGTERM, then SIGKILL, sent by the daemon."""
         assert self._container is not None
         with suppress(APIError):
             self._container.stop(timeout=STOP_SECONDS)
 
     def wait(self) -> Exit:
-        """The exit code and the daemon's own word on memory; exit code 137 alone is any SIGKILL."""
+        """The exit code, and the daemon's statement about memory; exit code 137 alone may be any SIGKILL."""
         assert self._container is not None
         with _launch_errors(self._client):
             code = int(self._container.wait()["StatusCode"])
@@ -163,7 +163,7 @@ class DockerExecution:
         return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
 
     def owns(self, pid: int) -> bool:
-        """Is the process in the container's control group, as the kernel of this machine sees it?"""
+        """Whether the process is in the container's control group, as the kernel of this machine sees it."""
         try:
             groups = Path(f"/proc/{pid}/cgroup").read_text()
         except OSError:
@@ -181,7 +181,7 @@ class DockerExecution:
 
 
 def _close_stream(stream: Any) -> None:
-    """Close what attach_socket gave: the SDK hangs the HTTP response on it and, on a Unix socket, wraps the real socket."""
+    """Close what attach_socket returned: the SDK hangs the HTTP response on it and, on a Unix socket, wraps the real socket."""
     for part in (getattr(stream, "_response", None), stream, getattr(stream, "_sock", None)):
         with suppress(OSError, ValueError):
             if part is not None:
@@ -190,7 +190,7 @@ def _close_stream(stream: Any) -> None:
 
 @contextmanager
 def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
-    """Turn what the daemon says into the failure of this one launch; if the daemon itself is gone, end the run."""
+    """Turn a daemon's error into the failure of this one launch; if the daemon itself is gone, end the run."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:

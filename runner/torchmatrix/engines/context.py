@@ -1,4 +1,4 @@
-"""What a Docker build is given: the files of its context and the arguments. Pure but for reading images/."""
+"""The inputs of a Docker build: the files of its context and the arguments. Pure, except that it reads images/."""
 
 import io
 import shutil
@@ -15,7 +15,7 @@ from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.ground import assets, settings
 
 Files = dict[str, bytes | Path]
-"""Paths inside the context -> contents, or where they lie on this machine."""
+"""Paths inside the context -> contents, or their paths on this machine."""
 
 
 def environment_files(recipe: Recipe, lock: StackLock) -> Files:
@@ -38,14 +38,14 @@ def environment_files(recipe: Recipe, lock: StackLock) -> Files:
 
 
 def dockerfile_of(recipe: Recipe) -> str:
-    """A wheelhouse has a Dockerfile of its own, which leaves the wheels out of the image."""
+    """A wheelhouse has its own Dockerfile, which leaves the wheels out of the image."""
     if recipe.source == "wheels" and settings.load().wheelhouse:
         return "wheelhouse.Dockerfile"
     return str(recipe.dockerfile)
 
 
 def environment_arguments(recipe: Recipe, base: str) -> dict[str, str]:
-    """The build arguments; `base`: the reference to build on, as it is pulled here."""
+    """The build arguments; `base`: the reference to build on, as this machine pulls it."""
     arguments = {"BASE": base, **recipe.arguments}
     if recipe.index is None or settings.load().wheelhouse:
         return arguments
@@ -63,7 +63,7 @@ def workload_files() -> Files:
 
 
 def write(files: Mapping[str, bytes | Path], folder: Path) -> None:
-    """`files` as a folder, for a build by hand."""
+    """Write `files` as a folder, for a build by hand."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def write(files: Mapping[str, bytes | Path], folder: Path) -> None:
 
 @contextmanager
 def archive(files: Mapping[str, bytes | Path]) -> Iterator[IO[bytes]]:
-    """`files` as a tar archive with fixed times and owners, so that layers are found again; on disk, since wheels are large."""
+    """`files` as a tar archive with fixed times and owners, so that the layer cache works; on disk, since wheels are large."""
     with tempfile.TemporaryFile() as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for name, content in files.items():

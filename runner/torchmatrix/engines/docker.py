@@ -31,12 +31,12 @@ INFO_KEYS = (
     "Name", "ServerVersion", "Driver", "OperatingSystem", "KernelVersion", "Architecture", "CgroupVersion", "DefaultRuntime",
     "NCPU", "MemTotal", "DockerRootDir",
 )  # fmt: skip
-"""What of `docker info` is recorded."""
+"""The fields of `docker info` that are recorded."""
 API_SECONDS = 120
 
 
 def connect() -> docker.DockerClient:
-    """A client for DOCKER_HOST (unix, tcp or ssh) that answered a ping. Raises EngineUnusable with the way out."""
+    """A client for DOCKER_HOST (unix, tcp or ssh) whose daemon answered a ping. Raises EngineUnusable with a hint."""
     where = os.environ.get("DOCKER_HOST", "the default socket")
     try:
         client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"))
@@ -76,17 +76,17 @@ class DockerEngine:
         return str(self.facts().get("ServerVersion"))
 
     def machine(self, here: Host) -> Host:
-        """The daemon's; DOCKER_HOST may lead to another one."""
+        """The daemon's machine; DOCKER_HOST may lead to another one."""
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         return seen_through(here, self.facts(), over_network)
 
     def disk(self) -> Disk | None:
-        """The data root's; it is not ours to see where Docker has a machine of its own."""
+        """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
         root = Path(self.facts().get("DockerRootDir") or "/nonexistent")
         return disk_of(root, "move Docker's data root to a larger disk")
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """Is there an image under the recipe's content-hash tag?"""
+        """Whether there is an image under the recipe's content-hash tag."""
         return self._images.has(tag_of(recipe))
 
     def is_stored(self, recipe: Recipe) -> bool:
@@ -96,7 +96,7 @@ class DockerEngine:
         return recipe.source == "image" and self._images.has(settings.load().image(str(recipe.base)))
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
-        """The base's digest, by its registry or by the daemon, and every package. Raises BuildFailed."""
+        """The base's digest, from its registry or from the daemon, and every package. Raises BuildFailed."""
         asked = asked_lock(recipe, self.platform())
         digest, image_id = self._images.identity(str(recipe.base), log, fresh)
         asked = replace(asked, digest=digest, image_id=image_id)
@@ -107,7 +107,7 @@ class DockerEngine:
         return replace(asked, packages=found, installer=installer)
 
     def platform(self) -> str:
-        """Of the daemon's machine, asked once."""
+        """The platform of the daemon's machine, looked up once."""
         if not self._platform:
             with answering():
                 version = self._client.version()
@@ -115,7 +115,7 @@ class DockerEngine:
         return self._platform
 
     def build(self, recipe: Recipe, log: Log) -> Image:
-        """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last words."""
+        """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last message."""
         if recipe.dockerfile is None:
             raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
         tag, environment = tag_of(recipe), environment_tag_of(recipe)
@@ -134,7 +134,7 @@ class DockerEngine:
         )
 
     def _build_environment(self, recipe: Recipe, tag: str, log: Log) -> None:
-        """From the recipe's lock, or from what it comes to now; the base is pulled first, so that its digest is known."""
+        """The lock of the recipe, or a fresh resolution; the base is pulled first, so that its digest is known."""
         lock = recipe.lock or self.resolve(recipe, log)
         base = self._images.base(recipe, lock, log)
         labels = {**_labels(recipe), f"{LABEL}.lock": lock.text}
@@ -143,9 +143,9 @@ class DockerEngine:
         self._build(files, context.dockerfile_of(recipe), arguments, tag, labels, log)
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild:
-        """The builds of environment and workload, to be pasted, and the tag that they make; writes their contexts to `folder`.
+        """The commands that build environment and workload, ready to paste, and their tag; writes their contexts to `folder`.
 
-        On the base that was locked; with our labels, so that `torchmatrix clean` finds what they make.
+        They use the locked base, and our labels, so that `torchmatrix clean` finds what they make.
         """
         environment, tag, labels = environment_tag_of(recipe), tag_of(recipe), _labels(recipe)
         context.write(context.environment_files(recipe, lock), folder / "environment")
@@ -162,7 +162,7 @@ class DockerEngine:
         return DockerExecution(self._client, container_options(image, spec))
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """By the images' histories."""
+        """From the images' histories."""
         return self._images.sizes([image.reference for image in images])
 
     def remove_orphans(self, owner: str) -> list[str]:
@@ -171,7 +171,7 @@ class DockerEngine:
         with answering():
             left = self._client.containers.list(all=True, filters={"label": f"{LABEL}.owner={owner}"})
         for container in left:
-            with suppress(APIError):  # gone, or being removed already
+            with suppress(APIError):  # gone, or already being removed
                 container.remove(force=True, v=True)
             removed.append(f"container {container.short_id}")
         return removed
@@ -190,7 +190,7 @@ class DockerEngine:
         return found
 
     def remove(self, leftover: Leftover) -> str | None:
-        """Without force: what a container uses stays."""
+        """Remove without force: what a container uses stays."""
         try:
             if leftover.kind == "image":
                 self._client.images.remove(leftover.name)
@@ -203,14 +203,14 @@ class DockerEngine:
     def _build(
         self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
-        """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and what it said of it."""
+        """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
         log("$ " + shlex.join(build_command(dockerfile, arguments, tag, {})))
         build = builders.buildx if builders.has_buildx() else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
 
 
 def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:
-    """What a launch's header says of its image."""
+    """The image fields of a launch's header."""
     dockerfile = str(recipe.dockerfile)
     return {
         "kind": recipe.source,
@@ -234,7 +234,7 @@ def _labels(recipe: Recipe) -> dict[str, str]:
 
 
 def build_command(dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:
-    """The `docker build` that does the same in the folder of its context."""
+    """The `docker build` command with the same effect, in the folder of its context."""
     words = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
     words += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
     return ["docker", "build", "-f", dockerfile, *words, "-t", tag, "."]

@@ -20,7 +20,7 @@ from torchmatrix.ground.errors import BuildFailed, EngineLost
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """What breaks between us and the daemon is the engine's failure, with a way out."""
+    """Turn a broken connection to the daemon into the engine's failure, with a hint."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
@@ -28,13 +28,13 @@ def answering() -> Iterator[None]:
 
 
 class DockerImages:
-    """What one daemon holds, and what its registries say of it."""
+    """The images of one daemon, and what registries know about them."""
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
 
     def identity(self, reference: str, log: Log, fresh: bool) -> tuple[str, str]:
-        """(digest, "") of an image that came from a registry, ("", id) of another."""
+        """(digest, "") for an image from a registry, ("", id) for any other."""
         here = settings.load().image(reference)
         if fresh:
             with suppress(DockerException, RequestException, OSError):  # no registry has it, or none answers
@@ -45,13 +45,13 @@ class DockerImages:
         return (digests[0], "") if digests else ("", str(self._client.images.get(here).id))
 
     def _digests(self, reference: str) -> list[str]:
-        """Under which digests registries know an image of this daemon; those of its own repository first."""
+        """The digests under which registries know an image of this daemon; those of its own repository first."""
         own = settings.full_reference(repository(reference))
         known = [name.split("@") for name in self._client.images.get(reference).attrs.get("RepoDigests") or ()]
         return [digest for name, digest in sorted(known, key=lambda pair: settings.full_reference(pair[0]) != own)]
 
     def base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
-        """The reference to build on, which is what was locked. Raises BuildFailed."""
+        """The reference to build on: the locked one. Raises BuildFailed."""
         base = self.locked_base(recipe, lock)
         if lock.digest and not self.has(base):
             self._pull(base, log)
@@ -63,7 +63,7 @@ class DockerImages:
         return base
 
     def locked_base(self, recipe: Recipe, lock: StackLock) -> str:
-        """By digest; by its name where this daemon knows that very digest only from another registry."""
+        """The base by digest; by name if this daemon knows the digest only from another registry."""
         here = settings.load().image(str(recipe.base))
         by_digest = f"{repository(here)}@{lock.digest}"
         if not lock.digest or (not self.has(by_digest) and self.has(here) and lock.digest in self._digests(here)):
@@ -71,7 +71,7 @@ class DockerImages:
         return by_digest
 
     def _pull(self, reference: str, log: Log) -> None:
-        """By way of the daemon, with the credentials of its user's own store. Raises BuildFailed."""
+        """Pull through the daemon, with the credentials of the user's own store. Raises BuildFailed."""
         log(f"$ docker pull {reference}")
         name, _, digest = reference.partition("@")
         name, rest = (name, digest) if digest else (repository(reference), _version_of(reference))
@@ -91,15 +91,15 @@ class DockerImages:
             except ImageNotFound:
                 return False
             except APIError as error:
-                if error.is_client_error():  # no reference at all: a pull says so in Docker's words
+                if error.is_client_error():  # not a valid reference: a pull reports that in Docker's words
                     return False
                 raise
         return True
 
     def sizes(self, references: Sequence[str]) -> list[tuple[int, int]]:
-        """Bytes of each image, and how many of them no image before it has.
+        """Bytes of each image, and how many of them no earlier image has.
 
-        By their histories: steps that are the same from the first one on are on disk once.
+        From their histories: steps that are equal from the first one on are on disk once.
         """
         seen: set[tuple[object, ...]] = set()
         found = []
@@ -137,12 +137,12 @@ class DockerImages:
 
 
 def tag_of(recipe: Recipe) -> str:
-    """What the image with the workload is called."""
+    """The tag of the image with the workload."""
     return f"{_repository(recipe)}:{recipe.content}"
 
 
 def environment_tag_of(recipe: Recipe) -> str:
-    """What the image without the workload is called."""
+    """The tag of the image without the workload."""
     return f"{_repository(recipe)}:environment-{recipe.environment}"
 
 
@@ -152,7 +152,7 @@ def _repository(recipe: Recipe) -> str:
 
 
 def repository(reference: str) -> str:
-    """An image reference without tag and digest; a port is no tag."""
+    """An image reference without tag and digest; a port is not a tag."""
     name = reference.partition("@")[0]
     return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
 

@@ -1,6 +1,6 @@
 """The one seam behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
 
-`Engine` and `Execution` are what every engine offers; the nouns beside them are what passes through.
+Every engine offers `Engine` and `Execution`; the other nouns are what passes through this seam.
 """
 
 import shutil
@@ -23,9 +23,9 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How to make one stack real. `environment` hashes all but the workload, `content` that and the workload.
+    """How to build one stack. `environment` hashes everything but the workload, `content` that and the workload.
 
-    `requires`: what is to be installed, before it is resolved. `lock`: what it came to and the base's digest, if that is
+    `requires`: what is to be installed, unresolved. `lock`: the resolved packages and the base's digest, if they are
     prescribed.
     """
 
@@ -47,7 +47,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """A stack made real: an image's id, or a virtualenv's interpreter; `lock` says what it is made of, where that is known.
+    """A built stack: an image's id, or a virtualenv's interpreter; `lock`: what it is made of, if that is known.
 
     `facts` go into every launch's header.
     """
@@ -60,7 +60,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:
-    """What to run in an image: a program of images/workload with its flags, one process per device, and whose launch it is.
+    """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
     `cache`: the name of the compile cache, one per image and workload. `owner`: marks containers and processes, so
     that the next start can find what a killed tool left behind.
@@ -93,7 +93,7 @@ class Leftover:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What sets engines apart, so that nobody outside of this room asks for their names.
+    """What distinguishes engines, so that no code outside this room asks for their names.
 
     `runs_images`: stacks become container images, vendors' images can be run, and a lock holds the base's digest.
     `isolates`: a launch finds Python and compiler in its image; otherwise it uses those of the machine, and its network.
@@ -107,7 +107,7 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rebuild:
-    """Commands that make an image anew, to be pasted, and the reference of what they make."""
+    """Commands that build an image again, ready to paste, and the reference of the result."""
 
     commands: tuple[str, ...]
     reference: str
@@ -129,7 +129,7 @@ class Execution(Protocol):
     """One running launch. Leaving the `with` block always ends and removes it, whatever happened."""
 
     command: str
-    """The command as a person can paste it."""
+    """The command, ready to paste."""
 
     def __enter__(self) -> "Execution": ...
 
@@ -140,15 +140,15 @@ class Execution(Protocol):
         ...
 
     def stop(self) -> None:
-        """End it from another thread; `lines` then finishes."""
+        """End the launch from another thread; `lines` then finishes."""
         ...
 
     def wait(self) -> Exit:
-        """How it ended; call after `lines` finished."""
+        """How the launch ended; call after `lines` has finished."""
         ...
 
     def owns(self, pid: int) -> bool:
-        """Is this process of the machine part of the launch?"""
+        """Whether this process of the machine is part of the launch."""
         ...
 
 
@@ -168,46 +168,46 @@ class Engine(Protocol):
         ...
 
     def version(self) -> str:
-        """As its users know it."""
+        """The name that users know."""
         ...
 
     def machine(self, here: Host) -> Host:
-        """The machine that launches run on: `here` itself, or what the engine tells of another one."""
+        """The machine that launches run on: `here`, or the engine's description of another one."""
         ...
 
     def disk(self) -> Disk | None:
-        """Where it keeps what it builds; None where that can't be seen from here."""
+        """The disk that holds what it builds; None if that can't be seen from here."""
         ...
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """Is this recipe built already, with the workload as it is now?"""
+        """Whether this recipe is already built, with the current workload."""
         ...
 
     def is_stored(self, recipe: Recipe) -> bool:
-        """Are the large parts of this recipe on disk already, so that building it takes little more?"""
+        """Whether the large parts of this recipe are already on disk, so that building it takes little more."""
         ...
 
     def platform(self) -> str:
-        """What the engine's packages and images are for, such as linux/amd64."""
+        """The platform of the engine's packages and images, such as linux/amd64."""
         ...
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
-        """What the recipe comes to now: the base's digest, every package with its hashes. Raises BuildFailed.
+        """Resolve the recipe now: the base's digest, every package with its hashes. Raises BuildFailed.
 
-        `fresh`: of the base, what its registry holds now, not what was pulled once; nothing is pulled for that.
+        `fresh`: take the digest that the base has in its registry now, not that of an earlier pull; pulls nothing.
         """
         ...
 
     def build(self, recipe: Recipe, log: Log) -> Image:
-        """Make the recipe real, or find it made. Raises BuildFailed."""
+        """Build the recipe, or find it built. Raises BuildFailed."""
         ...
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """Bytes of each image, and how many of them no image before it in the list has; None where it can't be told."""
+        """Bytes of each image, and how many of them no earlier image in the list has; None if unknown."""
         ...
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild | None:
-        """How a person builds the recipe as locked; writes what the commands need to `folder`. None without such commands."""
+        """Commands that build the recipe as locked; writes what they need to `folder`. None if there are no such commands."""
         ...
 
     def start(self, image: Image, spec: LaunchSpec) -> Execution:
@@ -219,7 +219,7 @@ class Engine(Protocol):
         ...
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """What this engine keeps for recipes whose `environment` is not in `keep`; nothing of anybody else's."""
+        """What this engine keeps for recipes whose `environment` is not in `keep`; only what is ours."""
         ...
 
     def remove(self, leftover: Leftover) -> str | None:
@@ -236,7 +236,7 @@ def disk_of(folder: Path, larger: str) -> Disk | None:
 
 
 def asked_lock(recipe: Recipe, platform: str) -> StackLock:
-    """What the recipe asks for, before it is resolved."""
+    """What the recipe requests, unresolved."""
     return StackLock(
         name=recipe.stack,
         platform=platform,

@@ -1,4 +1,4 @@
-"""What a user can do where an engine's words are known."""
+"""Hints for known messages of the engines."""
 
 _HINTS = {
     "no space left on device": "free space (docker system df; TORCHMATRIX_CACHE moves virtualenvs to another disk)",
@@ -11,6 +11,6 @@ _HINTS = {
 
 
 def with_hint(message: str) -> str:
-    """`message`, with a hint if the engine's words are known."""
+    """`message`, with a hint if it is a known one."""
     hint = next((hint for sign, hint in _HINTS.items() if sign in message.lower()), None)
     return f"{message}; {hint}" if hint else message

@@ -1,4 +1,4 @@
-"""The local engine: one virtualenv per stack under a cache folder, or an interpreter that already holds PyTorch."""
+"""The local engine: one virtualenv per stack under a cache folder, or an interpreter that already has PyTorch."""
 
 import fcntl
 import json
@@ -57,30 +57,30 @@ class LocalEngine:
         return {"engine": self.name, "version": __version__}
 
     def version(self) -> str:
-        """This tool's own."""
+        """This tool's own version."""
         return __version__
 
     def machine(self, here: Host) -> Host:
-        """This one."""
+        """This machine."""
         return here
 
     def disk(self) -> Disk | None:
-        """The cache folder's, or what it will be made in."""
+        """The disk of the cache folder, or of the folder that will contain it."""
         folder = next(path for path in (self._cache, *self._cache.parents) if path.exists())
         return disk_of(folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """A virtualenv is ready once its mark was written; an interpreter if it exists."""
+        """A virtualenv is built once its mark is written; an interpreter if it exists."""
         if recipe.source == "interpreter":
             return Path(recipe.arguments["PYTHON"]).exists()
         return self._mark(recipe).exists() and (self._venv(recipe) / "bin" / "python").exists()
 
     def is_stored(self, recipe: Recipe) -> bool:
-        """A virtualenv is there as a whole or not at all."""
+        """A virtualenv exists completely or not at all."""
         return self.is_ready(recipe)
 
     def build(self, recipe: Recipe, log: Log) -> Image:
-        """Make the virtualenv (or look at the interpreter). Raises BuildFailed with the last lines of the log."""
+        """Make the virtualenv (or check the interpreter). Raises BuildFailed with the last lines of the log."""
         if recipe.source == "image":
             raise BuildFailed("a vendor's image needs a container engine")
         if recipe.source == "interpreter":
@@ -112,11 +112,11 @@ class LocalEngine:
         return replace(asked_lock(recipe, _PLATFORM), packages=found)
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """Not told: uv links the files of virtualenvs to its own cache."""
+        """Unknown: uv links the files of virtualenvs to its own cache."""
         return None
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> None:
-        """Nothing to paste: the command of a launch names the virtualenv's Python."""
+        """None: the command of a launch names the virtualenv's Python."""
         return None
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
@@ -142,7 +142,7 @@ class LocalEngine:
         ]
 
     def remove(self, leftover: Leftover) -> str | None:
-        """The folder, unless another tool is just building it."""
+        """Remove the folder, unless another run is building it."""
         path = Path(leftover.name)
         try:
             with path.with_name(f".{path.name}.lock").open("a") as lock:
@@ -155,11 +155,11 @@ class LocalEngine:
         return None
 
     def _uv(self, arguments: list[str], log: Log) -> list[str]:
-        """Run uv, marked as ours. Raises BuildFailed with uv's own words."""
+        """Run uv, marked as ours. Raises BuildFailed with uv's own message."""
         return packages.run_uv(arguments, log, {OWNER_VARIABLE: self._owner})
 
     def _create(self, venv: Path, recipe: Recipe, log: Log) -> None:
-        """The stack's own Python version first; unless the user or a lock insists on it, any that will do."""
+        """The stack's own Python version first; then any suitable one, unless the user or a lock insists on it."""
         ranges = () if recipe.lock else (recipe.python_range,)
         requests = [r for r in (recipe.python, *ranges) if r]
         for request in requests:
@@ -211,7 +211,7 @@ class LocalEngine:
             raise
 
     def _resolve_for(self, recipe: Recipe, python: str, log: Log) -> StackLock:
-        """What the recipe comes to for an interpreter of this machine."""
+        """The recipe resolved for an interpreter of this machine."""
         found = packages.resolve(recipe.requires, str(recipe.index), python, log)
         version = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
         return replace(asked_lock(recipe, _PLATFORM), python=version, packages=found)
@@ -229,7 +229,7 @@ def _size(folder: Path) -> int:
 
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:
-    """The variable that leaves a process only the chosen GPUs, in the chosen order."""
+    """The variable that shows a process only the chosen GPUs, in the chosen order."""
     if gpus.vendor == "nvidia":
         return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
     if gpus.vendor == "amd":
@@ -238,7 +238,7 @@ def visible_devices(gpus: GpuSet) -> dict[str, str]:
 
 
 def _look_at(python: str) -> dict[str, Any]:
-    """What an existing interpreter holds. Raises BuildFailed if it isn't a Python with torch."""
+    """What an existing interpreter has. Raises BuildFailed if it isn't a Python with torch."""
     code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
     try:
         result = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300)

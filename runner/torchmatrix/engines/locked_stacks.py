@@ -1,4 +1,4 @@
-"""matrix.lock beside the matrix: which of its entries hold what the matrix asks for now, and how to make them."""
+"""matrix.lock beside the matrix: which of its entries match the current matrix, and how to make them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,16 +13,16 @@ from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix.stacks import PYPI, Stack
 
 Drifts = dict[str, list[str]]
-"""By stack: how what the matrix asks for differs from what was locked, in words."""
+"""By stack: how the matrix differs from the lock, in words."""
 
 
 def path_beside(matrix_path: Path) -> Path:
-    """Such as matrix.lock for matrix.toml."""
+    """The lock's path, such as matrix.lock for matrix.toml."""
     return matrix_path.with_suffix(".lock")
 
 
 def applicable(held: Mapping[str, StackLock], stacks: Iterable[Stack], engine: Engine) -> tuple[dict[str, StackLock], Drifts]:
-    """The locks that hold what the stacks ask for, by stack; and of the others how they drifted."""
+    """The locks that match their stacks, by stack; and for the others, how they differ."""
     good: dict[str, StackLock] = {}
     drifts: Drifts = {}
     for stack in (stack for stack in stacks if stack.name in held and stack.source != "interpreter"):
@@ -38,7 +38,7 @@ def applicable(held: Mapping[str, StackLock], stacks: Iterable[Stack], engine: E
 
 
 def unlocked(stacks: Iterable[Stack], locks: Mapping[str, StackLock], drifts: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Those of `stacks` that the lock doesn't hold as the matrix asks, and why."""
+    """Those of `stacks` that don't match the lock, and why."""
     names = [stack.name for stack in stacks if stack.source != "interpreter"]
     said = [f"not as locked: {name}: {'; '.join(drifts[name])}" for name in names if name in drifts]
     return (*said, *(f"not in the lock: {name}" for name in names if name not in drifts and name not in locks))
@@ -47,7 +47,7 @@ def unlocked(stacks: Iterable[Stack], locks: Mapping[str, StackLock], drifts: Ma
 def resolve(
     stacks: Sequence[Stack], engine: Engine, unreachable: Collection[str], marks: Path, log: Callable[[str], None]
 ) -> Iterator[tuple[Stack, StackLock | BuildFailed]]:
-    """What each stack comes to now, a few at a time, in order. `marks`: where the self-tests of images are remembered."""
+    """Resolve each stack now, a few at a time, in order. `marks`: the folder that stores the self-tests of images."""
 
     def one(stack: Stack) -> StackLock | BuildFailed:
         try:
@@ -64,7 +64,7 @@ def resolve(
 
 
 def _with_added(found: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
-    """With the packages that were added to a vendor's image when it was built here; what fits it, only the image knows."""
+    """The lock with the packages that were added to a vendor's image when it was built here: only the image knows what fits."""
     added = (tested or {}).get("vendor", {}).get("added", [])
     if not tested or not added:
         return found
@@ -73,7 +73,7 @@ def _with_added(found: StackLock, tested: Mapping[str, Any] | None, log: Callabl
 
 
 def changes(old: StackLock | None, new: StackLock) -> list[str]:
-    """How a lock differs from the one before, one phrase per fact or package."""
+    """How a lock differs from the previous one, one phrase per fact or package."""
     if old is None:
         return ["new"]
     before, now = ({packages.name_of(line): _version(line) for line in one.packages} for one in (old, new))

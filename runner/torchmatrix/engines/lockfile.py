@@ -1,4 +1,4 @@
-"""matrix.lock: what each stack is made of, exactly: the base image by digest, every Python package by version and hash."""
+"""matrix.lock: exactly what each stack is made of: the base image by digest, every Python package by version and hash."""
 
 import hashlib
 import json
@@ -27,8 +27,8 @@ _LISTS = ("requires", "packages")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackLock:
-    """One stack, resolved. `base`: its container base or vendor image; `digest`: of that in its registry, or `image_id`, if it
-    came from none. `requires`: what was asked for; `packages`: what it came to, one requirement with hashes each;
+    """One stack, resolved. `base`: its container base or vendor image; `digest`: its digest in its registry, or `image_id`
+    if it came from none. `requires`: what was requested; `packages`: the result, one requirement with hashes each;
     `installer`: what installs them. `platform`: such as linux/amd64."""
 
     name: str
@@ -57,12 +57,12 @@ class StackLock:
 
     @property
     def sha256(self) -> str:
-        """Of `text`: the identity that launches record."""
+        """SHA-256 of `text`: the identity that launches record."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
-    """The stacks of a lock file by name. Raises BadInput if it isn't whole."""
+    """The stacks of a lock file by name. Raises BadInput if it isn't complete."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -83,7 +83,7 @@ def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
 
 
 def from_table(table: Mapping[str, Any]) -> StackLock:
-    """A [[stack]] table of a lock. Raises TypeError or KeyError if it isn't a whole one: `packages` is its last line."""
+    """A [[stack]] table of a lock. Raises TypeError or KeyError if it is incomplete: `packages` is its last line."""
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, value in values.items():
         words = value if isinstance(value, tuple) else (value,)
@@ -96,7 +96,7 @@ def from_table(table: Mapping[str, Any]) -> StackLock:
 
 
 def from_text(text: str) -> StackLock | None:
-    """The stack that `StackLock.text` described, as an image's label holds it; None if it isn't one."""
+    """The stack that `StackLock.text` described, as an image's label stores it; None if it isn't one."""
     with suppress(tomllib.TOMLDecodeError, TypeError, KeyError, IndexError):
         return from_table(tomllib.loads(text)["stack"][0])
     return None
@@ -113,7 +113,7 @@ def read(path: Path) -> dict[str, StackLock]:
 
 
 def write(path: Path, locks: Iterable[StackLock]) -> None:
-    """The whole file or nothing. Raises BadInput if it can't be written."""
+    """Write the whole file or nothing. Raises BadInput if it can't be written."""
     every = sorted(locks, key=lambda lock: lock.name)
     names = "".join(f"    {json.dumps(lock.name)},\n" for lock in every)
     text = f"{_HEAD}version = {VERSION}\nstacks = [\n{names}]\n\n" + "\n".join(lock.text for lock in every)
@@ -124,7 +124,7 @@ def write(path: Path, locks: Iterable[StackLock]) -> None:
 
 
 def drift(lock: StackLock, asked: StackLock) -> list[str]:
-    """How what the matrix asks for now differs from what was locked, in words; `asked` has no packages and digest."""
+    """How the current matrix differs from the lock, in words; `asked` has no packages and no digest."""
     found = []
     for key, word in {"platform": "platform", "python": "Python", "base": "base image", "index": "index"}.items():
         locked, now = getattr(lock, key), getattr(asked, key)

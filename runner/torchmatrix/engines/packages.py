@@ -1,4 +1,4 @@
-"""What a stack's Python requirements come to, exactly: resolved by uv for the box's Python, every file with its hash."""
+"""A stack's Python requirements, resolved exactly: by uv for the box's Python, every file with its hash."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ else:
     import tomli as tomllib
 
 PLATFORMS = {"linux/amd64": "x86_64-manylinux_2_28", "linux/arm64": "aarch64-manylinux_2_28"}
-"""A container's platform -> uv's name for the wheels that run there; glibc 2.28 is older than every base that is used."""
+"""A container's platform -> uv's name for the wheels that run there; every base in use has a newer glibc than 2.28."""
 LAYERS = ("toolkit", "libraries", "rest", "torch")
 UV = f"uv=={metadata.version('uv')}"
 """What installs the packages in a container: the version that resolved them."""
@@ -44,7 +44,7 @@ def resolve(
     """(requirements) -> every package with its version and hashes, as lines that pip and uv install from, sorted by name.
 
     `python`: a version such as "3.11" together with `platform` (a key of PLATFORMS), or an interpreter's path alone.
-    `alone`: without what they depend on. Raises BuildFailed with uv's own words.
+    `alone`: without their dependencies. Raises BuildFailed with uv's own message.
     """
     target = ["--python", python] if platform is None else _for_platform(python, platform)
     target += ["--no-deps"] if alone else []
@@ -125,7 +125,7 @@ def _line(entry: Mapping[str, Any]) -> str:
 def layers(packages: Iterable[str]) -> dict[str, list[str]]:
     """`packages` by the layer of an image that installs them, in order: toolkit, libraries, rest, torch (see the catalog).
 
-    What is pinned alike in two stacks, up to the first layer that differs, is on disk once.
+    Layers that are equal in two stacks, up to the first one that differs, are on disk once.
     """
     globs = catalog.load().layers
     found: dict[str, list[str]] = {name: [] for name in LAYERS}
@@ -137,13 +137,13 @@ def layers(packages: Iterable[str]) -> dict[str, list[str]]:
 
 
 def name_of(line: str) -> str:
-    """The package that a locked line, or a wheel's file name, is about; spelt as in a lock."""
+    """The package that a locked line or a wheel's file name names, spelt as in a lock."""
     first = line.partition("-")[0] if line.endswith(".whl") else re.split(r"[=@ ]", line, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", first).lower()
 
 
 def index_options(index: str, for_container: bool = False) -> list[str]:
-    """uv's options for a stack's index, with PyPI for what that index doesn't hold; by way of this site's mirrors.
+    """uv's options for a stack's index, with PyPI for what that index doesn't have; through this site's mirrors.
 
     A wheelhouse replaces both. A mirror of PyPI that the user set for uv or pip is used, in a container only if it holds no
     password.
@@ -166,7 +166,7 @@ def _own_index() -> str | None:
 
 
 def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, str] | None = None) -> list[str]:
-    """Run uv, log its lines and return them; `mark`: more variables for it. Raises BuildFailed with uv's own words."""
+    """Run uv, log its lines and return them; `mark`: more variables for it. Raises BuildFailed with uv's own message."""
     command = [sys.executable, "-m", "uv", *arguments]
     log("$ " + shlex.join(command))
     lines = []
@@ -184,16 +184,16 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
 
 
 def environment() -> dict[str, str]:
-    """The user's variables without another Python's; a mirror that was set for pip, and the site's CA bundle, hold for uv."""
+    """The user's variables without another Python's; a mirror set for pip, and the site's CA bundle, apply to uv too."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
     own, bundle = _own_index(), settings.load().ca_bundle
-    variables["UV_NO_WRAP"] = "1"  # its sentences are read line by line, whatever the width of the terminal
+    variables["UV_NO_WRAP"] = "1"  # its messages are read line by line, whatever the width of the terminal
     variables |= {"UV_DEFAULT_INDEX": own} if own else {}
     return variables | ({"SSL_CERT_FILE": str(bundle)} if bundle else {})
 
 
 def first_error(lines: list[str]) -> str:
-    """What uv says is wrong: its error line and, of the causes on the lines after, the last, which is the root."""
+    """uv's error: its error line and the last of the causes on the following lines, which is the root cause."""
     said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
     start = next((i for i, line in enumerate(said) if "error" in line.lower() or "no solution" in line.lower()), 0)
     story = said[start:]
@@ -203,5 +203,5 @@ def first_error(lines: list[str]) -> str:
 
 
 def _shortened(line: str, most: int = 400) -> str:
-    """Both ends: what it is about stands first, and what the system said of it last."""
+    """Keep both ends: the subject comes first, and the system's message last."""
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"

@@ -16,7 +16,7 @@ from torchmatrix.ground.errors import LaunchFailed
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
-"""Mark our processes, as labels mark containers: what a killed run or a killed torchrun left behind is found by them."""
+"""They mark our processes, as labels mark containers, so that we find what a killed run or torchrun left behind."""
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
 
@@ -50,7 +50,7 @@ class LocalExecution:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._signal(signal.SIGKILL)
-        kill_marked(LAUNCH_VARIABLE, self._token)  # torchrun gives each worker a session of its own
+        kill_marked(LAUNCH_VARIABLE, self._token)  # torchrun gives each worker its own session
         assert self._process is not None
         self._process.wait()
         for stream in (self._process.stdout, self._process.stderr):
@@ -93,7 +93,7 @@ class LocalExecution:
         return Exit(returncode=code, oom_killed=code != 0 and _kernel_oom_kills() > self._oom_kills)
 
     def owns(self, pid: int) -> bool:
-        """Does the process carry the launch's mark?"""
+        """Whether the process carries the launch's mark."""
         return f"{LAUNCH_VARIABLE}={self._token}".encode() in environment_of(pid)
 
     def _signal(self, number: int) -> None:
@@ -141,7 +141,7 @@ def _own_processes() -> list[int]:
 
 
 def environment_of(pid: int) -> list[bytes]:
-    """The variables that a process was started with, as b"NAME=value"; none where it is gone or may not be asked."""
+    """The variables that a process was started with, as b"NAME=value"; none if it is gone or may not be read."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

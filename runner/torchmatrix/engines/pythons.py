@@ -6,11 +6,11 @@ import sys
 from torchmatrix.engines import packages
 
 UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "https://releases.astral.sh")
-"""Where uv's own Pythons come from: the first always was, newer versions of uv also ask the second."""
+"""Where uv's own Pythons come from: all versions of uv use the first address, newer ones also the second."""
 
 
 def finds_python(request: str) -> bool:
-    """Does uv find such a Python on this machine? `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
+    """Whether uv finds such a Python on this machine. `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
     command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
     return subprocess.run(command, env=packages.environment(), capture_output=True).returncode == 0
 

@@ -37,7 +37,7 @@ def ready_recipe(stack: Stack, engine: Engine, lock: StackLock | None = None) ->
 
 
 def choose_recipe(stack: Stack, engine: Engine, unreachable: Iterable[str], lock: StackLock | None = None) -> Recipe:
-    """What is built already, else the best recipe whose index answers, else the best."""
+    """The recipe that is already built, else the best one whose index answers, else the best."""
     every = recipes(stack, lock)
     lost = set(unreachable)
     reachable = (r for r in every if r.index not in lost)
@@ -50,9 +50,9 @@ def indexes_to_probe(stacks: Iterable[Stack]) -> set[str]:
 
 
 def unreachable_indexes(urls: Iterable[str], timeout_seconds: float = 3.0) -> set[str]:
-    """Those of `urls` that don't answer at all; asked at once, so that the wait is one time-out at most.
+    """Those of `urls` that don't answer at all; all are tried at once, so that the wait is at most one time-out.
 
-    A mirror of this site is asked instead; nothing is asked where a wheelhouse replaces all of them, nor PyPI where the user
+    If the site has a mirror, the mirror is tried instead. None is tried if a wheelhouse replaces them, nor PyPI if the user has
     set a mirror of it for uv or pip.
     """
     site = settings.load()
@@ -112,7 +112,7 @@ def _recipe(
     index: str | None = None,
     requires: tuple[str, ...] = (),
 ) -> Recipe:
-    """What stands in `environment` tells two images apart; a mirror or a proxy doesn't."""
+    """The contents of `environment` distinguish two images; a mirror or a proxy doesn't."""
     texts = [path.read_text() for path in assets.build_files(dockerfile)] if dockerfile else []
     python = [stack.python or "", stack.python_range or ""]
     locked = lock.text if lock else None

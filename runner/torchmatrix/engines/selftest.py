@@ -1,4 +1,4 @@
-"""After a build: does the image hold what its recipe says, and does it train? Once per image; the answer is kept."""
+"""After a build: does the image contain what its recipe says, and does it train? Once per image; the result is stored."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 900.0
 def ensure(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str, log: Log) -> dict[str, Any]:
     """What the self-test of `image` found, now or when it was built. Raises BuildFailed.
 
-    `marks`: the folder where it is kept, one file per engine and environment; editing the workload asks for no new test.
+    `marks`: the folder that stores it, one file per engine and environment; editing the workload needs no new test.
     """
     before = known(engine, recipe, marks)
     if before is not None:
@@ -42,7 +42,7 @@ def _mark(engine: Engine, recipe: Recipe, marks: Path) -> Path:
 
 
 def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> dict[str, Any]:
-    """Run the self-test in the image, as a launch would run: no network, no rights, the CPU only."""
+    """Run the self-test in the image as a launch would run: no network, no privileges, only the CPU."""
     execution = engine.start(image, _spec(recipe, owner))
     log(f"$ {execution.command}")
     events = []

@@ -1,4 +1,4 @@
-"""Looks at what there is to run with: what is built, which indexes and Pythons can be had, how much disk is free."""
+"""Finds out what there is to run with: what is built, which indexes and Pythons are available, how much disk is free."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,14 +14,14 @@ from torchmatrix.planning.fit import Supplies
 
 
 def unseen(engine: Engine) -> Supplies:
-    """What is known without looking: nothing is built, and everything can be had."""
+    """The assumption without looking: nothing is built, and everything is available."""
     return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
 
 
 def find(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
-    """For the stacks that `engine` would build. Networks and Pythons are asked only for those that are not built yet.
+    """The supplies for the stacks that `engine` would build. Networks and Pythons are checked only for those not built yet.
 
-    `locks`: of the stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
+    `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
     """
     to_build = [stack for stack in stacks if stack.source != "interpreter"]
     built = frozenset(stack.name for stack in to_build if recipes.ready_recipe(stack, engine, locks.get(stack.name)))
@@ -37,7 +37,7 @@ def find(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock]
 
 
 def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
-    """The stacks whose Python is neither here nor to be had from where uv gets it; a lock leaves no choice among Pythons."""
+    """The stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
     found = cache(finds_python)
     wheels = {
         s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
