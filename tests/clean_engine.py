@@ -1,7 +1,7 @@
-"""A Docker daemon that holds nothing, beside the one of this machine, for as long as a `with` block lasts. Needs root.
+"""An empty Docker daemon beside the machine's own one, for as long as a `with` block lasts. Needs root.
 
-It has its own folder, socket, containerd namespaces and network bridge, and is kept from the packet filter: the few rules that
-its containers need are made here, by name, and removed again, so that another daemon's network stays as it is. A second daemon
+It has its own folder, socket, containerd namespaces and network bridge, and doesn't touch the packet filter: the few rules that
+its containers need are added here, by name, and removed again, so that another daemon's network stays as it is. A second daemon
 with `bridge=none` in the same network namespace would remove docker0.
 """
 
@@ -22,16 +22,16 @@ STOP_SECONDS = 60
 
 
 def why_not() -> str | None:
-    """What this machine lacks for a daemon of one's own, or None."""
+    """What this machine lacks for a separate daemon, or None."""
     if os.geteuid() != 0:
-        return "a daemon of one's own needs root"
+        return "a separate daemon needs root"
     missing = [name for name in ("dockerd", "docker", "ip", "iptables") if shutil.which(name) is None]
-    return f"a daemon of one's own needs {', '.join(missing)} (tests/start-engine installs it)" if missing else None
+    return f"a separate daemon needs {', '.join(missing)} (tests/start-engine installs it)" if missing else None
 
 
 @contextmanager
 def clean_engine(log: Path) -> Iterator[str]:
-    """Yields the DOCKER_HOST of a fresh daemon, whose words go to `log`; ends it by its process id and removes all it kept."""
+    """Yields the DOCKER_HOST of a fresh daemon, whose output goes to `log`; ends it by process id and removes its data."""
     with ExitStack() as stack:
         stack.enter_context(_ends_in_order())
         folder = Path(tempfile.mkdtemp(prefix="tm-engine-"))
@@ -45,7 +45,7 @@ def clean_engine(log: Path) -> Iterator[str]:
 
 @contextmanager
 def _ends_in_order() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does, so that the daemon and its network never stay behind."""
+    """Let SIGTERM do what Ctrl-C does, so that the daemon and its network never stay behind."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -55,7 +55,7 @@ def _ends_in_order() -> Iterator[None]:
 
 @contextmanager
 def _bridge(name: str) -> Iterator[str]:
-    """A bridge with a free subnet whose containers reach what this machine reaches, and nobody them."""
+    """A bridge with a free subnet whose containers reach what this machine reaches, but can't be reached."""
     network = _free_network()
     path = Path("/proc/sys/net/ipv4/ip_forward")
     forwarded = path.read_text()
@@ -115,7 +115,7 @@ def _daemon(folder: Path, bridge: str, host: str, log: Path) -> Iterator[None]:
 
 
 def _remove_containers(host: str) -> None:
-    """What a failed test left running would outlive the daemon; it does outlive one that was killed."""
+    """Remove what a failed test left running: it would outlive the daemon, as it outlives a killed one."""
     found = subprocess.run(["docker", "--host", host, "ps", "-aq"], capture_output=True, text=True).stdout.split()
     if found:
         subprocess.run(["docker", "--host", host, "rm", "--force", "--volumes", *found], capture_output=True)
@@ -124,7 +124,7 @@ def _remove_containers(host: str) -> None:
 def _end_orphans(name: str) -> None:
     """The containers of our containerd namespace whose daemon was killed: each is the child of a shim that names it."""
     for shim in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
-        with suppress(OSError):  # it may end by itself meanwhile
+        with suppress(OSError):  # it may have ended by itself
             words = (shim / "cmdline").read_text().split("\0")
             if Path(words[0]).name.startswith("containerd-shim") and name in words:
                 for pid in (shim / "task" / shim.name / "children").read_text().split():
@@ -133,7 +133,7 @@ def _end_orphans(name: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Whatever a daemon that was killed left behind first."""
+    """Remove first what a killed daemon left behind."""
     _end_orphans(folder.name)
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for place in sorted((mount for mount in mounts if mount.startswith(f"{folder}/")), reverse=True):

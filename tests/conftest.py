@@ -1,4 +1,4 @@
-"""Fixtures that more than one room of the tests uses."""
+"""Fixtures that the tests of several rooms use."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the stack of real PyTorch or a container engine stays in one process of a parallel run: it shares them."""
+    """Tests that use the stack of real PyTorch or a container engine stay in one process of a parallel run, to share them."""
     for item in items:
         if {"real_python", "client"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("real"))
@@ -56,7 +56,7 @@ def amd_host(cpu_host: Host) -> Host:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., settings.Settings]]:
-    """Makes this process, and the commands that it starts, live at another site: variables in, its settings out."""
+    """Makes this process, and the commands that it starts, live at another site: takes variables, returns its settings."""
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "TORCHMATRIX_MIRRORS", "TORCHMATRIX_WHEELHOUSE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCHMATRIX_SETTINGS", str(tmp_path / "settings.toml"))
@@ -99,7 +99,7 @@ steps = 5
 
 @pytest.fixture
 def torchmatrix(tmp_path: Path) -> Command:
-    """Carries out command lines in a folder of its own, with the local engine unless `engine` says otherwise."""
+    """Runs command lines in a folder of its own, with the local engine unless `engine` says otherwise."""
 
     def call(*words: str, engine: str | None = "local", **variables: str) -> "subprocess.CompletedProcess[str]":
         engine_words = ["--engine", engine] if engine and words[0] in _WITH_ENGINE else []

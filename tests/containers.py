@@ -1,4 +1,4 @@
-"""What tests of containers share: a small base, a registry, and contexts for builds by hand."""
+"""Shared by tests of containers: a small base, a registry, and contexts for builds by hand."""
 
 import io
 import socket
@@ -14,7 +14,7 @@ from torchmatrix.matrix import catalog
 from vendors import plain_wheel, torch_wheel
 
 BRIDGE = "172.17.0.1"
-"""Where a container of Docker's default network finds this machine, unless its daemon is told otherwise."""
+"""This machine's address for containers in Docker's default network, unless the daemon is configured otherwise."""
 
 
 SMALL = """
@@ -32,7 +32,7 @@ FROM scratch
 COPY --from=all /small /
 ENV PATH=/usr/local/bin:/usr/bin:/bin
 """
-"""A container base of a few tens of megabytes: Python, a shell, and a compiler that is one in name only."""
+"""A container base of a few tens of megabytes: Python, a shell, and a dummy compiler."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,13 @@ class Registry:
         return digest
 
     def forget(self, name: str, digest: str) -> None:
-        """Delete what `digest` stands for."""
+        """Delete the image with this `digest`."""
         url = f"http://{self.address}/v2/{name}/manifests/{digest}"
         urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A loopback port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -98,11 +98,11 @@ if script:
 """
 """A sitecustomize.py that answers for the workload: with it a container measures known times, and needs no PyTorch.
 
-Where there is a file /slow, an image is built slowly."""
+If there is a file /slow, an image is built slowly."""
 
 
 def vendor_image(client: docker.DockerClient, base: str, folder: Path, tag: str, number: int) -> None:
-    """An image of an invented vendor on `base`, in which the tests' stand-in answers; `number` stands in its file /which."""
+    """An image of an invented vendor on `base`, in which the tests' stand-in answers; its file /which contains `number`."""
     folder.mkdir(parents=True, exist_ok=True)
     torch_wheel(folder)
     plain_wheel(folder, "numpy", "1.26.4")

@@ -1,4 +1,4 @@
-"""The one stand-in for NVML: a healthy machine with two linked GPUs, any answer of which a test may replace."""
+"""The only stand-in for NVML: a healthy machine with two linked GPUs; a test may replace any of its answers."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ Answer = Callable[..., Any]
 
 
 def gives(value: Any) -> Answer:
-    """An answer that is the same whatever was asked."""
+    """An answer that is the same for every argument."""
     return lambda *_: value
 
 
@@ -31,7 +31,7 @@ def field(code: int, value: int) -> list[Any]:
 class FakeNvml:
     """pynvml's constants and errors, and answers of our own; None stands for a function that an older pynvml lacks.
 
-    A GPU's handle is its index or UUID. `calls`: the functions that were asked for, in order.
+    A GPU's handle is its index or UUID. `calls`: the functions that were called, in order.
     """
 
     def __init__(self, **answers: Answer | None) -> None:

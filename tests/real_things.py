@@ -1,4 +1,4 @@
-"""What tests with real things need: a stack of real PyTorch, a container engine, a registry, a certificate authority."""
+"""What tests of real things need: a stack of real PyTorch, a container engine, a registry, a certificate authority."""
 
 import io
 import os
@@ -24,7 +24,7 @@ from torchmatrix.matrix.stacks import PYPI
 
 @pytest.fixture(scope="session")
 def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The interpreter of the stack's virtualenv, as the launches of a build say."""
+    """The interpreter of the stack's virtualenv, as its launches record it."""
     from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.matrix import matrix_file
@@ -100,7 +100,7 @@ def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFacto
         for image in client.images.list():
             for reference in (*image.tags, *image.attrs["RepoDigests"]):
                 if reference.startswith(f"{address}/"):
-                    with suppress(docker.errors.ImageNotFound):  # it went with the reference before
+                    with suppress(docker.errors.ImageNotFound):  # it was removed with the previous reference
                         client.images.remove(reference)
     finally:
         process.terminate()
@@ -117,7 +117,7 @@ def own(client: docker.DockerClient) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of what installs packages in a container, from PyPI."""
+    """The wheel of uv, which installs packages in a container, from PyPI."""
     folder, platform = tmp_path_factory.mktemp("uv"), DockerEngine(client).platform()
     if recipes.unreachable_indexes([PYPI]):
         pytest.skip("PyPI does not answer: no wheel of uv for the container")

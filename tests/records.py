@@ -16,7 +16,7 @@ CLEAN: dict[str, Any] = {
     "data": "synthetic", "throughput": 2400.5, "unit": "images/s", "torch": "2.5.1", "image": "i", "driver": "550.1",
     "date": "2025-01-31", "machine": "m1", "source": "https://example.org",
 }  # fmt: skip
-"""A row of published figures that an audit finds nothing in."""
+"""A row of published figures without audit findings."""
 
 
 def table(tmp_path: Path, *rows: dict[str, Any]) -> Path:
@@ -68,7 +68,7 @@ def write_run(
 
 
 def nights(count: int, first: str = "2026-01-01") -> list[str]:
-    """The ids of runs at midnight of so many days."""
+    """The ids of runs at midnight, on `count` days in a row."""
     begin = datetime.fromisoformat(first)
     return [f"{begin + timedelta(days=day):%Y%m%dT%H%M%SZ}" for day in range(count)]
 

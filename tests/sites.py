@@ -27,7 +27,7 @@ _WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
 
 
 class Index:
-    """A package index of a folder of wheels. `asked`: the paths that were asked for, answered or not yet."""
+    """A package index of a folder of wheels. `asked`: the requested paths, answered or not yet."""
 
     def __init__(self, wheels: Path, hashes: bool) -> None:
         self.wheels, self.hashes = wheels, hashes
@@ -36,7 +36,7 @@ class Index:
         self.url = ""
 
     def hold(self, start: str) -> None:
-        """Leave whoever asks for a path that starts so without an answer, until `release`."""
+        """Don't answer requests for paths with this prefix until `release`."""
         self._held, self._released = start, threading.Event()
 
     def release(self) -> None:
@@ -44,7 +44,7 @@ class Index:
         self._released.set()
 
     def answer(self, path: str) -> bytes | None:
-        """The body for a path, or for a whole URL, as a proxy is asked; None: not found."""
+        """The body for a path, or for a whole URL (as proxies get it); None: not found."""
         self.asked.append(path)
         path = urlsplit(path).path
         if self._held and path.startswith(self._held):
@@ -63,7 +63,7 @@ class Index:
 
 @contextmanager
 def serving(wheels: Path, address: str = "127.0.0.1", certificate: Path | None = None, hashes: bool = True) -> Iterator[Index]:
-    """Serve `wheels` until the block ends; over TLS with `certificate`, a PEM file that holds the key too."""
+    """Serve `wheels` until the block ends; over TLS with `certificate`, a PEM file that also holds the key."""
     index = Index(wheels, hashes)
 
     class Handler(BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ def serving(wheels: Path, address: str = "127.0.0.1", certificate: Path | None =
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hung up, or that didn't trust us, is what some tests are about."""
+        """Ignore clients that hang up or don't trust us: some tests provoke them."""
 
 
 def tiny_wheels(folder: Path, bytes_of_torch: int = 0, salt: str = "") -> Path:
@@ -133,14 +133,14 @@ def mirrors(url: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Authority:
-    """A site's own certificate authority. `bundle`: what trusts it; `certificate`: a server's, with its key."""
+    """A site's own certificate authority. `bundle`: the file to trust; `certificate`: a server's, with its key."""
 
     bundle: Path
     certificate: Path
 
 
 def make_authority(folder: Path, addresses: list[str]) -> Authority:
-    """One whose server's certificate is for `addresses`. Raises FileNotFoundError where there is no openssl."""
+    """One whose server's certificate is for `addresses`. Raises FileNotFoundError if there is no openssl."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     _openssl(folder, "req", "-x509", *key, "-days", "2", "-subj", "/CN=site-ca", "-keyout", "ca.key", "-out", "ca.crt")
     _openssl(folder, "req", "-new", *key, "-subj", "/CN=site", "-keyout", "site.key", "-out", "site.csr")

@@ -17,7 +17,7 @@ from torchmatrix.ground import settings
 FAKE_PYTHON = Path(__file__).parent / "fake_python"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 PATIENCE_SECONDS = 600.0
-"""How long a test waits for what comes for certain, however busy the machine is."""
+"""How long a test waits for something that is certain to come, even on a busy machine."""
 REAL_MATRIX = """
 [run]
 launches = 1
@@ -37,9 +37,9 @@ def processes_of(owner: bytes) -> list[int]:
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
-    """Wait until something is so; where `process` is to bring it about, no longer than that lives.
+    """Wait until `condition` holds; if `process` is to bring it about, only while it lives.
 
-    The limit is far beyond what a busy machine takes: it only ends a wait that is in vain.
+    The limit is far beyond what a busy machine needs: it only ends a wait in vain.
     """
     end = time.monotonic() + PATIENCE_SECONDS
     while not condition():
@@ -49,7 +49,7 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str] | Non
 
 
 def invoke(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """The command in this process, as if it had been started in `folder` with these variables besides ours.
+    """Run the command in this process, as if it had been started in `folder` with these additional variables.
 
     Starting Python and importing what a verb needs takes a second; few tests are about that.
     """

@@ -1,4 +1,4 @@
-"""Says how many tests ran and why others did not, from JUnit files: python tests/tell.py FILE..."""
+"""Reports how many tests ran and why others did not, from JUnit files: python tests/tell.py FILE..."""
 
 import sys
 from collections import Counter

@@ -1,10 +1,10 @@
-"""Invented wheels: packages of a few lines that stand for a vendor's torch and for what is added to it."""
+"""Invented wheels: packages of a few lines that stand for a vendor's torch and for additions to it."""
 
 import zipfile
 from pathlib import Path
 
 TORCH = "2.7.0a0+6c54963f75.nv25.2"
-"""A version as NVIDIA's images have it."""
+"""A version like those in NVIDIA's images."""
 
 
 def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: tuple[str, ...] = ()) -> Path:
@@ -20,7 +20,7 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name_inside, text in {**parts, f"{info}/RECORD": record}.items():
-            archive.writestr(zipfile.ZipInfo(name_inside), text)  # of a fixed date, so that layers are cached
+            archive.writestr(zipfile.ZipInfo(name_inside), text)  # with a fixed date, so that layers are cached
     return path
 
 

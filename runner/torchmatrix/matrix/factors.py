@@ -29,17 +29,17 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """`name`: its key in matrix.toml and --where, and its field in the facts. `meaning`: a phrase, for readers.
+    """`name`: its key in matrix.toml and --where, and its field in the facts. `meaning`: a phrase for readers.
 
-    What it may be: `kind`, `choices`, `minimum`, `maximum`; with `axis` a list multiplies. `default`: also what facts mean
-    that were recorded before the factor was there; None: the batch must be said, an optimizer is usual for a library.
-    `asked`: is it a key of [[workload]]?
+    What it may be: `kind`, `choices`, `minimum`, `maximum`; with `axis` a list multiplies. `default`: also assumed for
+    facts recorded before the factor existed; None: the batch is required, the optimizer depends on the library.
+    `asked`: whether it is a key of [[workload]].
 
-    `flag` of the box; that of a truth value is given alone, where it isn't the default. `part` of the id, at `place` among
+    `flag` of the box; a truth value passes it alone, if it isn't the default. `part` of the id, at `place` among
     the parts ({}: the value), left out for the default unless `always_in_id`. `label`: the same for charts.
 
-    It applies to `libraries`, `modes` and `devices` (empty: all); elsewhere its value is None. `decides`: may it change the
-    number? Then launches that differ in it aren't compared. `has_column`: in tables and exports, under its name.
+    It applies to `libraries`, `modes` and `devices` (empty: all); elsewhere its value is None. `decides`: whether it may change
+    the figure; then launches that differ in it aren't compared. `has_column`: in tables and exports, under its name.
     """
 
     name: str
@@ -116,7 +116,7 @@ FACTORS = (
         flag="--mode", part="{}", place=2, always_in_id=True,
     ),
     Factor(
-        name="precision", meaning="what was asked for: fp32 (IEEE), tf32, amp (fp16) or amp-bf16", kind=str, default="fp32",
+        name="precision", meaning="as requested: fp32 (IEEE), tf32, amp (fp16) or amp-bf16", kind=str, default="fp32",
         choices=PRECISIONS, flag="--precision", part="{}", place=3, always_in_id=True,
         contrasts=(
             Contrast(name="amp", value="amp", over="fp32", words=("AMP (float16)", "fp32")),
@@ -135,12 +135,12 @@ FACTORS = (
         contrasts=(Contrast(name="channels_last", value=True, over=False, words=("channels_last", "contiguous memory")),),
     ),
     Factor(
-        name="attention", meaning="eager or sdpa; unknown for models without", kind=str, default="eager",
+        name="attention", meaning="eager or sdpa; only for models with attention", kind=str, default="eager",
         choices=("eager", "sdpa"), flag="--attention", part="{}", place=7, always_in_id=True, label="{}",
         libraries=("transformers",),
     ),
     Factor(
-        name="cudnn_benchmark", meaning="cuDNN tries its algorithms and keeps the fastest", kind=bool, default=True,
+        name="cudnn_benchmark", meaning="let cuDNN try its algorithms and keep the fastest", kind=bool, default=True,
         flag="--no-cudnn-benchmark", part="no-cudnn-benchmark", label="no cuDNN benchmark", devices=("gpu",),
         contrasts=(
             Contrast(name="cudnn_benchmark", value=True, over=False, words=("cudnn.benchmark", "cuDNN’s own choice")),
@@ -156,7 +156,7 @@ FACTORS = (
         ),
     ),
     Factor(
-        name="optimizer", meaning="usual: sgd for vision, adamw for transformers", kind=str,
+        name="optimizer", meaning="by default sgd for vision, adamw for transformers", kind=str,
         choices=("sgd", "adamw"), axis=False, flag="--optimizer", part="{}", place=10, has_column=False,
     ),
     Factor(
@@ -176,27 +176,27 @@ FACTORS = (
         kind=str, default="ddp", asked=False, flag="--parallel", part="{}", place=100, has_column=False,
     ),
     Factor(
-        name="steps", meaning="the least steps of a timed window", kind=int, default=50, minimum=1, axis=False,
+        name="steps", meaning="minimum number of steps in a timed window", kind=int, default=50, minimum=1, axis=False,
         flag="--steps", has_column=False,
     ),
     Factor(
-        name="seconds", meaning="the least seconds of a timed window", kind=float, default=0.0, minimum=0, maximum=86_400,
+        name="seconds", meaning="minimum seconds of a timed window", kind=float, default=0.0, minimum=0, maximum=86_400,
         axis=False, flag="--seconds", has_column=False,
     ),
     Factor(
-        name="windows", meaning="the number of timed windows", kind=int, default=1, minimum=1, axis=False, flag="--windows",
+        name="windows", meaning="number of timed windows", kind=int, default=1, minimum=1, axis=False, flag="--windows",
         has_column=False,
     ),
     Factor(
-        name="warmup_steps", meaning="the least steps of warm-up", kind=int, default=10, minimum=1,
+        name="warmup_steps", meaning="minimum number of warm-up steps", kind=int, default=10, minimum=1,
         axis=False, flag="--warmup-steps", has_column=False,
     ),
     Factor(
-        name="warmup_seconds", meaning="the least seconds of warm-up, whatever its cap", kind=float, default=0.0,
+        name="warmup_seconds", meaning="minimum seconds of warm-up, regardless of the cap", kind=float, default=0.0,
         minimum=0, maximum=86_400, axis=False, flag="--warmup-seconds", has_column=False,
     ),
     Factor(
-        name="warmup_cap", meaning="the most steps of warm-up, if the step time isn't flat earlier", kind=int,
+        name="warmup_cap", meaning="maximum number of warm-up steps, if the step time isn't flat earlier", kind=int,
         default=100, minimum=1, axis=False, flag="--warmup-cap", has_column=False,
     ),
 )  # fmt: skip

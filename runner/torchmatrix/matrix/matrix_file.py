@@ -79,9 +79,9 @@ SECTIONS: dict[str, dict[str, Key]] = {
             kind=float,
             minimum=1,
             maximum=150,
-            meaning="Each launch waits until its devices are cooler than this; unset, the method decides.",
+            meaning="Each launch waits until its devices are cooler than this; if unset, the method decides.",
         ),
-        "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440, meaning="The longest wait for that."),
+        "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440, meaning="The longest wait for this."),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
     },
@@ -110,7 +110,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
 }
 _TEXTS = Key(kind=str, default=(), plural=True)
 PRESET: dict[str, Key] = {
-    "title": Key(kind=str, meaning="What the preset is called. Required."),
+    "title": Key(kind=str, meaning="The name shown for the preset. Required."),
     "article": replace(ADDRESSES, meaning="Where it was published."),
     "question": Key(kind=str, meaning="What a reader finds out. Required."),
     "claims": replace(_TEXTS, meaning="The files of `reports/published/` (without `.csv`) that hold the published figures."),

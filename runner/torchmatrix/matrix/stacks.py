@@ -49,14 +49,14 @@ KEYS: dict[str, Key] = {
     "cuda": Key(kind=str, meaning='The wheels for this CUDA version, such as `"12.4"`.'),
     "rocm": Key(kind=str, meaning='The wheels for this ROCm version, such as `"6.2"`.'),
     "cpu": Key(kind=bool, default=False, meaning="The wheels for CPUs."),
-    "image": replace(ADDRESS, meaning="A container image that holds PyTorch; it is kept as it is."),
+    "image": replace(ADDRESS, meaning="A container image that contains PyTorch; it is kept as it is."),
     "accelerator": Key(
         kind=str, choices=("cuda", "rocm", "cpu"), meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's."
     ),
-    "python": Key(kind=str, meaning='For wheels a version such as `"3.11"`; or the path of an interpreter that holds PyTorch.'),
+    "python": Key(kind=str, meaning='For wheels a version such as `"3.11"`; or the path of an interpreter that has PyTorch.'),
     "name": replace(NAME, meaning="Part of cell ids; derived if left out."),
-    "torchvision": Key(kind=str, meaning="Another version than the catalog's."),
-    "transformers": Key(kind=str, meaning="Another version than the catalog's."),
+    "torchvision": Key(kind=str, meaning="A version other than the catalog's."),
+    "transformers": Key(kind=str, meaning="A version other than the catalog's."),
     "packages": replace(ADDRESSES, meaning='Further requirements, such as `["numpy<2"]`.'),
     "index": replace(ADDRESS, meaning="A package index instead of PyTorch's."),
     "base": replace(ADDRESS, meaning="A container base instead of `python:X-slim-bookworm`."),
