@@ -16,10 +16,14 @@ _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the stack of real PyTorch or a container engine stay in one process of a parallel run, to share them."""
+    """Tests that use the stack of real PyTorch or a container engine stay in one process of a parallel run, to share them.
+
+    The thorough ones mostly wait for containers and registries: those of each file stay together.
+    """
     for item in items:
         if {"real_python", "client"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("real"))
+            group = item.path.stem if item.get_closest_marker("thorough") else "real"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture

@@ -68,8 +68,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def small(client: docker.DockerClient) -> Iterator[str]:
-    """That base, under a name that no registry has."""
-    tag = "torchmatrix-test/small:1"
+    """That base, under a name that no registry and no other process has."""
+    tag = f"torchmatrix-test/small:{uuid.uuid4().hex[:8]}"
     client.images.build(fileobj=io.BytesIO(SMALL.encode()), tag=tag, rm=True, forcerm=True)
     yield tag
     client.images.remove(tag, force=True)
