@@ -19,6 +19,7 @@ IDS = [
         ("*vit_b_32*", "torch2.5.1-cu124/vit_b_16-train-fp32-b64-224px/gpu0"),
         ("*cu128/*amp-fp16*", "torch2.7.1-cu128/resnet50-train-amp-bf16-b64-224px/gpu0"),
         ("Nvidia-PyTorch*", "nvidia-pytorch-25.01-py3/resnet50-train-fp32-b64-224px/gpu0"),
+        ("torch9*", "torch2.5.1-cu124/resnet50-train-fp32-b64-224px/gpu0"),
         ("torh*", "torch2.5.1-cu124/resnet50-train-fp32-b64-224px/gpu0"),
     ],
 )

@@ -43,7 +43,7 @@ def nearest_words(word: str, words: Collection[str], most: int = MOST) -> list[s
 
 def _likeness(wanted: Sequence[str], one: str) -> float:
     pieces = _pieces(one)
-    return sum(max(_ratio(piece, own[: len(piece) + 2]) for own in pieces) for piece in wanted)
+    return sum(max(_ratio(piece, own[: len(piece) + more]) for own in pieces for more in (0, 1, 2)) for piece in wanted)
 
 
 def _pieces(one: str) -> list[str]:
