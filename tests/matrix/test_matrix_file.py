@@ -217,3 +217,9 @@ def test_a_bad_batch_is_said_with_its_place(text: str, said: str) -> None:
     with pytest.raises(BadInput) as error:
         parse(WITH_A_STACK + f'[[workload]]\nmodel = "resnet50"\n{text}\n')
     assert said in str(error.value) and "line 6" in str(error.value).replace("line 7", "line 6")
+
+
+def test_a_matrix_written_before_the_method_had_its_name_is_still_read() -> None:
+    assert parse('[run]\nprotocol = "aime"\n' + STACK + WORKLOAD).method.name == "aime"
+    said = problems_of('[run]\nprotocol = "aime"\nmethod = "cold"\n' + STACK + WORKLOAD)
+    assert '"method"' in said and "protocol" in said
