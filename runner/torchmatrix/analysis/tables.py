@@ -11,7 +11,7 @@ import pandas as pd
 from torchmatrix.analysis import comparable, gpu_specs, watched
 from torchmatrix.analysis.intervals import mean_interval, noise_verdict
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
-from torchmatrix.facts.parts import Facts, SeenDevice
+from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED
 
 Row = dict[str, Any]
@@ -111,58 +111,80 @@ _MAY_BE_NONE = (
 
 
 def _launch_row(launch: Launch) -> Row:
-    workload, devices, method = launch.workload, launch.devices, launch.method
-    rate, seen, device = throughput(launch), watched.summarize(launch), _device(launch)
+    return _as_asked(launch) | _as_the_box_told(launch) | _as_timed(launch)
+
+
+def _as_asked(launch: Launch) -> Row:
+    """Which launch it is, of what, on what, and how it was to be measured."""
     return {
         "cell": launch.cell,
         "run": launch.run,
         "round": launch.round,
         "command": launch.command,
-        "outcome": launch.outcome,
-        "error": launch.error,
         "stack": launch.stack.name,
-        "workload": workload.id,
-        "ddp_workload": workload.ddp_id,
-        "parallel": workload.parallel,
-        "devices": devices.label,
-        "device_list": devices.names,
-        "count": len(devices.indices),
-        "unit": workload.unit,
-        **{factor.name: factor.recorded_in(workload.factors) for factor in COLUMNS},
-        "other_settings": _other_settings(workload.factors),
+        "torch": launch.stack.torch,
+        "workload": launch.workload.id,
+        "ddp_workload": launch.workload.ddp_id,
+        "parallel": launch.workload.parallel,
+        "devices": launch.devices.label,
+        "device_list": launch.devices.names,
+        "count": len(launch.devices.indices),
+        "mixed": len({gpu.name for gpu in launch.devices.gpus}) > 1,
+        "unit": launch.workload.unit,
+        **{factor.name: factor.recorded_in(launch.workload.factors) for factor in COLUMNS},
+        "other_settings": _other_settings(launch.workload.factors),
         "batch": launch.batch,
         "batch_requested": launch.batch if launch.batch_requested is None else launch.batch_requested,
-        "torch": launch.stack.torch,
+        "method": launch.method.name,
+        "statistic": launch.method.statistic,
+        "flops_key": _flops_key(launch.workload),
+        "work": json.dumps(comparable.work_of(launch), separators=(",", ":")),
+        "path": str(launch.path),
+    }
+
+
+def _as_the_box_told(launch: Launch) -> Row:
+    """What the box found out about itself and its work."""
+    device = _device(launch)
+    return {
         "torch_build": launch.box.torch if launch.box else None,
         "device_name": device.name,
         "device_memory_bytes": device.memory_bytes,
         "device_multiprocessors": device.multiprocessors,
-        "method": method.name,
-        "statistic": method.statistic,
-        "too_warm": bool(launch.start and launch.start.too_warm),
-        "start_unknown": _is_start_unknown(launch),
-        "throughput": rate,
-        "per_device": rate / len(devices.indices),
-        **{key: getattr(seen, key) for key in _FROM_WATCH},
-        "energy_per_item": seen.energy_joules / measured_items(launch) if launch.windows else math.nan,
-        "flops_key": (workload.model, workload.mode, workload.image_size, workload.sequence_length),
-        "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
-        "peak_bytes": _peak(launch, "warm"),
-        "cold_peak_bytes": _peak(launch, "cold"),
-        "mixed": len({gpu.name for gpu in devices.gpus}) > 1,
-        "host_bound": _host_bound(launch),
-        "first_step_seconds": launch.phases.get("first-step", math.nan),
         "compile_cache": launch.compile_cache,
-        "flat": launch.warm_up.flat if launch.warm_up else None,
         "effective": _effective(launch),
+        "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
         "unchecked": launch.reference.error if launch.reference else None,
         "bus_bytes_per_second": launch.bus_bytes_per_second,
+        "peak_bytes": _peak(launch, "warm"),
+        "cold_peak_bytes": _peak(launch, "cold"),
+    }
+
+
+def _as_timed(launch: Launch) -> Row:
+    """How it ended, how fast it was, and what was seen of the machine meanwhile."""
+    rate, seen = throughput(launch), watched.summarize(launch)
+    return {
+        "outcome": launch.outcome,
+        "error": launch.error,
+        "too_warm": bool(launch.start and launch.start.too_warm),
+        "start_unknown": _is_start_unknown(launch),
+        "throughput": rate,
+        "per_device": rate / len(launch.devices.indices),
+        **{key: getattr(seen, key) for key in _FROM_WATCH},
+        "energy_per_item": seen.energy_joules / measured_items(launch) if launch.windows else math.nan,
+        "host_bound": _host_bound(launch),
+        "first_step_seconds": launch.phases.get("first-step", math.nan),
+        "flat": launch.warm_up.flat if launch.warm_up else None,
         "seconds": launch.seconds,
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
-        "work": json.dumps(comparable.work_of(launch), separators=(",", ":")),
-        "path": str(launch.path),
     }
+
+
+def _flops_key(workload: AskedWorkload) -> tuple[object, ...]:
+    """Launches that agree in it do the same operations per item."""
+    return workload.model, workload.mode, workload.image_size, workload.sequence_length
 
 
 def _other_settings(factors: Facts) -> str:
