@@ -16,13 +16,15 @@ _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the stack of real PyTorch or a container engine stay in one process of a parallel run, to share them.
+    """In a parallel run, tests that share something real stay in one process: the stack of PyTorch, or a container engine.
 
     The thorough ones mostly wait for containers and registries: those of each file stay together.
     """
     for item in items:
-        if {"real_python", "client"} & set(getattr(item, "fixturenames", ())):
-            group = item.path.stem if item.get_closest_marker("thorough") else "real"
+        shared = {"real_python": "real PyTorch", "client": "containers"}
+        groups = [group for fixture, group in shared.items() if fixture in getattr(item, "fixturenames", ())]
+        if groups:
+            group = item.path.stem if item.get_closest_marker("thorough") else groups[0]
             item.add_marker(pytest.mark.xdist_group(group))
 
 
