@@ -16,16 +16,15 @@ _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In a parallel run, tests that share something real stay in one process: the stack of PyTorch, or a container engine.
+    """In a parallel run, tests that share something real stay in one process: a container engine, or the stack of PyTorch.
 
-    The thorough ones mostly wait for containers and registries: those of each file stay together.
+    Several of the former count what a daemon holds: no other process may use it meanwhile.
     """
+    shared = {"client": "containers", "real_python": "real PyTorch"}
     for item in items:
-        shared = {"real_python": "real PyTorch", "client": "containers"}
         groups = [group for fixture, group in shared.items() if fixture in getattr(item, "fixturenames", ())]
         if groups:
-            group = item.path.stem if item.get_closest_marker("thorough") else groups[0]
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 
 @pytest.fixture
