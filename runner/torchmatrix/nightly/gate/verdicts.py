@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.ground.numbers import four_decimals as decimals
+from torchmatrix.ground.numbers import four_decimals
 from torchmatrix.nightly.gate.judged import UNJUDGED, Gate, Judged
 
 LONGEST = 300
@@ -130,7 +130,7 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
     ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
     head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
     rows = [
-        [one.verdict, code(one.cell), decimals(one.ratio), decimals(one.low), code(one.rule), code(_why(one))]
+        [one.verdict, code(one.cell), *map(four_decimals, (one.ratio, one.low)), code(one.rule), code(_why(one))]
         for one in ordered
     ]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
