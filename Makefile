@@ -7,8 +7,11 @@ UV     := $(BIN)/python -m uv
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest --dist loadgroup
 
+# Where byte code isn't kept, each command that the tests start compiles all that it imports: two seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test test-all thorough proof twice versions check docs clean
+.PHONY: help matrix demo plan report doctor test test-all thorough faults proof twice versions check docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -38,6 +41,9 @@ thorough: $(VENV)/dev ## what `make test` leaves out: oldest and newest PyTorch,
 
 versions: $(TM) ## measure PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
 	@$(TM) reproduce versions --output reports/versions.html $(ARGS)
+
+faults: $(VENV)/dev ## break the tool in all ways known, and see that nothing is lost (root for all of them; 15 minutes)
+	@cd tests && $(abspath $(BIN))/python -m faults $(ARGS)
 
 proof: $(VENV)/dev ## test the instrument with real training: A/A, a negative control, a bare loop (about half an hour)
 	@$(BIN)/python -m pytest tests/proof/test_instrument.py -s $(ARGS)

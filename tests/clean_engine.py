@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -30,15 +30,18 @@ def why_not() -> str | None:
 
 
 @contextmanager
-def clean_engine(log: Path) -> Iterator[str]:
-    """Yields the DOCKER_HOST of a fresh daemon, whose output goes to `log`; ends it by process id and removes its data."""
+def clean_engine(log: Path, within: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yields the DOCKER_HOST of a fresh daemon, whose output goes to `log`; ends it by process id and removes its data.
+
+    `within`: a command that executes the command behind it, in which the daemon is started. `variables`: for the daemon.
+    """
     with ExitStack() as stack:
         stack.enter_context(_ends_in_order())
         folder = Path(tempfile.mkdtemp(prefix="tm-engine-"))
         stack.callback(_remove, folder)
         bridge = stack.enter_context(_bridge(f"tm-{os.getpid()}"))
         host = f"unix://{folder}/docker.sock"
-        stack.enter_context(_daemon(folder, bridge, host, log))
+        stack.enter_context(_daemon(folder, bridge, host, log, within, variables or {}))
         stack.callback(_remove_containers, host)
         yield host
 
@@ -86,7 +89,9 @@ def _free_network() -> ipaddress.IPv4Network:
 
 
 @contextmanager
-def _daemon(folder: Path, bridge: str, host: str, log: Path) -> Iterator[None]:
+def _daemon(
+    folder: Path, bridge: str, host: str, log: Path, within: Sequence[str], variables: Mapping[str, str]
+) -> Iterator[None]:
     name = folder.name
     places = ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/run", "--pidfile", f"{folder}/docker.pid"]
     containerd = ["--containerd-namespace", name, "--containerd-plugins-namespace", f"plugins.{name}"]
@@ -95,8 +100,8 @@ def _daemon(folder: Path, bridge: str, host: str, log: Path) -> Iterator[None]:
     (folder / "daemon.json").write_text("{}")
     with log.open("a") as words:
         process = subprocess.Popen(
-            ["dockerd", "--host", host, *nothing_else, *places, *containerd, *network],
-            stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True,
+            [*within, "dockerd", "--host", host, *nothing_else, *places, *containerd, *network],
+            env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True,
         )  # fmt: skip
     try:
         end = time.monotonic() + START_SECONDS

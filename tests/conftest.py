@@ -1,5 +1,6 @@
 """Fixtures that the tests of several rooms use."""
 
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,13 @@ pytest_plugins = ["real_things"]
 _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "lock", "reproduce")
 
 
+def pytest_configure() -> None:
+    """A script that starts the tests in the background, or nohup, leaves them deaf to Ctrl-C, and so all that they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In a parallel run, tests that share something real stay in one process: a container engine, or the stack of PyTorch.
 

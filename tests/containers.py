@@ -17,18 +17,20 @@ BRIDGE = "172.17.0.1"
 """This machine's address for containers in Docker's default network, unless the daemon is configured otherwise."""
 
 
-SMALL = """
-FROM python:3.11-slim-bookworm AS all
-RUN set -e; mkdir -p /small/tmp /small/usr/bin /small/usr/lib /small/usr/lib64 /small/etc; cp /etc/passwd /small/etc; \
-    cd /small; ln -s usr/bin usr/lib usr/lib64 .; system=/usr/lib/$(uname -m)-linux-gnu; \
+COPY_PYTHON = """set -e; mkdir -p $to/tmp $to/usr/bin $to/usr/lib $to/usr/lib64 $to/etc; cp /etc/passwd $to/etc; \
+    cd $to; ln -s usr/bin usr/lib usr/lib64 .; system=/usr/lib/$(uname -m)-linux-gnu; \
     stdlib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))'); \
     programs=$(for name in sh cat chmod chown env head mkdir printf rm tail python3; do command -v $name; done | grep /); \
     libraries=$(ldd $programs $stdlib/lib-dynload/*.so | grep -o '/[^ ]*[.]so[^ :]*' | sort -u); \
     for file in $programs $libraries $(for one in gcc_s m dl pthread rt; do ls $system/lib$one.so.[0-9]; done); do \
-      [ ! -e $file ] || cp -L --parents $file /small; done; \
-    cp -a --parents $stdlib /small; [ ! -d /usr/share/python-wheels ] || cp -a --parents /usr/share/python-wheels /small; \
-    rm -rf /small$stdlib/config-* /small$stdlib/test; printf '#!/bin/sh\\n' > /small/usr/bin/g++; chmod 755 /small/usr/bin/g++
-FROM scratch
+      [ ! -e $file ] || cp -L --parents $file $to; done; \
+    cp -a --parents $stdlib $to; [ ! -d /usr/share/python-wheels ] || cp -a --parents /usr/share/python-wheels $to; \
+    rm -rf $to$stdlib/config-* $to$stdlib/test; printf '#!/bin/sh\\n' > $to/usr/bin/g++; chmod 755 $to/usr/bin/g++
+"""
+"""A shell script that fills the folder $to with the system's Python, a shell, and a dummy compiler: a base for containers."""
+SMALL = f"""
+FROM python:3.11-slim-bookworm AS all
+RUN to=/small; {COPY_PYTHON}FROM scratch
 COPY --from=all /small /
 ENV PATH=/usr/local/bin:/usr/bin:/bin
 """

@@ -1,12 +1,17 @@
 """What tests of real things need: a stack of real PyTorch, a container engine, a registry, a certificate authority."""
 
+import fcntl
+import getpass
 import io
 import os
+import shutil
+import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +25,8 @@ from torchmatrix.engines import packages, recipes
 from torchmatrix.engines.docker import DockerEngine, connect
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.matrix.stacks import PYPI
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +60,12 @@ def client() -> Iterator[docker.DockerClient]:
         client = connect()
     except EngineUnusable as error:
         pytest.skip(f"no container engine: {error}")
-    yield client
+    with (Path(tempfile.gettempdir()) / f"torchmatrix-test-engine.{os.getuid()}").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.fail("another process tests with the container engine: several tests count what it holds")
+        yield client
     client.close()
 
 
@@ -125,3 +137,47 @@ def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFacto
     packages.download(lines, PYPI, "3.11", platform, folder, lambda line: None)
     (found,) = folder.iterdir()
     return found
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], str]]:
+    """A real sshd with keys of its own on a free port; makes the address of a folder. Ends by its process id."""
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("no sshd: tests/install-packages openssh-client openssh-server")
+    folder = tmp_path / "ssh"
+    folder.mkdir(mode=0o700)
+    for name in ("host", "own"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    shutil.copy(folder / "own.pub", folder / "authorized")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    settings = {
+        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / "host", "AuthorizedKeysFile": folder / "authorized",
+        "PidFile": "none", "StrictModes": "no", "UsePAM": "no", "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no", "PermitRootLogin": "prohibit-password",
+    }  # fmt: skip
+    (folder / "sshd_config").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
+    own = {"UserKnownHostsFile": folder / "known", "IdentityFile": folder / "own", "IdentitiesOnly": "yes"}
+    (folder / "config").write_text("Host *\n" + "".join(f" {key} {value}\n" for key, value in own.items()))
+    monkeypatch.setenv("TORCHMATRIX_SSH", f"ssh -F {folder / 'config'}")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # it insists, without ever using it here
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
+    try:
+        _wait_for(port, process)
+        yield lambda path: f"ssh://{getpass.getuser()}@127.0.0.1:{port}{path}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    pytest.skip("sshd doesn't start here")

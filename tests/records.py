@@ -32,39 +32,43 @@ def table(tmp_path: Path, *rows: dict[str, Any]) -> Path:
 
 def write_run(
     root: Path, launches: list[dict[str, Any]], skips: Sequence[tuple[str, str]] = (), complete: bool = True,
-    run: str = "20260101T000000Z", machine: str = "testhost", **header: Any,
+    run: str = "20260101T000000Z", folder: str = "testhost", **header: Any,
 ) -> RunFolder:  # fmt: skip
-    """A run folder `root`/`machine`/`run` holding `launches` (keyword arguments of `launch_lines`), begun when its id says."""
-    folder = RunFolder(root / machine / run)
-    folder.path.mkdir(parents=True)
-    host = {"name": machine, "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
+    """A run folder `root`/`folder`/`run` holding `launches` (keyword arguments of `launch_lines`), begun when its id says.
+
+    `header`: fields of the run's line; `machine`, its identity, is one of the launches too.
+    """
+    made = RunFolder(root / folder / run)
+    made.path.mkdir(parents=True)
+    host = {"name": folder, "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
     usual = {"key": "k", "host": host, "matrix": "", "launches": 3, "seed": 0, "command": "torchmatrix run"}
-    if not math.isnan(folder.started):
-        usual["unix_seconds"] = folder.started
-    folder.append("run", **{**usual, **header})
+    if not math.isnan(made.started):
+        usual["unix_seconds"] = made.started
+    made.append("run", **{**usual, **header})
+    whose = {"machine": header["machine"]} if "machine" in header else {}
     cells: dict[str, int] = {}
     names: dict[str, dict[str, Any]] = {}
     written = []
     for launch in launches:
-        lines = launch_lines(**{"run": run, **launch})
+        lines = launch_lines(**{"run": run, **whose, **launch})
         cell = lines[0]["cell"]
         cells[cell] = lines[0]["round"] = cells.get(cell, 0) + 1
         names[cell] = {name: lines[0][name] for name in ("cell", "ddp_workload")}
         names[cell] |= {"stack": lines[0]["stack"]["name"], "workload": lines[0]["workload"]["id"]}
         names[cell] |= {"parallel": lines[0]["workload"]["parallel"], "devices": lines[0]["gpus"]["label"]}
-        written.append((folder.path / cell / f"round{cells[cell]}-try1.jsonl", lines))
+        written.append((made.path / cell / f"round{cells[cell]}-try1.jsonl", lines))
     for cell in cells:
-        folder.append("planned", **names[cell])
+        made.append("planned", **names[cell])
     for cell, reason in skips:
         stack, workload, devices = cell.rsplit("/", 2) if cell.count("/") > 1 else (cell, cell, cell)
         name = {"cell": cell, "stack": stack, "workload": workload, "ddp_workload": workload, "parallel": "ddp"}
-        folder.append("skip", **name, devices=devices, reason=reason, fix="")
+        made.append("skip", **name, devices=devices, reason=reason, fix="")
     for path, lines in written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     if complete:
-        folder.append("run-exit", complete=True)
-    return folder
+        made.append("run-exit", complete=True)
+    return made
 
 
 def nights(count: int, first: str = "2026-01-01") -> list[str]:
@@ -74,11 +78,12 @@ def nights(count: int, first: str = "2026-01-01") -> list[str]:
 
 
 def launch_lines(
-    rate: float = 100.0, stack: str = "stack-a", workload: str = "resnet50-train-fp32-b4", devices: tuple[int, ...] = (0,),
+    rate: float = 100.0, stack: str | dict[str, Any] = "stack-a", workload: str = "resnet50-train-fp32-b4",
+    devices: tuple[int, ...] = (0,),
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
     parallel: str = "ddp", edges: tuple[float, float] = (100.0, 120.0), readings: Sequence[tuple[float, dict[str, Any]]] = (),
     flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
-    job: dict[str, Any] | None = None, **more: Any,
+    job: dict[str, Any] | None = None, steps: int = 10, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together).
 
@@ -87,15 +92,16 @@ def launch_lines(
     """
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices))
-    n, steps, batch = len(devices), 10, (job or {}).get("batch", 4)
+    n, batch = len(devices), (job or {}).get("batch", 4)
+    named = stack if isinstance(stack, dict) else {"name": stack, "torch": "2.5.1"}
     seconds = (4 if batch == "auto" else batch) * steps * n / rate
     gpus = [] if vendor == "cpu" else [{"uuid": f"GPU-{i}", "name": device} for i in devices]
     header = {
         "event": "launch", "unix_seconds": 1000.0, "monotonic_seconds": 90.0, "protocol": 1, "workload_hash": "w1",
         "method": {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None},
         "batch_used": batch, "run": "r", "round": 1, "try": 1, "trial": False, "image": {"reference": "img"},
-        "cell": f"{stack}/{workload}/{label}", "command": "python bench.py --model resnet50",
-        "stack": {"name": stack, "torch": "2.5.1"},
+        "cell": f"{named['name']}/{workload}/{label}", "command": "python bench.py --model resnet50",
+        "stack": named,
         "ddp_workload": workload.removesuffix(f"-{parallel}"),
         "workload": {
             "id": workload, "model": model, "mode": "train", "unit": "images", "precision": "fp32", "compile": False,
@@ -128,6 +134,8 @@ def launch_lines(
         body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})
         body += [{"event": "telemetry", "monotonic_seconds": t, "readings": [reading]} for t, reading in readings]
         end = {"event": "exit", "unix_seconds": 1040.0, "monotonic_seconds": 130.0, "returncode": 0, "oom_killed": False}
+    elif outcome == "timeout":  # which only the host says
+        end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "reason": outcome, "message": error}
     else:
         body += [{"event": "failure", "kind": outcome, "rank": 0, "message": error}]
         end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "oom_killed": False, "tail": ["noise"]}

@@ -53,12 +53,18 @@ class Index:
             found = self.wheels / path.removeprefix("/files/")
             return found.read_bytes() if found.is_file() else None
         name = path.removeprefix("/simple/").strip("/")
-        links = [self._link(one) for one in sorted(self.wheels.glob("*.whl")) if not name or name_of(one.name) == name]
+        files = sorted(one for one in self.wheels.iterdir() if one.name.endswith((".whl", ".tar.gz")))
+        links = [self._link(one) for one in files if not name or _name_of(one.name) == name]
         return f"<!doctype html>{''.join(links)}".encode() if links else None
 
     def _link(self, path: Path) -> str:
         fragment = f"#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}" if self.hashes else ""
         return f'<a href="/files/{path.name}{fragment}">{path.name}</a>'
+
+
+def _name_of(file: str) -> str:
+    """The package whose wheel or source a file is."""
+    return name_of(file) if file.endswith(".whl") else file.rpartition("-")[0]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -34,6 +35,18 @@ cpu = true
 def processes_of(owner: bytes) -> list[int]:
     """Ids of the processes that carry an owner's mark."""
     return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in environment_of(int(p.name))]
+
+
+def archive_of(files: dict[str, str]) -> io.BytesIO:
+    """A tar archive of text files, such as the context of an image's build."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(text.encode()), 0o644
+            archive.addfile(info, io.BytesIO(text.encode()))
+    buffer.seek(0)
+    return buffer
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:

@@ -47,6 +47,7 @@ def parse(argv):
     parser.add_argument("--threads", type=int, default=0, help="CPU threads per process; 0: one per allowed CPU")
     parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"')
     parser.add_argument("--cache", default="", help="folder for compile caches, kept from launch to launch")
+    parser.add_argument("--sealed-cache", default="", help="a compile cache that is only read: --cache begins as its copy")
     parser.add_argument("--reference-steps", type=int, default=3, help="steps whose losses eager fp32 must confirm; 0: none")
     parser.add_argument("--all-reduce-probe", action="store_true", help="also time all-reduces, up to the gradients' size")
     parser.add_argument("--seed", type=int, default=0)
@@ -63,7 +64,7 @@ def main(argv):
     if args.deadline:
         faulthandler.dump_traceback_later(args.deadline, exit=True)
     overrides = _set_environment(args)
-    state = cache.prepare(args.cache, args.rank)
+    state = cache.prepare(args.cache, args.rank, args.sealed_cache)
     channel.emit("hello", protocol=VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides)
     try:
         _run(channel, args)

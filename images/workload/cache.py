@@ -2,6 +2,9 @@
 
 A folder is `warm` only if an earlier launch sealed it after a complete measurement. What an interrupted launch left
 behind is removed, so that `cold` always means empty. Without a folder every launch is `cold`.
+
+A sealed folder is what such a launch left, and is only read: libraries write locks into a cache even when they find all in
+it, so they get a copy.
 """
 
 import os
@@ -11,13 +14,19 @@ import tempfile
 _SEAL = "complete"
 
 
-def prepare(folder, rank):
-    """Point torch's and the GPU libraries' caches into `folder`; returns "cold" or "warm". Call before importing torch."""
-    state = "warm" if folder and os.path.exists(os.path.join(folder, _SEAL)) else "cold"
+def prepare(folder, rank, sealed=""):
+    """Point torch's and the GPU libraries' caches into `folder`, which begins as a copy of `sealed` if that is given.
+
+    Returns "cold" or "warm". Call before importing torch.
+    """
+    source = sealed or folder
+    state = "warm" if source and os.path.exists(os.path.join(source, _SEAL)) else "cold"
     if not folder:
         folder = tempfile.mkdtemp(prefix="torchmatrix-cache-")
-    elif state == "cold" and rank == 0:
+    elif rank == 0 and (sealed or state == "cold"):
         _empty(folder)
+        if sealed:
+            _copy(sealed, folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
     os.environ["MIOPEN_USER_DB_PATH"] = os.path.join(folder, "miopen")
@@ -42,3 +51,12 @@ def _empty(folder):
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.remove(path)
+
+
+def _copy(sealed, folder):
+    """The contents alone: a sealed file can't be written, its copy can."""
+    for root, _, names in os.walk(sealed):
+        into = os.path.join(folder, os.path.relpath(root, sealed))
+        os.makedirs(into, exist_ok=True)
+        for name in names:
+            shutil.copyfile(os.path.join(root, name), os.path.join(into, name))

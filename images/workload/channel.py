@@ -6,6 +6,7 @@ to report how they failed.
 """
 
 import json
+import math
 import os
 import time
 
@@ -41,6 +42,22 @@ class Channel:
 
     def _write(self, event, fields):
         record = dict(event=event, unix_seconds=time.time(), monotonic_seconds=time.monotonic(), **fields)
-        data = PREFIX + json.dumps(record, default=str).encode() + b"\n"
+        data = PREFIX + _json(record).encode() + b"\n"
         while data:
             data = data[os.write(self._fd, data) :]
+
+
+def _json(record):
+    """JSON has no NaN and no infinity, and the host refuses them: null stands for them."""
+    try:
+        return json.dumps(record, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(record), default=str)
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

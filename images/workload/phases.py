@@ -17,6 +17,7 @@ import measure
 import precision
 import record
 import runtimes
+import samples
 from channel import Numerics, Unsupported
 from proofs import effective_precision, reference
 from world import World
@@ -33,7 +34,7 @@ def run(channel, args):
     _prove_precision(channel, args, world)
     if args.reference_steps:
         _prove_losses(channel, args, world, losses)
-    world.close()  # only after success: if one rank has failed, the others could wait here forever
+    world.finish()  # only after success: if one rank has failed, the others wait here until torchrun ends them
 
 
 def _measure(channel, args, world):
@@ -65,7 +66,7 @@ def _measure(channel, args, world):
     count = max(args.steps, math.ceil(1.1 * args.seconds / pace))
     for window in range(args.windows):
         ranks = measure.window(world, step, count, window * count)
-        _emit_sample(channel, args, "measure", window, ranks)
+        samples.emit(channel, args.batch, "measure", window, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
@@ -115,7 +116,7 @@ def _warm_up(channel, args, world, step, losses):
     blocks = itertools.count()
 
     def tell(ranks):
-        _emit_sample(channel, args, "warm-up", next(blocks), ranks)
+        samples.emit(channel, args.batch, "warm-up", next(blocks), ranks)
         for known, new in zip(losses, ranks):
             known.extend(new["losses"])
 
@@ -140,34 +141,6 @@ def _enqueue_seconds(args, world, step):
         found.append(time.perf_counter() - begin)
     world.synchronize()
     return min(found)
-
-
-def _emit_sample(channel, args, phase, window, ranks):
-    count = len(ranks[0]["step_seconds"])
-    losses = [r["losses"] for r in ranks]
-    channel.emit(
-        "sample",
-        phase=phase,
-        window=window,
-        steps=count,
-        items=args.batch * count * len(ranks),
-        start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in ranks),
-        stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in ranks),
-        seconds=[r["seconds"] for r in ranks],
-        enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
-        step_seconds=[r["step_seconds"] for r in ranks],
-        loss=[_finite(rank[-1]) for rank in losses],
-        losses=[[_finite(x) for x in rank] for rank in losses],
-    )
-    for rank, row in enumerate(losses):
-        for step, loss in enumerate(row, count - len(row)):
-            if not math.isfinite(loss):
-                raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))
-
-
-def _finite(value):
-    """JSON has no NaN."""
-    return value if math.isfinite(value) else None
 
 
 def _peaks(world):

@@ -48,9 +48,12 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def close(self):
-        if self.size > 1 and dist.is_initialized():
-            dist.destroy_process_group()
+    def finish(self):
+        """Wait until every rank has come here; the process may end then, without destroying the process group.
+
+        Destroying a gloo group can wait forever for a rank that has already left (seen in two of three runs of torch 2.5.1).
+        """
+        self.barrier()
 
 
 def _pin_cpus(sets, local_rank):

@@ -7,8 +7,9 @@ import pytest
 
 from records import CLEAN, table, write_run
 from torchmatrix.analysis import glossary
-from torchmatrix.analysis.published import audit, figures
-from torchmatrix.analysis.published.audit import Finding
+from torchmatrix.analysis.published import audit, figure_files, scaling_checks
+from torchmatrix.analysis.published.findings import Finding
+from torchmatrix.analysis.published.scaling_checks import Coverage
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import report
@@ -16,7 +17,7 @@ from torchmatrix.reporting import report
 
 def audited(tmp_path: Path, *changes: dict[str, Any]) -> list[Finding]:
     """The findings on rows that are CLEAN but for `changes`."""
-    return audit.check(figures.read(table(tmp_path, *({**CLEAN, **change} for change in changes))))
+    return audit.check(figure_files.read(table(tmp_path, *({**CLEAN, **change} for change in changes))))
 
 
 def page_of(folder: Path, *launches: dict[str, Any]) -> str:
@@ -46,8 +47,61 @@ def only(found: list[Finding]) -> Finding:
 
 def test_an_efficiency_that_cant_be(tmp_path: Path) -> None:
     finding = only(audited(tmp_path, {}, {"gpus": 8, "throughput": 26080}))
-    assert (finding.row, finding.field, finding.value, finding.limit) == (3, "throughput", "26080", "efficiency 1.02")
+    assert (finding.row, finding.field, finding.value, finding.limit) == (3, "throughput", "26080", "efficiency 1.10")
     assert "8 GPUs at an efficiency of 1.358 over row 2 (2400.5 on one GPU)" in finding.reason
+    assert (finding.level, finding.unit) == ("impossible", "images/s")
+
+
+@pytest.mark.parametrize(
+    ("throughput", "level", "limit"),
+    [
+        (19588.0, None, None),  # E = 1.01999 at most, by its digits
+        (19600.5, "suspect", "efficiency 1.02"),
+        (21120.5, "suspect", "efficiency 1.02"),  # E = 1.0998
+        (21130.5, "impossible", "efficiency 1.10"),  # E = 1.1003
+    ],
+)
+def test_a_published_efficiency_is_suspect_first_and_impossible_above_1_10(
+    tmp_path: Path, throughput: float, level: str | None, limit: str | None
+) -> None:
+    found = audited(tmp_path, {}, {"gpus": 8, "throughput": throughput})
+    assert [(finding.level, finding.limit) for finding in found] == ([(level, limit)] if level else [])
+
+
+def test_a_missing_batch_does_not_switch_the_efficiency_check_off(tmp_path: Path) -> None:
+    one, eight = {"batch_per_gpu": ""}, {"gpus": 8, "throughput": 26080.5, "batch_per_gpu": ""}
+    both = [f for f in audited(tmp_path, one, eight) if f.field == "throughput"]
+    assert [(f.level, f.limit) for f in both] == [("impossible", "efficiency 1.10")]
+    assert both[0].reason.endswith("no machine scales better than linearly; the batch per GPU isn't stated.")
+    (either,) = [f for f in audited(tmp_path, {}, eight) if f.field == "throughput"]
+    assert (either.level, either.limit) == ("suspect", "efficiency 1.02")
+    assert either.reason.endswith("but the batch may differ (not stated, there 512 per GPU).")
+
+
+@pytest.mark.parametrize(
+    ("sibling", "level", "words"),
+    [
+        ({"gpus": 4, "throughput": 9600.5}, "impossible", "8 GPUs at an efficiency of 1.167 over row 2 (9600.5 on 4 GPUs)"),
+        ({"gpus": 4, "throughput": 10600.5}, "suspect", "an efficiency of 1.057 over row 2"),
+        ({"gpus": 1, "batch_per_gpu": 1024}, "suspect", "the batch may differ (512 per GPU, there 1024 per GPU)"),
+        ({"gpus": 1, "batch_per_gpu": 256}, None, ""),  # a smaller batch is slower per GPU
+        ({"gpus": 4, "throughput": 11200.5}, None, ""),
+    ],
+)
+def test_without_a_baseline_a_figure_is_checked_against_its_siblings(
+    tmp_path: Path, sibling: dict[str, Any], level: str | None, words: str
+) -> None:
+    found = audited(tmp_path, sibling, {"gpus": 8, "throughput": 22400.5})
+    assert [finding.level for finding in found] == ([level] if level else []) and words in "".join(f.reason for f in found)
+
+
+def test_what_is_held_against_nothing_is_counted(tmp_path: Path) -> None:
+    several = [
+        {}, {"gpus": 2, "throughput": 4700}, {"gpus": 8, "throughput": 18000, "model": "resnet18"},
+        {"gpus": 2, "throughput": 2300, "precision": "tf32"}, {"gpus": 4, "throughput": 4300, "precision": "tf32"},
+    ]  # fmt: skip
+    figures_of = figure_files.read(table(tmp_path, *({**CLEAN, **change} for change in several)))
+    assert scaling_checks.coverage(figures_of) == Coverage(several=4, baseline=1, siblings=1, unchecked=2)
 
 
 def test_an_efficiency_that_only_rounding_makes_is_none(tmp_path: Path) -> None:
@@ -86,7 +140,7 @@ def test_what_is_unknown_of_a_baseline_is_not_elsewhere(tmp_path: Path) -> None:
 
 
 def test_lambdas_machine_is_read_from_its_logs_place() -> None:
-    found = {f.row: f for f in figures.read(assets.PUBLISHED / "lambda.csv")}
+    found = {f.row: f for f in figure_files.read(assets.PUBLISHED / "lambda.csv")}
     assert found[7].machine == "3090_v1" and found[44].machine == "2x3090_v1"
 
 
@@ -131,6 +185,12 @@ def test_more_than_the_peak(tmp_path: Path, change: dict[str, Any], words: str) 
     assert words in finding.reason and finding.limit.endswith("TFLOP/s")
 
 
+def test_a_little_more_than_the_peak_is_suspect_as_cards_may_run_above_their_boost_clock(tmp_path: Path) -> None:
+    little, more = only(audited(tmp_path, {"throughput": 12720})), only(audited(tmp_path, {"throughput": 14000}))
+    assert (little.level, little.limit) == ("suspect", "312 TFLOP/s") and "312.15 TFLOP/s of each GPU, whose" in little.reason
+    assert (more.level, more.limit) == ("impossible", "312 TFLOP/s") and "344 TFLOP/s of each GPU" in more.reason
+
+
 def test_rounding_to_integers_at_small_values(tmp_path: Path) -> None:
     small = {"precision": "fp32", "batch_per_gpu": 1}
     finding = only(audited(tmp_path, {**small, "throughput": 42}))
@@ -146,7 +206,8 @@ def test_an_unknown_memory_format_or_batch(tmp_path: Path) -> None:
 def test_the_definition_names_the_limits_that_are_used() -> None:
     text = glossary.DEFINITIONS["audit"]
     assert (
-        f"{audit.IMPOSSIBLE_EFFICIENCY}" in text
+        f"{scaling_checks.SUSPECT_EFFICIENCY}" in text
+        and f"{scaling_checks.IMPOSSIBLE_PUBLISHED:.2f}" in text
         and f"{audit.LEAST_GAIN} times" in text
         and f"{100 * audit.ROUNDING:g} %" in text
     )
@@ -156,7 +217,7 @@ def test_a_vendors_raw_columns_and_words_are_read(tmp_path: Path) -> None:
     row = {"vendor": "timm", "gpu": "rtx3090", "n_gpus": 1, "model": "resnet50", "mode": "inference", "precision": "amp nhwc",
            "compile": "no", "batch_size_per_gpu": 1024, "throughput": 3544.26, "unit": "images/s", "torch_version": "1.10",
            "container_image": "cu113", "source_file": "f"}  # fmt: skip
-    (figure,) = figures.read(table(tmp_path, row))
+    (figure,) = figure_files.read(table(tmp_path, row))
     assert (figure.gpus, figure.mode, figure.precision, figure.memory_format) == (1, "infer", "amp", "nhwc")
     assert (figure.compile, figure.batch_per_gpu, figure.torch, figure.image, figure.source) == (
         False,
@@ -165,8 +226,10 @@ def test_a_vendors_raw_columns_and_words_are_read(tmp_path: Path) -> None:
         "cu113",
         "f",
     )
-    assert (figure.gpu, figure.published_gpu, figure.rounding) == ("", "rtx3090", pytest.approx(0.005))
-    (other,) = figures.read(table(tmp_path, {**row, "gpu": "NVIDIA A100-SXM4-80GB", "precision": "fp32 (TF32 where it is)"}))
+    assert (figure.gpu, figure.published_gpu, figure.rounding) == ("GeForce RTX 3090", "rtx3090", pytest.approx(0.005))
+    (other,) = figure_files.read(
+        table(tmp_path, {**row, "gpu": "NVIDIA A100-SXM4-80GB", "precision": "fp32 (TF32 where it is)"})
+    )
     assert other.gpu == "A100 80GB SXM4" and other.precision == "" and other.published_precision.startswith("fp32 (TF32")
 
 
@@ -188,7 +251,7 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, words: 
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(BadInput, match=r"bad\.csv") as error:
-        figures.read(path)
+        figure_files.read(path)
     assert words in str(error.value) and error.value.hint
 
 

@@ -10,7 +10,7 @@ import pytest
 from records import write_run
 from torchmatrix.analysis import glossary, intervals, scaling, tables
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.analysis.published import beside, claims, figures
+from torchmatrix.analysis.published import beside, claims, figure_files, figures
 from torchmatrix.analysis.published.claims import Claim
 from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.ground import assets
@@ -71,6 +71,16 @@ def test_each_field_that_differs_is_named_with_both_values(field: str, value: An
     assert pair.differs == (words,) and pair.verdict == "not comparable" and math.isnan(pair.ratio.value)
 
 
+def test_the_settings_that_would_make_a_figure_comparable_are_said() -> None:
+    (pair,) = beside.beside(THEIRS, [ours(precision="fp32", batch_per_gpu=64, memory_format="nchw")])
+    assert pair.to_match == 'set precision = "amp", batch = 256, channels_last = true'
+    (silent,) = beside.beside(replace(THEIRS, memory_format=""), [ours(batch_per_gpu=64)])
+    assert silent.to_match == "no setting can: their source doesn't state memory format"
+    (other,) = beside.beside(replace(THEIRS, precision="fp32-conv-tf32"), [ours()])
+    assert other.to_match == "no setting can: fp32-conv-tf32 is none of our precisions"
+    assert beside.beside(THEIRS, [ours()])[0].to_match == ""
+
+
 @pytest.mark.parametrize("field", ["precision", "memory_format", "compile", "batch_per_gpu", "image_size"])
 def test_what_a_source_does_not_say_differs_and_is_never_assumed(field: str) -> None:
     silent = replace(THEIRS, **{field: None if field in ("compile", "batch_per_gpu", "image_size") else ""})
@@ -97,7 +107,7 @@ def test_a_memory_format_means_nothing_for_sequences_but_their_length_does() -> 
     assert beside.beside(theirs, [shorter])[0].differs == ("sequence length: 384, ours 128",)
 
 
-@pytest.mark.parametrize("word", figures.OTHER_PRECISIONS)
+@pytest.mark.parametrize("word", figure_files.OTHER_PRECISIONS)
 def test_precisions_that_are_none_of_ours_equal_none(word: str) -> None:
     for precision in ("fp32", "tf32", "amp", "amp-bf16"):
         (pair,) = beside.beside(replace(THEIRS, precision=word), [ours(precision=precision)])
@@ -222,7 +232,7 @@ def test_a_run_that_has_nothing_to_do_with_published_figures_has_no_section(tmp_
 
 def test_the_section_shows_ours_theirs_the_verdict_and_the_source(tmp_path: Path) -> None:
     page = page_of(tmp_path, *({"rate": rate, "job": JOB, **A100} for rate in (2460.0, 2470.0, 2480.0)))
-    section = page[page.index('<section id="published">') : page.index('<section id="not-measured">')]
+    section = page[page.index('<section id="published"') : page.index('<section id="data"')]
     first, *others = section.split("<tbody>")[1].split("</tr>")[:-1]
     assert "2470</b>" in first and "1.000" in first and "reproduced" in first and "2346 – 2594" in first
     assert "NVIDIA: resnet50 v1.5, 1 × A100 80GB SXM4 (DGX A100)" in first and "data: real, ours synthetic" in first
@@ -236,7 +246,7 @@ def test_a_preset_stands_above_with_its_question_articles_and_deviations_all_of_
         title=evil, question=evil, article=[evil, "https://example.org/a", "javascript:alert(1)"], deviations=[evil]
     )
     page = page_of(tmp_path, {"stack": evil, "workload": evil, "job": JOB, **A100}, matrix=text)
-    section = page[page.index('<section id="published">') : page.index('<section id="not-measured">')]
+    section = page[page.index('<section id="published"') : page.index('<section id="data"')]
     assert "<script>alert" not in page and section.count("&lt;script&gt;alert(1)") >= 5
     assert '<a href="https://example.org/a">' in section and 'href="javascript' not in section
     assert "1 deviation from the article" in section

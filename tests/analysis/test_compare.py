@@ -8,6 +8,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import compare
+from torchmatrix.analysis.chosen import choose
 from torchmatrix.analysis.intervals import Interval, difference_verdict, launches_to_settle
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
@@ -42,6 +43,11 @@ def launches(tmp_path: Path, name: str, rates: tuple[float, ...], **more: Any) -
     return list(write_run(tmp_path / name, [{"rate": rate, **more} for rate in rates]).launches())
 
 
+def sides(results: Results, a: str, b: str) -> compare.Comparison:
+    """Of what two words name."""
+    return compare.compare(choose(results, a).launches, choose(results, b).launches)
+
+
 def test_the_ratio_is_a_over_b_with_interval_and_verdict(tmp_path: Path) -> None:
     a, b = launches(tmp_path, "a", (119.0, 120.0, 121.0)), launches(tmp_path, "b", (99.0, 100.0, 101.0))
     (row,) = compare.compare(a, b).rows
@@ -70,7 +76,7 @@ def test_two_stacks_of_one_run_are_compared_workload_by_workload(tmp_path: Path)
     cells = [{"stack": stack, "rate": rate} for stack, base in (("old", 50.0), ("new", 100.0)) for rate in (base, base + 1)]
     write_run(tmp_path, cells)
     results = Results(tmp_path)
-    (row,) = compare.compare(compare.choose(results, "new"), compare.choose(results, "last:old")).rows
+    (row,) = sides(results, "new", "last:old").rows
     assert row.ratio == pytest.approx(100.5 / 50.5) and row.label == "resnet50-train-fp32-b4/gpu0"
 
 
@@ -84,7 +90,7 @@ def test_from_ten_rounds_on_two_cells_of_a_run_are_compared_round_by_round(
     cells += [{"stack": "b", "rate": rate * (1.0 if i % 2 else 1.01), "round": i + 1} for i, rate in enumerate(rates)]
     write_run(tmp_path, cells)
     results = Results(tmp_path)
-    (row,) = compare.compare(compare.choose(results, "a"), compare.choose(results, "b")).rows
+    (row,) = sides(results, "a", "b").rows
     assert row.paired is paired and row.verdict == verdict and row.launches == (rounds, rounds)
     assert (row.settle is None) is paired
 
@@ -93,7 +99,7 @@ def test_several_stacks_are_never_pooled_into_one_side(tmp_path: Path) -> None:
     cells = [{"stack": stack, "rate": rate} for stack, rate in (("old1", 50.0), ("old2", 150.0), ("new", 100.0))] * 2
     write_run(tmp_path, cells)
     results = Results(tmp_path)
-    (row,) = compare.compare(compare.choose(results, "old*"), compare.choose(results, "new")).rows
+    (row,) = sides(results, "old*", "new").rows
     assert row.refused == "A has several stacks (old1, old2): name one" and math.isnan(row.ratio)
 
 
@@ -120,18 +126,18 @@ def test_files_folders_runs_and_stacks_can_be_named(tmp_path: Path) -> None:
     results = Results(tmp_path)
     file = next(run.path.rglob("round1*.jsonl"))
     words = {str(file): 1, str(file.parent): 2, run.id: 2, "last": 2, "stack-a": 2, f"{run.id}:stack-*": 2}
-    assert {word: len(compare.choose(results, word)) for word in words} == words
+    assert {word: len(choose(results, word).launches) for word in words} == words
 
 
 @pytest.mark.parametrize("word", ["nosuch", "last~3", "last~²", "20990101T000000Z:stack-a"])
 def test_a_name_that_means_nothing_says_what_there_is(tmp_path: Path, word: str) -> None:
     write_run(tmp_path, [{}])
     with pytest.raises(BadInput) as error:
-        compare.choose(Results(tmp_path), word)
+        choose(Results(tmp_path), word)
     assert "stack-a" in error.value.hint
 
 
 def test_nothing_in_common_is_said(tmp_path: Path) -> None:
-    a, b = launches(tmp_path, "a", (100.0,)), launches(tmp_path, "b", (100.0,), workload="other")
+    a, b = launches(tmp_path, "a", (100.0,)), launches(tmp_path, "b", (100.0,), workload="other", model="resnet18")
     with pytest.raises(BadInput, match="share no workload"):
         compare.compare(a, b)

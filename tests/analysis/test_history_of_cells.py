@@ -54,7 +54,7 @@ def test_failed_skipped_and_unlaunched_cells_are_rows_with_their_reason(tmp_path
 
 def test_the_same_cell_on_two_hosts_is_two_trends(tmp_path: Path) -> None:
     write_run(tmp_path, launches(100.0))
-    write_run(tmp_path, launches(50.0), machine="other")
+    write_run(tmp_path, launches(50.0), folder="other")
     assert [(trend.host, trend.last) for trend in trends_of(tmp_path)] == [("other", 50.0), ("testhost", 100.0)]
 
 

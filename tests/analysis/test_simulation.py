@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import tables
+from torchmatrix.analysis import tables, verdicts
 from torchmatrix.analysis.intervals import (
     PAIRED_FROM,
     Interval,
@@ -86,6 +86,45 @@ def test_the_interval_of_a_ratio_covers_the_truth_at_least_19_times_out_of_20(co
 def test_two_identical_cells_are_called_different_once_in_twenty_at_most(count: int, between: float) -> None:
     found = [difference_verdict(ratio(a, b)) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
     assert share(verdict in ("FASTER", "SLOWER") for verdict in found) <= 0.05
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_of_forty_identical_cells_hardly_ever_one_is_called_different(count: int) -> None:
+    """Without a correction that happens in most comparisons of two runs."""
+    device = Device(seed=count)
+
+    def differ(draws: int, corrected: bool) -> bool:
+        samples = list(pairs(device, count, 1.0, draws))
+        found, tests = [ratio(a, b) for a, b in samples], [verdicts.chances(a, b) for a, b in samples]
+        said = [one.verdict for one in verdicts.judged(found, tests)] if corrected else map(difference_verdict, found)
+        return any(verdict in ("FASTER", "SLOWER") for verdict in said)
+
+    assert share(differ(40, True) for _ in range(250)) <= 0.05
+    assert share(differ(40, False) for _ in range(50)) > 0.3
+
+
+def test_among_forty_cells_the_differences_that_are_told_are_true_and_most_are_told() -> None:
+    """Ten of them differ by 5 %."""
+    device = Device(seed=9)
+    false, told, there = 0, 0, 0
+    for _ in range(100):
+        samples = [next(pairs(device, 5, truth, 1)) for truth in [1.05] * 10 + [1.0] * 30]
+        found = verdicts.judged([ratio(a, b) for a, b in samples], [verdicts.chances(a, b) for a, b in samples])
+        differ = [one.verdict in ("FASTER", "SLOWER") for one in found]
+        false, told, there = false + sum(differ[10:]), told + sum(differ), there + sum(differ[:10])
+    assert false / told <= 0.05 and there / 1000 > 0.9
+
+
+def test_an_interval_over_machines_covers_a_gpu_model_and_one_over_all_launches_does_not() -> None:
+    """Four machines of each of two GPU models; machines of one model differ by 3 %, launches on one machine by 0.5 %."""
+    random, device = np.random.default_rng(5), Device(seed=5, between=0.005)
+    by_machine, by_launch = [], []
+    for _ in range(1000):
+        models = [[device.launches(3, truth * TRUTH * random.normal(1.0, 0.03)) for _ in range(4)] for truth in (1.3, 1.0)]
+        ours, theirs = ([float(np.median(launches)) for launches in model] for model in models)
+        by_machine.append(covers(ratio(ours, theirs, "mean"), 1.3))
+        by_launch.append(covers(ratio(*([rate for launches in model for rate in launches] for model in models)), 1.3))
+    assert share(iter(by_machine)) >= 0.94 and share(iter(by_launch)) < 0.8
 
 
 def drifting(device: Device, count: int, truth: float) -> tuple[list[float], list[float]]:

@@ -60,7 +60,7 @@ def test_step_times_of_all_ranks_and_launches_are_pooled() -> None:
 
 
 def test_no_launch_gives_empty_tables() -> None:
-    assert time_split.phases_table([]).empty and time_split.steps_table([]).empty and traces.traces([], 3) == ((), 0)
+    assert time_split.phases_table([]).empty and time_split.steps_table([]).empty and traces.traces([]) == []
 
 
 def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]]:
@@ -69,32 +69,42 @@ def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]
 
 def test_a_trace_counts_time_from_the_launchs_begin() -> None:
     seen = readings(range(90, 131), temperature_celsius=lambda t: t - 50, sm_clock_mhz=1980, power_watts=512.0)
-    (trace,), more = traces.traces([launch(readings=seen)], 3)
-    assert (trace.windows, trace.every, more) == (((10.0, 30.0),), 1, 0)
-    first, last = trace.readings.iloc[0], trace.readings.iloc[-1]
-    assert (first["seconds"], first["device"], first["temperature_celsius"], first["clock_mhz"]) == (0.0, "gpu0", 40, 1980)
-    assert (last["seconds"], last["power_watts"]) == (40.0, 512.0) and "busy_cpus" not in trace.readings
+    (trace,) = traces.traces([launch(readings=seen)])
+    assert (trace.windows, trace.every, trace.more_devices) == (((10.0, 30.0),), 1, 0)
+    (one,) = trace.readings
+    assert (one.device, one.seconds[0], one.seconds[-1]) == ("gpu0", 0.0, 40.0)
+    assert [one.values[name][0] for name in ("temperature_celsius", "clock_mhz", "power_watts")] == [40, 1980, 512.0]
+    assert "busy_cpus" not in one.values
 
 
 def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
     slow = readings(
         range(90, 1170), sm_clock_mhz=lambda t: t, reasons=lambda t: ["hw_thermal_slowdown"] if 101 <= t <= 102 else []
     )
-    (trace,), _ = traces.traces([launch(readings=slow)], 1)
-    assert (trace.every, len(trace.readings)) == (3, 360)
-    assert trace.readings["clock_mhz"].tolist()[:3] == [90, 93, 96]
+    (trace,) = traces.traces([launch(readings=slow)])
+    assert (trace.every, len(trace.readings[0].seconds)) == (3, 360)
+    assert trace.readings[0].values["clock_mhz"][:3] == (90, 93, 96)
     assert trace.slowdowns == ((11.0, 12.0, "hw_thermal_slowdown"),) and trace.seen.throttled
 
 
 def test_power_from_a_counter_is_the_mean_since_the_reading_before() -> None:
     seen = [(t, {**r, "device": "cpu"}) for t, r in readings(range(100, 104), energy_joules=lambda t: 50.0 * t, busy_cpus=1.5)]
-    (trace,), _ = traces.traces([launch(vendor="cpu", readings=seen)], 1)
-    assert trace.readings["power_watts"].tolist()[1:] == [50.0, 50.0, 50.0] and math.isnan(trace.readings["power_watts"][0])
+    (trace,) = traces.traces([launch(vendor="cpu", readings=seen)])
+    assert trace.readings[0].values["power_watts"] == (None, 50.0, 50.0, 50.0)
 
 
-def test_launches_that_were_slowed_down_come_first_and_the_others_are_counted() -> None:
+def test_every_watched_cell_has_a_trace() -> None:
     plain = readings(range(100, 110), temperature_celsius=50)
-    slow = readings(range(100, 110), temperature_celsius=90, reasons=["hw_slowdown"])
-    some = [launch(stack="a", readings=plain), launch(stack="b", readings=slow), launch(stack="c", readings=plain)]
-    found, more = traces.traces([*some, launch(stack="unwatched")], 2)
-    assert ([trace.cell.split("/")[0] for trace in found], more) == (["b", "a"], 1)
+    some = [launch(stack=stack, readings=plain) for stack in "abc"]
+    assert [trace.cell.split("/")[0] for trace in traces.traces([*some, launch(stack="unwatched")])] == ["a", "b", "c"]
+
+
+def test_of_thousands_of_traces_each_is_short_and_keeps_its_hottest_device() -> None:
+    def both(t: float) -> list[tuple[float, dict[str, Any]]]:
+        return [(t, {"device": f"GPU-{i}", "temperature_celsius": 50 + 10 * (i == 5)}) for i in range(8)]
+
+    seen = [one for t in range(100, 140) for one in both(float(t))]
+    some = [launch(workload=f"w{i}", devices=tuple(range(8)), readings=seen) for i in range(1500)]
+    first = traces.traces(some)[0]
+    assert [(one.device, one.values["temperature_celsius"][0]) for one in first.readings] == [("gpu5", 60)]
+    assert first.more_devices == 7 and len(first.readings[0].seconds) == 10

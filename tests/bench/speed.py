@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from records import launch_lines, nights, write_run
@@ -26,6 +27,7 @@ from support import REAL_MATRIX
 from torchmatrix.analysis import facts_cache
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Log, Recipe
+from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results
 from torchmatrix.ground import assets
 from torchmatrix.machine.host import detect
@@ -50,7 +52,9 @@ def main() -> None:
     tell("torchmatrix plan of 100 000 cells, whole command", "2 s", f"{plan_command_seconds():.2f} s")
     tell("torchmatrix plan of the default matrix, locked, offline", "1 s", locked_plan("docker" if options.docker else "local"))
     tell("host cost per cell, no-op engine, 10 000 cells", "5 ms", host_cost())
-    tell("report of 10 000 launches", "10 s, 5 MB", report_cost())
+    tell("report of 10 000 launches", "6 s, 4 MB", report_cost())
+    for what, target, seconds in gather_seconds():
+        tell(f"gather of 10 000 launches, {what}", target, seconds)
     with tempfile.TemporaryDirectory() as folder:
         write_year(Path(folder) / "results")
         cold, warm, newest = index_seconds(Results(Path(folder) / "results"))
@@ -59,6 +63,7 @@ def main() -> None:
         tell("the same, its newest 10 runs", "0.5 s", f"{newest:.3f} s")
         tell("torchmatrix history of it, whole command", "20 s", history_cost(folder))
         tell("torchmatrix gate of it, whole command", "2 s", gate_cost(folder))
+        tell("torchmatrix report --publish of it, then with a new night", "300 s, 10 s", publish_cost(folder))
     if options.docker:
         tell("torchmatrix build, all is built", "2 s", cached_build())
         tell("new image after editing the workload, per stack", "2 s", f"{rebuild_seconds():.2f} s")
@@ -135,6 +140,7 @@ class NoOp:
         lines = launch_lines()[1:-1]
         self._stream = [("out", "@matrix " + json.dumps(line)) for line in lines]
         self.command = "no-op"
+        self.started: dict[str, Any] = {}
 
     def is_ready(self, recipe: Recipe) -> bool:
         return True
@@ -189,15 +195,39 @@ def resident_megabytes() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def report_cost() -> str:
-    """Seconds of the whole command and size of the page: 3 334 cells of 3 launches, in files of 10 KB as real ones are."""
-    launches = [
+def ten_thousand_launches() -> list[dict[str, Any]]:
+    """3 334 cells of 3 launches, in files of 10 KB as real ones are."""
+    return [
         {"stack": f"stack-{s}", "workload": f"resnet50-train-fp32-b{w}", "devices": tuple(range(n)),
          "rate": 100.0 * n + s + r, "host": {"padding": "x" * 7000}}
         for s in range(8) for w in range(105) for n in (1, 2, 4, 8) for r in range(3)
     ][:10_000]  # fmt: skip
+
+
+def gather_seconds() -> Iterator[tuple[str, str, str]]:
+    """What, target and seconds of the whole command: from an archive and a folder, first and where nothing is new."""
     with tempfile.TemporaryDirectory() as folder:
-        write_run(Path(folder) / "results", launches)
+        write_run(Path(folder) / "there", ten_thousand_launches())
+        for path in (Path(folder) / "there").rglob("round*.jsonl"):
+            path.write_bytes(lines.packed(lines.read(path).events))
+        shutil.make_archive(f"{folder}/archive", "gztar", folder, "there")
+        for source, first in (("archive.tar.gz", "20 s"), ("there", "20 s")):
+            for what, target in (("first", first), ("nothing new", "2 s")):
+                begin, cpu = time.perf_counter(), cpu_seconds_of_commands()
+                torchmatrix(folder, "gather", source, "--results", f"of {source}")
+                wall, cpu = time.perf_counter() - begin, cpu_seconds_of_commands() - cpu
+                yield f"{source}, {what}", target, f"{wall:.1f} s, of the CPU {cpu:.1f} s"
+
+
+def cpu_seconds_of_commands() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def report_cost() -> str:
+    """Seconds of the whole command and size of the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_run(Path(folder) / "results", ten_thousand_launches())
         seconds = median_seconds(lambda: torchmatrix(folder, "report"), 3)
         size = (Path(folder) / "reports/index.html").stat().st_size
     return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
@@ -240,6 +270,22 @@ def history_cost(folder: str) -> str:
 def gate_cost(folder: str) -> str:
     """Seconds with the index warm."""
     return f"{median_seconds(lambda: torchmatrix(folder, 'gate'), 5):.2f} s"
+
+
+def publish_cost(folder: str) -> str:
+    """Seconds of the first publication of all nights but the newest, and of adding that one; size of the site."""
+    newest = Results(Path(folder) / "results").runs()[-1]
+    aside = Path(folder) / newest.id
+    newest.path.rename(aside)
+    seconds = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        torchmatrix(folder, "report", "--publish", "site")
+        seconds.append(time.perf_counter() - begin)
+        if aside.exists():
+            aside.rename(newest.path)
+    size = sum(path.stat().st_size for path in (Path(folder) / "site").rglob("*") if path.is_file())
+    return f"{seconds[0]:.0f} s, {seconds[1]:.1f} s, {size / 1e6:.0f} MB"
 
 
 def cached_build() -> str:

@@ -1,55 +1,39 @@
 """The program in the box with real torch on the CPU, as a person would paste it: one process and two."""
 
+import functools
 import json
 import math
-import os
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from boxes import bench, only
 
 from support import PATIENCE_SECONDS
-from torchmatrix.engines.engine import box_environment
-from torchmatrix.facts.events import parse_line
 from torchmatrix.ground import assets
 from torchmatrix.matrix import catalog
 
-SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
+bench_once = functools.cache(bench)
+"""A launch that several tests read: it is made when the first of them asks for it."""
+RESNET50 = ("--model", "resnet50", "--image-size", "64", "--batch", "2")
+BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2")
+RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2")
+TWO_STEPS = (*RESNET18, "--warmup-cap", "2")
+"""That model with a warm-up of exactly two steps, each in a block of its own."""
+OVERRIDES = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
 
 
-def bench(python: str, *words: str, processes: int = 1, **variables: str) -> tuple[int, list[dict[str, Any]], str]:
-    """(exit code, events, stderr) of one launch."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
-    torchrun += ["--master_port", port, "--nproc_per_node", str(processes)]
-    command = [python, *(torchrun if processes > 1 else []), str(assets.WORKLOAD / "bench.py"), *SMALL, *words]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        env={**os.environ, **box_environment("cpu"), **variables},
-    )
-    events = [event for line in done.stdout.splitlines() if (event := parse_line(line))]
-    assert len(events) == len([line for line in done.stdout.splitlines() if line.strip()]), "stray output on stdout"
-    return done.returncode, events, done.stderr
+def of_samples(events: list[dict[str, Any]], key: str) -> list[Any]:
+    """A field of every sample, in order: of the blocks of the warm-up, then of the timed window."""
+    return [event[key] for event in events if event["event"] == "sample"]
 
 
-def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    (event,) = (e for e in events if e["event"] == kind)
-    return event
-
-
-@pytest.mark.parametrize("model", [["resnet50", "--image-size", "64"], ["bert-tiny", "--optimizer", "adamw"]])
+@pytest.mark.parametrize("words", [RESNET50, (*BERT, "--optimizer", "adamw")], ids=["resnet50", "bert-tiny"])
 @pytest.mark.parametrize("processes", [1, 2])
-def test_training_records_every_step_of_every_rank_in_phases(real_python: str, model: list[str], processes: int) -> None:
-    words = ["--model", *model, "--batch", "2", "--sequence-length", "16"]
-    code, events, stderr = bench(real_python, *words, processes=processes)
+def test_training_records_every_step_of_every_rank_in_phases(real_python: str, words: tuple[str, ...], processes: int) -> None:
+    code, events, stderr = bench_once(real_python, *words, processes=processes)
     assert code == 0, stderr
     assert [e["phase"] for e in events if e["event"] == "phase"] == ["import", "init", "model", "first-step"]
     warm_up = [e for e in events if e["event"] == "sample" and e["phase"] == "warm-up"]
@@ -65,22 +49,36 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, m
     assert events[-1]["event"] == "done"
 
 
-def test_the_catalog_counts_the_parameters_of_the_models_right(real_python: str) -> None:
-    """On the meta device nothing is computed or allocated."""
+@pytest.fixture(scope="module")
+def families(real_python: str) -> dict[str, Any]:
+    """What the families say in one interpreter: the parameters of every model, and where the libraries themselves lie.
+
+    On the meta device nothing is computed or allocated.
+    """
     code = """
 import json, sys, torch, bench, families
+from families import torchvision as t, transformers as f
 def count(name):
     args = bench.parse(["--model", name, "--batch", "1", "--device", "cpu", "--sequence-length", "16"])
     return families.parameter_count(families.of(name).build(args, "meta")[0])
 with torch.device("meta"):
-    print(json.dumps({name: count(name) for name in sys.argv[1:]}))
+    parameters = {name: count(name) for name in sys.argv[1:]}
+print(json.dumps({"parameters": parameters, "libraries": [t.torchvision.models.__file__, f.transformers.__file__]}))
 """
-    known = {name: model.parameters for name, model in catalog.models().items()}
     done = subprocess.run(
-        [real_python, "-B", "-c", code, *known], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
+        [real_python, "-B", "-c", code, *catalog.models()],
+        cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == known
+    return dict(json.loads(done.stdout))
+
+
+def test_the_catalog_counts_the_parameters_of_the_models_right(families: dict[str, Any]) -> None:
+    assert families["parameters"] == {name: model.parameters for name, model in catalog.models().items()}
+
+
+def test_the_files_of_a_library_do_not_hide_the_library(families: dict[str, Any]) -> None:
+    assert len(families["libraries"]) == 2 and all("site-packages" in path for path in families["libraries"])
 
 
 HOSTILE = {
@@ -112,20 +110,19 @@ def test_an_image_that_computes_something_else_gives_no_number(
     assert not any(e["event"] == "done" for e in events)
 
 
-def test_the_effective_precision_the_reference_and_the_flops_are_recorded(real_python: str) -> None:
-    words = ["--model", "resnet50", "--batch", "2", "--precision", "amp-bf16"]
-    code, events, stderr = bench(real_python, *words, "--image-size", "224", "--steps", "1", "--warmup-steps", "1")
+def test_the_effective_precision_the_reference_and_the_attention_asked_for_are_recorded(real_python: str) -> None:
+    words = (*BERT, "--attention", "sdpa", "--precision", "amp-bf16", "--mode", "infer")
+    code, events, stderr = bench(real_python, *words)
     assert code == 0, stderr
+    assert only(events, "setup")["attention"] == "sdpa"
     (effective,) = only(events, "precision")["effective"]
     assert (effective["matmul"], effective["convolution"]) == ("bf16", "bf16")
     reference = only(events, "reference")
     assert reference["agrees"] and len(reference["differences"]) == 3 == len(reference["losses"][0])
-    # 4.09 billion multiply-adds in the forward pass of one 224 px image (torchvision's documentation), twice that backward
-    assert reference["flops_per_item"] == pytest.approx(3 * 2 * 4.09e9, rel=0.03)
 
 
-def test_a_window_lasts_as_long_as_asked_and_its_edges_are_on_the_hosts_clock(real_python: str) -> None:
-    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--seconds", "2", "--warmup-seconds", "1"]
+def test_a_window_lasts_as_long_as_asked_its_edges_are_on_the_hosts_clock_and_the_flops_are_counted(real_python: str) -> None:
+    words = ["--model", "resnet18", "--batch", "1", "--image-size", "224", "--seconds", "2", "--warmup-seconds", "1"]
     before = time.monotonic()
     code, events, stderr = bench(real_python, *words)
     assert code == 0, stderr
@@ -137,15 +134,17 @@ def test_a_window_lasts_as_long_as_asked_and_its_edges_are_on_the_hosts_clock(re
     assert length == pytest.approx(window["seconds"][0], rel=1e-3)
     assert before < window["start_monotonic_seconds"] < window["stop_monotonic_seconds"] < time.monotonic()
     assert only(events, "warm-up")["seconds"] >= 1
+    # 1.81 billion multiply-adds in the forward pass of one 224 px image (torchvision's documentation), twice that backward
+    assert only(events, "reference")["flops_per_item"] == pytest.approx(3 * 2 * 1.81e9, rel=0.03)
 
 
 @pytest.mark.parametrize("parallel", ["no-sync", "independent"])
 def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_python: str, parallel: str) -> None:
-    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--all-reduce-probe"]
-    alone = [e["losses"][0] for e in bench(real_python, *words)[1] if e["event"] == "sample"]
-    code, events, stderr = bench(real_python, *words, "--parallel", parallel, processes=2)
+    alone = of_samples(bench_once(real_python, *TWO_STEPS)[1], "losses")
+    words = ("--all-reduce-probe", "--parallel", parallel)
+    code, events, stderr = bench(real_python, *TWO_STEPS, *words, processes=2)
     assert code == 0, stderr
-    assert [e["losses"][0] for e in events if e["event"] == "sample"][:2] == alone[:2]
+    assert [losses[0] for losses in of_samples(events, "losses")][:2] == [losses[0] for losses in alone][:2]
     probe = only(events, "all-reduce")
     assert probe["sizes"][0]["bytes"] == 2**20 and probe["sizes"][-1]["bytes"] == probe["gradient_bytes"] == 4 * 11_689_512
     assert all(size["bus_bytes_per_second"] > 0 for size in probe["sizes"])
@@ -153,25 +152,33 @@ def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_
 
 def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: str) -> None:
     """With the ranks' own data but averaged gradients, rank 0's losses differ from those of rank 0 alone."""
-    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32"]
-    alone = [e["loss"][0] for e in bench(real_python, *words)[1] if e["event"] == "sample"]
-    together = [e["loss"] for e in bench(real_python, *words, processes=2)[1] if e["event"] == "sample"]
-    assert alone[-1] != pytest.approx(together[-1][0], rel=1e-6)
-    assert together[-1][0] != together[-1][1]
+    alone, together = (of_samples(bench_once(real_python, *RESNET50, processes=count)[1], "loss")[1] for count in (1, 2))
+    assert alone[0] != pytest.approx(together[0], rel=1e-6), "of the second block, since how many follow is not certain"
+    assert together[0] != together[1]
+
+
+def with_a_loaded_environment(python: str) -> tuple[int, list[dict[str, Any]], str]:
+    """A launch among variables that would change its precision, secrets, and one that belongs into the record."""
+    secrets = {"HF_TOKEN": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2"}
+    return bench_once(python, *TWO_STEPS, NCCL_DEBUG="WARN", **secrets, **OVERRIDES)
 
 
 def test_the_same_seed_gives_the_same_losses(real_python: str) -> None:
-    words = ["--model", "resnet18", "--batch", "2", "--image-size", "32", "--warmup-cap", "2"]
-    first, second = (bench(real_python, *words)[1] for _ in range(2))
-    assert [e["loss"] for e in first if e["event"] == "sample"] == [e["loss"] for e in second if e["event"] == "sample"]
+    first, second = bench_once(real_python, *TWO_STEPS)[1], with_a_loaded_environment(real_python)[1]
+    assert len(of_samples(first, "losses")) == 3 and of_samples(first, "losses") == of_samples(second, "losses")
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_attention_asked_for_is_the_attention_used(real_python: str, attention: str) -> None:
-    words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--attention", attention]
-    code, events, stderr = bench(real_python, *words, "--precision", "amp-bf16", "--mode", "infer")
-    assert code == 0, stderr
-    assert only(events, "setup")["attention"] == attention
+def test_an_image_cannot_switch_tf32_on(real_python: str) -> None:
+    _, events, _ = with_a_loaded_environment(real_python)
+    assert only(events, "hello")["removed"] == OVERRIDES
+    assert only(events, "setup")["precision"]["matmul_allow_tf32"] is False
+    assert only(events, "setup")["precision"]["cudnn_allow_tf32"] is False
+
+
+def test_secrets_of_the_environment_are_not_recorded(real_python: str) -> None:
+    _, events, stderr = with_a_loaded_environment(real_python)
+    assert "hunter2" not in json.dumps(events) + stderr
+    assert only(events, "environment")["variables"]["NCCL_DEBUG"] == "WARN"
 
 
 @pytest.mark.parametrize(
@@ -192,22 +199,6 @@ def test_what_cannot_be_done_is_said_by_its_kind(real_python: str, words: list[s
 def test_a_cuda_launch_without_a_gpu_is_unsupported(real_python: str) -> None:
     code, events, _ = bench(real_python, "--model", "resnet18", "--batch", "1", "--device", "cuda", CUDA_VISIBLE_DEVICES="")
     assert code != 0 and only(events, "failure")["kind"] == "unsupported"
-
-
-def test_an_image_cannot_switch_tf32_on(real_python: str) -> None:
-    words = ["--model", "resnet18", "--batch", "1", "--image-size", "32"]
-    overrides = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
-    _, events, _ = bench(real_python, *words, **overrides)
-    assert only(events, "hello")["removed"] == overrides
-    assert only(events, "setup")["precision"]["matmul_allow_tf32"] is False
-    assert only(events, "setup")["precision"]["cudnn_allow_tf32"] is False
-
-
-def test_secrets_of_the_environment_are_not_recorded(real_python: str) -> None:
-    words = ["--model", "resnet18", "--batch", "1", "--image-size", "32"]
-    _, events, stderr = bench(real_python, *words, HF_TOKEN="hunter2", AWS_SECRET_ACCESS_KEY="hunter2", NCCL_DEBUG="WARN")
-    assert "hunter2" not in json.dumps(events) + stderr
-    assert only(events, "environment")["variables"]["NCCL_DEBUG"] == "WARN"
 
 
 @pytest.mark.thorough
@@ -237,15 +228,15 @@ def test_a_deadline_ends_a_box_whose_host_is_dead(real_python: str) -> None:
     assert code != 0 and "Timeout" in stderr and not any(e["event"] == "done" for e in events)
 
 
-@pytest.mark.parametrize("words", [["resnet18", "--image-size", "32"], ["bert-tiny", "--sequence-length", "16"]])
+@pytest.mark.parametrize(("words", "attention"), [(RESNET18, None), (BERT, "eager")], ids=["resnet18", "bert-tiny"])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_inference_times_the_forward_pass_and_its_outputs_are_confirmed(
-    real_python: str, words: list[str], processes: int
+    real_python: str, words: tuple[str, ...], attention: str | None, processes: int
 ) -> None:
     """FLOPs of the forward pass; one loss per window, of the last step's outputs; all of them as in eager fp32."""
-    code, events, stderr = bench(real_python, "--model", *words, "--batch", "2", "--mode", "infer", processes=processes)
+    code, events, stderr = bench(real_python, *words, "--mode", "infer", processes=processes)
     assert code == 0, stderr
-    assert only(events, "setup")["timed"] == "forward"
+    assert only(events, "setup")["timed"] == "forward" and only(events, "setup")["attention"] == attention
     (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
     assert window["steps"] == 3 and [len(rank) for rank in window["losses"]] == [1] * processes
     reference = only(events, "reference")
@@ -259,9 +250,3 @@ def test_inference_without_the_reference_still_sees_a_wrong_output(real_python: 
     words = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--mode", "infer", "--reference-steps", "0"]
     code, events, _ = bench(real_python, *words, PYTHONPATH=str(tmp_path))
     assert code != 0 and only(events, "failure")["kind"] == "numerics"
-
-
-def test_the_files_of_a_library_do_not_hide_the_library(real_python: str) -> None:
-    code = "from families import torchvision as t, transformers as f; print(t.torchvision.models, f.transformers)"
-    done = subprocess.run([real_python, "-B", "-c", code], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and "site-packages" in done.stdout, done.stderr

@@ -12,9 +12,11 @@ def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, t
     done = torchmatrix("audit", str(path))
     assert done.returncode == 1 and "2 figures, 1 finding" in done.stderr
     header, line = done.stdout.splitlines()
-    assert header.split() == ["row", "field", "value", "limit", "reason"] and line.startswith("3    throughput  26080")
+    assert header.split() == ["row", "level", "field", "value", "limit", "reason"]
+    assert line.split()[:6] == ["3", "impossible", "throughput", "26080", "images/s", "efficiency"]
+    assert "1 figure of several GPUs: 1 held against one GPU" in done.stderr
     (finding,) = json.loads(torchmatrix("audit", str(path), "--json").stdout)["findings"]
-    assert finding["row"] == 3 and finding["limit"] == "efficiency 1.02"
+    assert finding["row"] == 3 and finding["limit"] == "efficiency 1.10"
     clean = torchmatrix("audit", str(table(tmp_path, CLEAN)))
     assert clean.returncode == 0 and not clean.stdout
     bad = torchmatrix("audit", str(tmp_path / "none.csv"))
@@ -25,4 +27,47 @@ def test_the_command_reads_a_run(torchmatrix: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
     done = torchmatrix("audit", "last")
     assert done.returncode == 1 and "stack-a/resnet50-train-fp32-b4/gpu0+1" in done.stdout
+    assert "1.050 over" in done.stdout and "impossible" in done.stdout, "within one run nothing else differs"
     assert torchmatrix("audit", "nowhere").returncode == 2
+
+
+def test_the_files_of_a_run_that_cant_be_read_are_named(torchmatrix: Command, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0}])
+    broken = run.launches()[1].path
+    broken.write_text("{}\n")
+    done = torchmatrix("audit", "last")
+    assert done.returncode == 1 and f"{broken.relative_to(tmp_path)} can't be read and is left out: " in done.stderr
+    assert json.loads(torchmatrix("audit", "last", "--json").stdout)["unreadable"][0]["reason"] == "it has no header"
+    for launch in run.launches():
+        launch.path.write_text("{}\n")
+    done = torchmatrix("audit", str(run.path))
+    assert done.returncode == 2 and "2 files can't, the first: " in done.stderr and "it has no header" in done.stderr
+
+
+def test_what_cant_be_read_is_listed_and_alike_findings_share_a_line(torchmatrix: Command, tmp_path: Path) -> None:
+    rows = [{**CLEAN, "memory_format": ""}] * 3 + [{**CLEAN, "throughput": "fast"}] * 2
+    path = table(tmp_path, *rows, {**CLEAN, "gpus": 4, "throughput": 9000.5, "model": "resnet18"})
+    done = torchmatrix("audit", str(path))
+    assert done.returncode == 1 and "4 figures, 3 findings (3 unclear), 2 not read" in done.stderr
+    assert "1 figure of several GPUs: 0 held against one GPU; 1 against nothing: no baseline" in done.stderr
+    _, line, unread = done.stdout.splitlines()
+    assert line.startswith("2 and 2 more  unclear  memory_format  unknown")
+    assert unread == 'not read: row 5 and 1 more, throughput: "fast" is not a number above 0'
+    data = json.loads(torchmatrix("audit", str(path), "--json").stdout)
+    assert data["figures"] == 4 and len(data["findings"]) == 3 and [one["row"] for one in data["unparsed"]] == [5, 6]
+    assert data["scaling"] == {
+        "on_several_gpus": 1, "with_baseline": 0, "checked_against_siblings": 0, "without_either": 1,
+    }  # fmt: skip
+
+
+def test_what_has_no_figures_is_an_error_and_not_clean(torchmatrix: Command, tmp_path: Path) -> None:
+    (tmp_path / "figures.json").write_text('[{"gpu": "A100", "throughput": 5}]')
+    (tmp_path / "empty").mkdir()
+    write_run(tmp_path / "failed", [{"outcome": "oom"}])
+    for target, words in (
+        ("figures.json", "is neither a CSV file nor a launch file"),
+        ("empty", "has no launches"),
+        ("failed", "none of its launches is ok"),
+    ):
+        done = torchmatrix("audit", target)
+        assert done.returncode == 2 and words in done.stderr and "\nhint: " in done.stderr and not done.stdout, done.stderr

@@ -179,7 +179,7 @@ def test_ctrl_c_during_a_build_leaves_no_image_of_ours_and_no_container_and_the_
     request.addfinalizer(lambda: client.images.remove(base, force=True))
     text = (tmp_path / "matrix.toml").read_text()
     (tmp_path / "matrix.toml").write_text(text.replace("vendors.example/stand-in:1", base))
-    before = {container.id for container in client.containers.list(all=True)}
+    before = {container.id for container in client.containers.list(all=True, ignore_removed=True)}
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "build", "--engine", "docker"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -191,7 +191,7 @@ def test_ctrl_c_during_a_build_leaves_no_image_of_ours_and_no_container_and_the_
     _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130 and "interrupted" in stderr and "Traceback" not in stderr
     assert not client.images.list(filters={"label": f"torchmatrix.stack={own}"}), "no half image under our tag"
-    until(lambda: not {container.id for container in client.containers.list(all=True)} - before)
+    until(lambda: not {container.id for container in client.containers.list(all=True, ignore_removed=True)} - before)
     done = torchmatrix("build", engine="docker")
     assert done.returncode == 0 and f"built    {own}" in done.stderr, done.stderr
 

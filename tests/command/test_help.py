@@ -1,11 +1,15 @@
 """What the help says of the verbs, and what a shell completes."""
 
 import os
+import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -14,7 +18,7 @@ from support import Command
 VERBS = {
     "Start": ["init", "presets", "doctor", "plan"],
     "Measure": ["build", "run", "batch", "explain", "reproduce"],
-    "Read": ["report", "compare", "history", "audit", "export"],
+    "Read": ["gather", "report", "compare", "history", "audit", "export"],
     "Every night": ["gate", "nightly"],
     "Keep": ["lock", "bundle", "clean"],
 }
@@ -73,21 +77,45 @@ def test_a_broken_matrix_does_not_disturb_who_types(fake_matrix: Path, tmp_path:
     assert completions(tmp_path, "torchmatrix run fake") == []
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_the_completion_that_is_installed_works_in_the_shell(tmp_path: Path, shell: str) -> None:
+@pytest.mark.parametrize(("shell", "prompt"), [("bash", "PS1"), ("zsh", "PROMPT")])
+def test_tab_completes_in_the_shell_once_completion_is_installed(tmp_path: Path, shell: str, prompt: str) -> None:
     if not shutil.which(shell):
         pytest.skip(f"no {shell} here")
-    environment = {**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+    (tmp_path / f".{shell}rc").write_text(f"{prompt}='ready> '\n")
+    environment = {**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     installed = subprocess.run(
         [shell, "-c", "torchmatrix --install-completion; true"], env=environment, capture_output=True, text=True
     )
     assert f"{shell} completion installed" in installed.stdout, installed.stderr
-    asked = {
-        "bash": "source ~/.bashrc; COMP_WORDS=(torchmatrix hi); COMP_CWORD=1; _torchmatrix_completion torchmatrix; "
-        'echo "${COMPREPLY[@]}"',
-        "zsh": "source ~/.zshrc; compdef() { }; _arguments() { print -- $1; }; words=(torchmatrix hi); CURRENT=2; "
-        "autoload +X -Uz _torchmatrix; _torchmatrix; _torchmatrix_completion",
-    }[shell]
-    done = subprocess.run([shell, "-c", asked], env=environment, capture_output=True, text=True)
-    assert "history" in done.stdout, done.stderr
+    ours, theirs = pty.openpty()
+    with (
+        os.fdopen(ours, "r+b", buffering=0) as terminal,
+        subprocess.Popen(
+            [shell, "-i"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=tmp_path, start_new_session=True
+        ) as process,
+    ):
+        os.close(theirs)
+        try:
+            assert shown(terminal, "ready> ")
+            terminal.write(b"torchmatrix hist")
+            assert shown(terminal, "hist")
+            for _ in range({"bash": 1, "zsh": 2}[shell]):  # the first Tab in a new zsh only loads the completion
+                terminal.write(b"\t")
+                completed = shown(terminal, "ory ", "\a")
+            assert completed == "ory "
+            terminal.write(b"--no-such-option\n")
+            assert shown(terminal, "error: ")
+        finally:
+            process.kill()
+
+
+def shown(terminal: BinaryIO, *wanted: str) -> str:
+    """The first of the texts that comes; "" if none does in a minute."""
+    said, end = "", time.monotonic() + 60
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 1)[0]:
+            said += terminal.read(4096).decode(errors="replace")
+        if found := next((text for text in wanted if text in said), ""):
+            return found
+    return ""

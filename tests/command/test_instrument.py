@@ -12,6 +12,7 @@ from support import PATIENCE_SECONDS, Command
 from torchmatrix.analysis import scaling, tables
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
+from torchmatrix.facts import lines
 from torchmatrix.facts.launch import Launch, last_tries
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
@@ -57,13 +58,13 @@ def read_at_its_stamps(file: Path, watts: float, speed: float) -> None:
 
     A sensor is read a moment before that, a long one on a busy machine.
     """
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    for line in lines:
+    events = lines.read(file).events
+    for line in events:
         line |= {key: speed * value for key, value in line.items() if key.endswith("monotonic_seconds")}
         for reading in line.get("readings", ()):
             assert reading["energy_joules"] > 0
             reading["energy_joules"] = watts * line["monotonic_seconds"]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file.write_bytes(lines.packed(events))
 
 
 def test_energy_per_item_is_exact(fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +141,16 @@ def test_the_batch_verb_finds_and_measures_nothing(torchmatrix: Command, fake_ma
     done = torchmatrix("batch", FAKE_LARGEST_BATCH="13")
     assert done.returncode == 0 and "12 is the largest that fits" in done.stderr
     assert not list(tmp_path.rglob("round*.jsonl"))
+
+
+def test_the_batch_verb_exits_1_if_a_stack_does_not_build_and_still_finds_the_batches_of_the_others(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    gone = f'[[stack]]\nname = "gone"\npython = "{tmp_path}/no_python"\naccelerator = "cpu"\n'
+    fake_matrix.write_text(fake_matrix.read_text() + gone)
+    done = torchmatrix("batch", FAKE_LARGEST_BATCH="13")
+    assert done.returncode == 1 and "12 is the largest that fits" in done.stderr
+    assert "build-failed gone/" in done.stderr and "no_python can't be run" in done.stderr
 
 
 def test_comparing_two_runs_gives_ratio_and_verdict(torchmatrix: Command, fake_matrix: Path) -> None:

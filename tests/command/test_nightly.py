@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, Command, processes_of, until
+from torchmatrix.facts.disk import holder
 from torchmatrix.facts.events import read_lines
-from torchmatrix.facts.store import Results, holder
+from torchmatrix.facts.store import Results
 from torchmatrix.nightly.journal import Journal, Night
 from torchmatrix.nightly.timetable import name_for
 
@@ -83,14 +84,21 @@ def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
     assert first.returncode == 0, first.stderr
     (night,) = nights(tmp_path)
     assert night.gate == "no baseline yet" and "1 ok" in first.stdout and first.stdout.count("\n") == 1
+    assert "log: " in first.stderr and "round 1" not in first.stderr, "what its steps print is in the log"
     assert {page.name for page in (tmp_path / "reports").iterdir()} == {"index.html", "history.html", "gate.md", "gate.xml"}
-    bad = torchmatrix("nightly", "run", "--engine", "local", FAKE_BEHAVIOUR="crash")
+    bad = torchmatrix("nightly", "run", "--engine", "local", "--quiet", FAKE_BEHAVIOUR="crash")
+    assert bad.stderr == "" and bad.stdout.count("\n") == 1
     assert bad.returncode == 5 and "gate: regression" in bad.stdout and "1 crashed" in bad.stdout  # a failed cell counts
     log = Journal(tmp_path / "results").log(nights(tmp_path)[1].id).read_text()
     assert "RuntimeError: crash on purpose" in log and "torchmatrix gate" in log.replace("-m ", "")
     said = torchmatrix("nightly", "status")
     assert said.returncode == 0 and "exit 5" in said.stdout and "installed   no" in said.stdout
     assert f"{nights(tmp_path)[1].id}.log" in said.stdout and "under way   no night" in said.stdout
+
+
+def test_a_verbose_night_shows_what_its_steps_print(torchmatrix: Command, quick: Path, home: Path) -> None:
+    verbose = torchmatrix("nightly", "run", "--engine", "local", "--verbose")
+    assert "round 1" in verbose.stderr and verbose.stdout.count("\n") == 1
 
 
 @pytest.mark.thorough
@@ -141,6 +149,20 @@ def test_systemds_own_checker_finds_nothing_to_say(
         ["systemd-analyze", "calendar", "*-*-* 23:59:00"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
     assert when.returncode == 0 and "23:59:00" in when.stdout
+
+
+def test_nights_of_the_machine_may_run_as_an_ordinary_user(torchmatrix: Command, quick: Path, home: Path) -> None:
+    words = ("nightly", "install", "--backend", "systemd", "--print")
+    done = torchmatrix(*words, "--system", "--run-as", "nobody")
+    assert done.returncode == 0 and done.stdout.count("\nUser=nobody\n") == 2, done.stderr
+    assert "User=" not in torchmatrix(*words, "--system").stdout
+    for more, said in {
+        ("--system", "--run-as", "no such user"): "there is no user 'no such user'",
+        ("--system", "--run-as", "root"): "--run-as names root",
+        ("--user", "--run-as", "nobody"): "--run-as needs systemd and --system",
+    }.items():
+        refused = torchmatrix(*words, *more)
+        assert refused.returncode == 2 and said in refused.stderr and "\nhint: " in refused.stderr
 
 
 def test_install_replaces_status_tells_and_remove_takes_away_just_what_install_made(

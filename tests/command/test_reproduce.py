@@ -1,12 +1,12 @@
 """Repeating a recorded launch with the stand-in interpreter: how it is named, what is kept, what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from support import Command
 from torchmatrix.engines import recipes
+from torchmatrix.facts import lines
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -18,8 +18,8 @@ def launches(tmp_path: Path) -> list[Launch]:
 
 def rewrite(path: Path, **changes: object) -> None:
     """Change fields of a launch's header."""
-    head, _, rest = path.read_text().partition("\n")
-    path.write_text(json.dumps({**json.loads(head), **changes}) + "\n" + rest)
+    head, *rest = lines.read(path).events
+    path.write_bytes(lines.packed([head | changes, *rest]))
 
 
 def test_a_launch_is_repeated_by_its_file_its_cell_and_a_glob(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
@@ -29,6 +29,7 @@ def test_a_launch_is_repeated_by_its_file_its_cell_and_a_glob(torchmatrix: Comma
         done = torchmatrix("reproduce", target)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == first.command, "the command, to be pasted"
+        assert "95 % interval" in done.stderr and "launches: 1 ok" in done.stderr, "the table that run ends with"
         assert "then: 100 images/s, now: 100 images/s, ratio 1.0000 (one launch each: no interval)" in done.stderr
     found = launches(tmp_path)
     assert len(found) == 5 and {launch.outcome for launch in found} == {"ok"}

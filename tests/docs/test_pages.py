@@ -1,8 +1,10 @@
 """The pages that a person reads: their links lead somewhere, and they agree with the code."""
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import typer
 
 from torchmatrix import cli
 from torchmatrix.cli.application import app
+from torchmatrix.ground import assets
 from torchmatrix.ground.errors import ExitCode
 
 ROOT = Path(cli.__file__).parents[3]
@@ -67,3 +70,32 @@ def test_every_verb_is_described(page: str) -> None:
 def test_every_exit_code_is_described() -> None:
     text = (ROOT / "docs" / "outcomes.md").read_text()
     assert [code for code in ExitCode if f"\n| {code.value} |" not in text] == []
+
+
+def decides_by_device(node: ast.AST) -> bool:
+    """Whether an expression asks which kind of device it is, or calls torch.cuda."""
+    if isinstance(node, ast.Attribute):
+        return ast.unparse(node) == "torch.cuda"
+    if isinstance(node, ast.Compare):
+        return any(isinstance(part, ast.Constant) and part.value in ("cuda", "cpu") for part in ast.walk(node))
+    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) in ("world.device.type", "args.device")
+
+
+def functions_that_decide(node: ast.AST, name: str) -> Iterator[str]:
+    """The qualified names of the functions below `node` that do so."""
+    for child in ast.iter_child_nodes(node):
+        if decides_by_device(child):
+            yield name
+        inner = isinstance(child, ast.FunctionDef | ast.ClassDef)
+        yield from functions_that_decide(child, f"{name}.{child.name}".lstrip(".") if inner else name)
+
+
+def test_every_difference_between_gpu_and_cpu_in_the_box_is_documented() -> None:
+    files = [ROOT / "images/workload" / name for name in assets.sources_in(assets.WORKLOAD) if name.suffix == ".py"]
+    found = {
+        f"{path.relative_to(assets.WORKLOAD)}: {name}"
+        for path in files
+        for name in functions_that_decide(ast.parse(path.read_text()), "")
+    }
+    page = (ROOT / "docs/first-gpu-server.md").read_text()
+    assert set(re.findall(r"`([\w/]+\.py: [\w.]+)`", page)) == found

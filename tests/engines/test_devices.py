@@ -1,8 +1,11 @@
 """(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
 
+from torchmatrix.engines.container_caches import Volume
 from torchmatrix.engines.containers import communication_options, container_options, device_options, run_command
 from torchmatrix.engines.engine import Image, LaunchSpec, bench_command
+from torchmatrix.engines.limits import Limits
 from torchmatrix.engines.local import visible_devices
+from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
 
@@ -53,15 +56,18 @@ def test_limits_are_raised_only_where_several_gpus_talk(nvidia_host: Host) -> No
 
 def test_a_container_has_no_privileges_no_network_and_a_read_only_root(nvidia_host: Host) -> None:
     image = Image(reference="torchmatrix/x:1", environment="abc")
-    options = container_options(image, spec_for(nvidia(nvidia_host, 0, 1)))
+    cache = Volume(name="torchmatrix-cache-abc-1", facts=CacheFacts(state="sealed", sha256="0"))
+    options = container_options(image, spec_for(nvidia(nvidia_host, 0, 1)), cache=cache)
     assert options["user"] == "65532:65532"
     assert options["cap_drop"] == ["ALL"] and options["security_opt"] == ["no-new-privileges"]
     assert options["network_mode"] == "none" and options["read_only"] is True and options["init"] is True
     assert "privileged" not in options and "cap_add" not in options and "ipc_mode" not in options
-    assert [(m["Type"], m["Source"], m["Target"]) for m in options["mounts"]] == [("volume", "torchmatrix-cache-abc", "/cache")]
+    ((kind, source, target, read_only),) = [(m["Type"], m["Source"], m["Target"], m["ReadOnly"]) for m in options["mounts"]]
+    assert (kind, source, target, read_only) == ("volume", "torchmatrix-cache-abc-1", "/sealed-cache", True)
     assert options["labels"]["torchmatrix.owner"] == "me"
     pasted = run_command(options)
     assert pasted.startswith("docker run --rm --init --user 65532:65532 --network none --read-only --cap-drop ALL")
+    assert "-v torchmatrix-cache-abc-1:/sealed-cache:ro" in pasted and "--sealed-cache /sealed-cache" in pasted
     assert "--gpus '\"device=GPU-000,GPU-111\"'" in pasted and "--ulimit memlock=-1" in pasted
 
 
@@ -70,3 +76,10 @@ def test_one_process_runs_under_python_and_more_under_torchrun(nvidia_host: Host
     words = bench_command("python3", "/b.py", spec_for(nvidia(nvidia_host, 0, 1)), 29500)
     assert words[:3] == ["python3", "-m", "torch.distributed.run"]
     assert words[words.index("--nproc_per_node") + 1] == "2" and words[words.index("--master_port") + 1] == "29500"
+
+
+def test_a_pasted_command_has_the_limits_of_the_launch(nvidia_host: Host) -> None:
+    image, limits = Image(reference="torchmatrix/x:1", environment="abc"), Limits(memory_bytes=1 << 30, processes=500)
+    pasted = run_command(container_options(image, spec_for(nvidia(nvidia_host, 0)), limits))
+    assert "--oom-score-adj 1000 --memory 1073741824 --memory-swap 1073741824 --pids-limit 500" in pasted
+    assert "--ulimit core=0" in pasted

@@ -52,6 +52,7 @@ def test_a_stack_is_locked_through_a_mirror_and_built_of_exactly_that_and_nothin
     built = torchmatrix("build", "--locked")
     assert "build failed tiny: self-test: " in built.stderr, "a stack of invented wheels is built, and then found out"
     assert installed(tmp_path) == PACKAGES
+    assert list(tmp_path.glob("cache/stacks/*/lib/*/site-packages/torch/__pycache__/__init__.*.pyc")), "no launch compiles it"
     assert any(path.startswith("/files/torch-") for path in index.asked)
     again = torchmatrix("lock")
     assert "locked      tiny: 5 packages; helper 1.0 -> 1.1" in again.stderr

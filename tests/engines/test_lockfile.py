@@ -117,3 +117,10 @@ def test_the_very_python_that_was_used_is_no_drift_from_the_version_that_is_aske
 )
 def test_what_a_new_lock_changes_is_told(new: StackLock, said: list[str]) -> None:
     assert locked_stacks.changes(ONE, new) == said and locked_stacks.changes(None, new) == ["new"]
+
+
+def test_a_lock_of_300_stacks_is_read(tmp_path: Path) -> None:
+    packages = tuple(f"package-{number}==1.{number} --hash=sha256:{number:064x}" for number in range(100))
+    locks = [StackLock(name=f"s{number}", platform="linux/amd64", packages=packages) for number in range(300)]
+    lockfile.write(tmp_path / "matrix.lock", locks)
+    assert len(lockfile.read(tmp_path / "matrix.lock")) == 300

@@ -68,7 +68,7 @@ def read_all(launches: list[Launch]) -> None:
     assert all(environment_of(launch) for launch in launches)
     time_split.phases_table(launches)
     time_split.steps_table(launches)
-    traces.traces(launches, len(launches))
+    traces.traces(launches)
 
 
 def test_no_change_of_any_field_reaches_a_reader() -> None:
@@ -133,7 +133,8 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
 
 def test_a_record_of_nonsense_is_an_empty_run_with_problems() -> None:
     header = {"event": "run", "host": [1], "matrix": 5}
-    found = record_of([header, {"event": "planned"}, {"event": "skip", "cell": "a/b/c"}, {"event": "batch", "batch": "x"}])
+    events = [header, {"event": "planned"}, {"event": "skip", "cell": "a/b/c"}, {"event": "batch", "batch": "x"}]
+    found = record_of(events)
     assert (found.matrix, found.host, found.planned, found.skips, found.batches) == ("", {}, (), (), ())
     assert len(found.problems) == 4
 

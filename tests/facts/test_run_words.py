@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from records import nights, write_run
-from torchmatrix.analysis import compare
+from torchmatrix.analysis import chosen
 from torchmatrix.facts.run_words import select
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
@@ -51,7 +51,7 @@ def test_an_age_counts_back_from_now(tmp_path: Path, word: str, found: int) -> N
 
 
 def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None:
-    write_run(results.root, [], run=nights(9)[8], machine="other")
+    write_run(results.root, [], run=nights(9)[8], folder="other")
     assert ids(results, "all", since="2026-01-03") == [*IDS[2:], nights(9)[8]]
     assert ids(results, "all", since="2026-01-03T00:00:01Z", host="testhost") == IDS[3:]
     assert ids(results, "last", host="testhost") == IDS[3:]
@@ -86,7 +86,7 @@ def test_an_empty_folder_says_how_to_get_a_run(tmp_path: Path) -> None:
 
 
 def test_the_same_id_on_two_hosts_is_never_guessed(results: Results) -> None:
-    write_run(results.root, [], run=IDS[0], machine="other")
+    write_run(results.root, [], run=IDS[0], folder="other")
     with pytest.raises(BadInput, match="several hosts have a run"):
         select(results, IDS[0])
     assert [run.path.parent.name for run in select(results, f"other/{IDS[0]}")] == ["other"]
@@ -101,4 +101,4 @@ def test_a_renamed_run_keeps_its_place_in_time(results: Results) -> None:
 
 def test_compare_takes_one_run_never_several(results: Results) -> None:
     with pytest.raises(BadInput, match="all names 4 runs"):
-        compare.choose(results, "all")
+        chosen.choose(results, "all")

@@ -9,8 +9,9 @@ import pytest
 from records import launch_lines, write_run
 from torchmatrix.facts.events import parse_line
 from torchmatrix.facts.launch import Unreadable, last_tries
+from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
-from torchmatrix.facts.store import LaunchFile, Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable
 
 
@@ -62,13 +63,27 @@ def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: P
 def test_stray_output_goes_to_the_log_and_its_tail_to_the_exit_line(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "l.jsonl")
     file.copy(header())
-    for number in range(30):
-        file.log(f"line {number}")
-    file.log("ValueError: the reason")
+    for number in range(130):
+        file.log(b"line %d\n" % number)
+    file.log(b"ValueError: the reason\n")
     file.close(returncode=1)
     launch = launch_at(file.path)
-    assert launch.error == "ValueError: the reason" and launch.exit is not None and len(launch.exit.tail) == 20
+    assert launch.error == "ValueError: the reason" and launch.exit is not None and len(launch.exit.tail) == 120
     assert (tmp_path / "l.log").read_text().startswith("line 0\nline 1\n")
+
+
+def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Path) -> None:
+    """As torch 2.5 prints it when NCCL's watchdog ends rank 0 of 8 processes, of which each has its paragraph."""
+    late = "[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, …)"
+    summed = ["  rank      : 1 (local_rank: 1)", "  exitcode  : -6 (pid: 7)", "  error_file: <N/A>", "  traceback : Signal 6"]
+    traceback = ["    raise ChildFailedError(", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "]
+    for cause in (late, "RuntimeError: CUDA error: an illegal memory access was encountered"):
+        file = LaunchFile(tmp_path / f"{cause[:5]}.jsonl")
+        file.copy(header())
+        for line in (cause, *traceback, *8 * summed):
+            file.log(f"{line}\n".encode())
+        file.close(returncode=1)
+        assert launch_at(file.path).error == cause
 
 
 def test_a_container_or_process_ended_by_a_signal_says_which(tmp_path: Path) -> None:
@@ -126,3 +141,16 @@ def test_a_reading_that_comes_after_the_end_is_not_written(tmp_path: Path) -> No
     file.telemetry([{"device": "cpu"}])
     kinds = [json.loads(line)["event"] for line in file.path.read_text().splitlines()]
     assert kinds == ["launch", "telemetry", "exit"]
+
+
+def test_two_machines_of_one_name_have_two_folders(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    first, second = "a" * 16, "b" * 16
+    assert results.home("gpu01", first) == "gpu01"
+    run = results.new_run("gpu01")
+    run.open_record([{"event": "run", "key": "k"}])
+    assert results.home("gpu01", first) == "gpu01", "what an earlier version measured here is continued"
+    run.open_record([{"event": "run", "key": "k", "machine": first}])
+    assert results.home("gpu01", first) == results.home("gpu01", None) == "gpu01"
+    assert results.home("gpu01", second) == "gpu01-bbbbbb"
+    assert run.read_record().machine == first

@@ -59,6 +59,8 @@ def test_the_environment_wins_over_the_file(site: Site, tmp_path: Path) -> None:
     [
         ("wheelhous = 1", 'unknown key "wheelhous"; did you mean "wheelhouse"?'),
         ("parallel_builds = 0", "must be at least 1"),
+        ("memory_share = 1.5", "must be at most 1, not 1.5"),
+        ("processes = 10", "must be at least 64"),
         ('ca_bundle = "/nowhere/ca.pem"', "ca_bundle: there is no /nowhere/ca.pem"),
         ('wheelhouse = "/nowhere"', "wheelhouse: there is no /nowhere"),
         ("[mirrors]\n'docker.io' = 5", "must be text in quotes"),
@@ -86,6 +88,9 @@ def test_a_mistake_in_the_file_is_named_with_a_way_out_and_without_the_secret(
         ("TORCHMATRIX_MIRRORS", "https://pypi.org/simple=https://me:secret@p.example/s", "credentials"),
         ("TORCHMATRIX_MIRRORS", "https://pypi.org/simple=https://p.example/s?token=secret", "credentials"),
         ("TORCHMATRIX_PARALLEL_BUILDS", "many", "is not a number of builds"),
+        ("TORCHMATRIX_MEMORY_SHARE", "90%", "is not a share of the memory"),
+        ("TORCHMATRIX_MEMORY_SHARE", "nan", "is not a share of the memory"),
+        ("TORCHMATRIX_PROCESSES", "10", "is not a number of processes"),
         ("TORCHMATRIX_CA_BUNDLE", "/nowhere/ca.pem", "there is no /nowhere/ca.pem"),
     ],
 )

@@ -101,6 +101,9 @@ def test_an_engine_on_another_machine_is_described_as_that_machine(nvidia_host: 
     there = seen_through(nvidia_host, info, over_network=True)
     assert (there.name, there.gpus, len(there.cores), there.os) == ("server", (), 8, "Other OS")
     assert "run torchmatrix there" in there.notes[-1]
+    assert there.machine is None, "what this machine is says nothing about that one"
+    daemons = [seen_through(nvidia_host, {**info, "ID": name}, over_network=True).machine for name in ("A", "A", "B")]
+    assert daemons[0] == daemons[1] != daemons[2]
     here = {**info, "Name": nvidia_host.name, "KernelVersion": nvidia_host.kernel}
     assert seen_through(nvidia_host, here, over_network=True) is nvidia_host
     in_a_container = {**info, "Name": "outer", "KernelVersion": nvidia_host.kernel}

@@ -328,7 +328,7 @@ def test_other_hosts_and_experiments_in_between_are_no_nights(tmp_path: Path) ->
         write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(number))
     for number in range(4, 8):
         write_run(tmp_path, three(50.0, stack="a"), run=day(number), command="torchmatrix run a/*")
-        write_run(tmp_path, three(10.0, stack="a"), run=f"202601{number:02d}T020000Z", machine="other")
+        write_run(tmp_path, three(10.0, stack="a"), run=f"202601{number:02d}T020000Z", folder="other")
     write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(9))
     found = judged(tmp_path, nights=2)
     assert found.host == "testhost" and found.baseline == (day(2), day(3)) and found.verdict == "PASS"
@@ -522,6 +522,22 @@ def recorder(path: Path, more: str = "") -> str:
         f"open({str(path)!r}, 'w').write(json.dumps(told))\n" + more
     )
     return shlex.join([sys.executable, str(script)])
+
+
+def test_a_hook_sees_the_documented_variables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "UV_INDEX_SITE_PASSWORD",
+        "AWS_SECRET_ACCESS_KEY",
+        "TORCHMATRIX_MIRRORS",
+        "TORCHMATRIX_HOOK_KEY",
+        "https_proxy",
+    ):
+        monkeypatch.setenv(name, "said")
+    seen = tmp_path / "seen"
+    assert hooks.call(f"env > {seen}", {"verdict": "REGRESSION", "run": "r"}) is None
+    names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
+    assert {"TORCHMATRIX_HOOK_KEY", "TORCHMATRIX_VERDICT", "TORCHMATRIX_RUN", "PATH", "https_proxy"} <= names
+    assert names.isdisjoint({"UV_INDEX_SITE_PASSWORD", "AWS_SECRET_ACCESS_KEY", "TORCHMATRIX_MIRRORS"})
 
 
 def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ print("said by", name, flush=True)
 if name == "run" and told not in (2, 3, 4):
     import shlex
     cut = [path.parent for path in results.glob("testhost/*/run.jsonl") if "run-exit" not in path.read_text()]
-    folder = cut[0] if cut else results / "testhost" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = cut[0] if cut and "--new" not in words else results / "testhost" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder.mkdir(parents=True, exist_ok=True)
     lines = [{"event": "run", "command": shlex.join(["torchmatrix", *words])}]
     lines += [] if told in (4.5, 130) else [{"event": "run-exit", "complete": True}]

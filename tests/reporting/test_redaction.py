@@ -225,7 +225,7 @@ PLANTED = {
     "serial": "1654922001234", "vbios": "96.00.74.00.01", "pci": "3B:00.0", "token": TOKEN, "registry": "registry.acme",
     "mirror": "nexus.acme",
     "address": "10.20.30.40", "mac": "3c:ec:ef:12:34:56", "project": "secret-project", "other-user": "bobjones",
-    "container": "9f2c1ab34de5", "mount": "/mnt/tank",
+    "container": "9f2c1ab34de5", "mount": "/mnt/tank", "machine": "5a0c66e0f1d2b3a4",
 }  # fmt: skip
 """Words that must not be in anything that is published with --redact."""
 
@@ -236,7 +236,8 @@ def planted_run(root: Path) -> Any:
         f"gpubox7.corp-acme.example /home/alicesmith/secret-project/a/x.py /mnt/tank/secret-project/b/y.py {UUID} {UUID[4:]} "
         f"1654922001234 96.00.74.00.01 00000000:3B:00.0 git+https://{TOKEN}@git.nexus.acme.example/secret-project "
         f"HF_TOKEN={TOKEN} registry.acme.example:5000/hub/x https://nexus.acme.example/simple 10.20.30.40 "
-        "3c:ec:ef:12:34:56 alicesmith@gpubox7 process 12 (python, user bobjones) container 9f2c1ab34de5 /data/alicesmith"
+        "3c:ec:ef:12:34:56 alicesmith@gpubox7 process 12 (python, user bobjones) container 9f2c1ab34de5 /data/alicesmith "
+        "5a0c66e0f1d2b3a4"
     )
     gpu = HEADER["host"]["gpus"][0] | {"index": 0}  # type: ignore[index]
     host = {
@@ -271,7 +272,7 @@ def planted_run(root: Path) -> Any:
         ],
         skips=[("gpubox7-stack/w/gpu0", everything)],
         host=host, command=everything, matrix=f'# {everything}\n[[stack]]\npython = "/mnt/tank/secret-project/python"\n',
-        watch_notes=[everything],
+        watch_notes=[everything], machine="5a0c66e0f1d2b3a4",
     )  # fmt: skip
     host_folder = run.path.parent.rename(root / "gpubox7.corp-acme.example")
     folder = type(run)(host_folder / run.id)
@@ -335,3 +336,13 @@ def test_facts_without_anything_to_hide_are_copied_byte_for_byte(tmp_path: Path)
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), False, Pseudonyms()), tmp_path / "staged")
     for path in run.path.rglob("*.jsonl"):
         assert (copy.path / path.relative_to(run.path)).read_bytes() == path.read_bytes()
+
+
+def test_the_pseudonym_of_a_machine_is_an_identity_that_no_other_site_gives() -> None:
+    line = {"event": "run", "machine": "5a0c66e0f1d2b3a4"}
+    here, there = (Redaction(enabled=True, roots={}, names=Pseudonyms(secret=word)) for word in ("here", "there"))
+    for redaction_ in (here, there):
+        redaction_.learn(line)
+    assert here.value(line) == here.value(line) != there.value(line) != line
+    assert len(here.value(line)["machine"]) == 16
+    assert here.text("box 5a0c66e0f1d2b3a4") == f"box {here.value(line)['machine']}"

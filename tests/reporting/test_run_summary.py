@@ -13,7 +13,7 @@ def test_a_table_that_fits_has_one_line_per_cell() -> None:
     lines = in_words([measured("a/b/gpu0"), CellSummary(id="a/c/gpu0", failed=2, outcome="oom")], 80, 20).splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["a/b/gpu0", "1234", "images/s", "1230", "to", "1239", "stable"],
-        ["a/c/gpu0", "-", "-", "oom"],
+        ["a/c/gpu0", "n/a", "n/a", "oom"],
     ]
 
 

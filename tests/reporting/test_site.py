@@ -1,5 +1,6 @@
 """A published site: it works from anywhere, says nothing that it must not, and grows without touching what is there."""
 
+import hashlib
 import io
 import json
 import re
@@ -10,14 +11,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 from test_redaction import PLANTED, leaks, planted_run
 
-from records import write_run
+from records import nights, write_run
+from torchmatrix.analysis import facts_cache, history
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import site
+from torchmatrix.reporting.site import badges, feed
 
 
 def add_run(root: Path, run: str = "20260101T000000Z", host: str = "testhost", **more: Any) -> RunFolder:
@@ -72,6 +76,148 @@ def test_a_site_has_an_index_and_a_permalink_for_each_run_with_its_data(tmp_path
         assert "20260101T000000Z/run.jsonl" in tar.getnames()
 
 
+def test_programs_find_every_runs_facts_with_their_size_and_digest(tmp_path: Path) -> None:
+    add_run(tmp_path / "r", "20260102T000000Z", host="beta"), add_run(tmp_path / "r", host="alpha")
+    add_run(tmp_path / "r", "20260102T000000Z", host="alpha")
+    publish(tmp_path / "r", tmp_path / "site")
+    held = json.loads((tmp_path / "site/site.json").read_text())
+    assert held["format"] == 1 and held["redacted"] is False
+    told = [(one["host"], one["run"], one["started_unix_seconds"]) for one in held["runs"]]
+    assert told[0] == ("alpha", "20260101T000000Z", 1767225600.0) and {host for host, *_ in told[1:]} == {"alpha", "beta"}
+    assert len({one["facts"]["address"] for one in held["runs"]}) == 3
+    for one in held["runs"]:
+        archive = (tmp_path / "site" / one["facts"]["address"]).read_bytes()
+        assert len(archive) == one["facts"]["bytes"] and hashlib.sha256(archive).hexdigest() == one["facts"]["sha256"]
+        cells = json.loads((tmp_path / "site" / one["tables"] / "cells.json").read_text())
+        assert [cell["items_per_second"] for cell in cells] == [100.5]
+        assert (tmp_path / "site" / one["page"]).is_file() and (tmp_path / "site" / one["tables"] / "cells.csv").is_file()
+
+
+def test_the_front_page_of_two_machines_compares_them_and_lists_what_is_newest(tmp_path: Path) -> None:
+    h100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-0"}
+    b200 = {"name": "NVIDIA B200", "uuid": "GPU-1"}
+    for night in ("20260101T000000Z", "20260102T000000Z"):
+        for host, gpu, rate in (("alpha", h100, 100.0), ("beta", b200, 200.0)):
+            launches = [{"rate": rate, "device": gpu["name"]}, {"rate": rate + 1, "device": gpu["name"]}]
+            write_run(tmp_path / "r", launches, run=night, folder=host, host={"name": host, "gpus": [gpu], "cores": [0]})
+    made = publish(tmp_path / "r", tmp_path / "site")
+    index = made.index.read_text()
+    assert 'id="relative"' in index and "H100 SXM5 80GB" in index and "B200" in index
+    for host in ("alpha", "beta"):
+        assert f"{host}: 1 cell" in index
+    assert 'href="runs/20260102T000000Z/index.html"' in index and "resnet50" in index
+    assert 'href="changes.xml"' in index and 'href="history.html"' in index
+
+
+def test_the_tables_of_the_front_page_and_of_the_history_are_there_as_json(tmp_path: Path) -> None:
+    add_run(tmp_path / "r"), add_run(tmp_path / "r", "20260102T000000Z")
+    index = publish(tmp_path / "r", tmp_path / "site").index
+    front = json.loads((tmp_path / "site/front.json").read_text())
+    assert [row["run"] for row in front["rows"]] == ["20260102T000000Z", "20260101T000000Z"] and len(front["nights"]) == 2
+    assert front["models"][0]["model"] == "resnet50" and front["hosts"][0]["runs"] == 2
+    (cell,) = json.loads((tmp_path / "site/history.json").read_text())
+    assert len(cell["runs"]) == 2 and cell["changes"] == []
+    assert 'href="front.json"' in index.read_text() and 'href="history.json"' in (tmp_path / "site/history.html").read_text()
+
+
+def newest(target: Path) -> dict[str, dict[str, Any]]:
+    return {row["cell"]: row for row in json.loads((target / "newest.json").read_text())}
+
+
+def badge(target: Path, cell: str) -> str:
+    """All text of a cell's badge, which must be XML that loads nothing."""
+    text = (target / unquote(newest(target)[cell]["badge"])).read_text()
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "") and "<script" not in text
+    return " | ".join(ElementTree.fromstring(text).itertext())
+
+
+def test_a_badge_shows_the_newest_figure_and_none_of_a_failed_launch(tmp_path: Path) -> None:
+    good, bad, gone = {"workload": "w-good"}, {"workload": "w-bad"}, {"workload": "w-gone"}
+    first = [one | {"rate": rate} for rate in (100.0, 102.0, 101.0) for one in (good, bad, gone)]
+    write_run(tmp_path / "r", first)
+    write_run(tmp_path / "r", [good | {"rate": 200.0}, bad | {"rate": 200.0}, bad | {"outcome": "oom"}], run="20260201T000000Z")
+    publish(tmp_path / "r", tmp_path / "site")
+    held = newest(tmp_path / "site")
+    states = {cell: (row["state"], row["throughput"], row["run"]) for cell, row in held.items()}
+    assert states == {
+        "stack-a/w-good/gpu0": ("ok", 200.0, "20260201T000000Z"),
+        "stack-a/w-bad/gpu0": ("failed", None, "20260201T000000Z"),
+        "stack-a/w-gone/gpu0": ("stale", 101.0, "20260101T000000Z"),
+    }
+    assert badge(tmp_path / "site", "stack-a/w-good/gpu0").endswith("w-good · gpu0 · stack-a | 200.0 images/s · 2026-02-01")
+    failed = badge(tmp_path / "site", "stack-a/w-bad/gpu0")
+    assert failed.endswith("failed: oom · 2026-02-01") and "/s" not in failed
+    assert badge(tmp_path / "site", "stack-a/w-gone/gpu0").endswith("101.0 ± 2.5 images/s · stale, 2026-01-01")
+
+
+def test_badges_of_all_names_have_addresses_of_their_own_inside_the_site(tmp_path: Path) -> None:
+    names = ["../../../evil", "a b", "a-b", "<script>alert(1)</script>", "ünï", "con?x=1&y", "%2e%2e"]
+    assert len({badges.address_of("host", name) for name in names} | {badges.address_of(n, "cell") for n in names}) == 14
+    for name in names:
+        assert re.fullmatch(r"badges(/[A-Za-z0-9_+][A-Za-z0-9._+-]*)+\.svg", badges.address_of(name, f"stack/{name}/gpu0"))
+    made = write_run(tmp_path / "r", [{"workload": '<b>&\x07 "quoted"', "devices": (0, 1, 2, 3)}])
+    publish(tmp_path / "r", tmp_path / "site")
+    (cell,) = newest(tmp_path / "site")
+    assert '<b>& "quoted" · gpu0–3 · stack-a' in " ".join(badge(tmp_path / "site", cell).split()) and made.record.exists()
+
+
+def test_badges_that_others_show_stay_but_none_with_a_real_name_on_a_redacted_site(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [{}], folder="realname")
+    publish(tmp_path / "r", tmp_path / "site")
+    old = tmp_path / "site/badges/realname/stack-a/resnet50-train-fp32-b4/gpu0.svg"
+    assert old.exists()
+    write_run(tmp_path / "r", [{"stack": "stack-b"}], folder="realname", run="20260102T000000Z")
+    shutil.rmtree(tmp_path / "r/realname/20260101T000000Z")
+    publish(tmp_path / "r", tmp_path / "site")
+    assert old.exists()
+    shutil.rmtree(tmp_path / "site/runs/20260101T000000Z")
+    publish(tmp_path / "r", tmp_path / "site", redact=True)
+    assert not [path for path in (tmp_path / "site").rglob("*.svg") if "realname" in path.as_posix()]
+    assert (tmp_path / "site/badges/host-1/stack-b/resnet50-train-fp32-b4/gpu0.svg").exists()
+
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+
+
+def checked(content: bytes) -> ElementTree.Element:
+    """The feed, which must have what RFC 4287 requires of a feed and of each entry."""
+    root = ElementTree.fromstring(content)
+    assert root.tag == f"{ATOM}feed" and root.findtext(f"{ATOM}author/{ATOM}name")
+    for one in (root, *root.findall(f"{ATOM}entry")):
+        for tag in ("id", "title", "updated"):
+            assert len(one.findall(ATOM + tag)) == 1 and one.findtext(ATOM + tag)
+        assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", one.findtext(f"{ATOM}id", ""))
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", one.findtext(f"{ATOM}updated", ""))
+        assert one.findall(f"{ATOM}link")
+    return root
+
+
+def feed_of(results: Results, count: int, secret: str = "s") -> ElementTree.Element:
+    """The feed of the oldest `count` runs."""
+    told = history.trends(history.series(facts_cache.read(results, results.runs()[:count])))
+    return checked(feed.of(told, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, 1.0, secret))
+
+
+def test_changes_of_level_are_a_feed_whose_ids_stay(tmp_path: Path) -> None:
+    for number, night in enumerate(nights(20)):
+        rate = (100.0 if number < 12 else 90.0) + 0.1 * (number % 3)
+        write_run(tmp_path, [{"rate": rate}, {"rate": rate + 0.05}], run=night)
+    results = Results(tmp_path)
+    assert feed_of(results, 11).findall(f"{ATOM}entry") == []
+    (entry,) = feed_of(results, 18).findall(f"{ATOM}entry")
+    assert "-10.0 %" in entry.findtext(f"{ATOM}title", "") and "2026-01-13" in entry.findtext(f"{ATOM}title", "")
+    assert entry.find(f"{ATOM}link").attrib["href"] == "runs/x/index.html"  # type: ignore[union-attr]
+    (again,) = feed_of(results, 20).findall(f"{ATOM}entry")
+    assert again.findtext(f"{ATOM}id") == entry.findtext(f"{ATOM}id") != feed_of(results, 20).findtext(f"{ATOM}id")
+    assert again.findtext(f"{ATOM}id") != feed_of(results, 20, "another site's").findtext(f"{ATOM}entry/{ATOM}id")
+
+
+def test_a_site_has_a_feed_from_its_first_run_on(tmp_path: Path) -> None:
+    add_run(tmp_path / "r")
+    publish(tmp_path / "r", tmp_path / "site")
+    assert checked((tmp_path / "site/changes.xml").read_bytes()).findtext(f"{ATOM}updated") == "2026-01-01T00:00:00Z"
+
+
 def test_every_link_is_relative_and_leads_to_a_file(tmp_path: Path) -> None:
     add_run(tmp_path / "r"), add_run(tmp_path / "r", "2026 #1 ?%41")
     publish(tmp_path / "r", tmp_path / "site")
@@ -107,6 +253,39 @@ def test_publishing_again_writes_only_what_changed(tmp_path: Path) -> None:
     assert "20260103T000000Z" in (tmp_path / "site" / "index.html").read_text()
     untouched = [name for name, time in times(tmp_path / "site").items() if before.get(name) == time]
     assert "runs/20260101T000000Z/tables/cells.csv" in untouched  # the same content isn't written again
+
+
+def test_many_runs_at_once_make_the_same_pages_as_one_after_the_other(tmp_path: Path) -> None:
+    results = Results(tmp_path / "r")
+    for night in nights(4):
+        add_run(tmp_path / "r", night)
+        site.publish(results, results.runs(), tmp_path / "slowly", redact=False)
+    told: list[str] = []
+    made = site.publish(results, results.runs(), tmp_path / "at-once", redact=False, tell=told.append)
+    assert list(made.written) == nights(4) and told[-1] == "4 of 4: 20260104T000000Z"
+    assert contents(tmp_path / "at-once") == contents(tmp_path / "slowly")
+
+
+def test_no_symbolic_link_is_followed(tmp_path: Path) -> None:
+    add_run(tmp_path / "r")
+    elsewhere = add_run(tmp_path / "other", "20260102T000000Z", host="secretbox")
+    (tmp_path / "r/testhost/20260102T000000Z").symlink_to(elsewhere.path)
+    (tmp_path / "r/secretbox").symlink_to(elsewhere.path.parent)
+    told: list[str] = []
+    site.publish(Results(tmp_path / "r"), Results(tmp_path / "r").runs(), tmp_path / "site", redact=False, tell=told.append)
+    assert len([line for line in told if "left out" in line]) == 2
+    assert not [name for name, content in contents(tmp_path / "site").items() if b"secretbox" in content or "secretbox" in name]
+
+
+@pytest.mark.parametrize("name", ["runs", "badges", "runs/20260101T000000Z", "index.html"])
+def test_nothing_is_written_through_a_link_inside_the_site(tmp_path: Path, name: str) -> None:
+    add_run(tmp_path / "r")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "site" / name).parent.mkdir(parents=True)
+    (tmp_path / "site" / name).symlink_to(tmp_path / "outside" / ("page" if name.endswith("html") else ""))
+    with pytest.raises(BadInput, match="symbolic link"):
+        publish(tmp_path / "r", tmp_path / "site")
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 def test_permalinks_of_runs_that_are_gone_stay_and_foreign_files_too(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A bundle is read whole before anything changes: cut, damaged, foreign and hostile archives; what an import leaves."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bundled import write
 
 from sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, Command
+from torchmatrix.engines import saved_images
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.settings import Settings
@@ -37,18 +40,6 @@ class StandIn:
 
     def platform(self) -> str:
         return self.machine
-
-
-def write(path: Path, content: dict[str, bytes], **changes: Any) -> Path:
-    """An archive of `content` as `bundle export` writes it; `changes` of its index."""
-    entries = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in content.items()}
-    index = {"version": 1, "tool": "0", "platform": "linux/amd64", "workload_hash": "w", "images": {}, "files": entries}
-    with tarfile.open(path, "w") as tar:
-        for name, data in {"bundle.json": json.dumps({**index, **changes}).encode(), **content}.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 @pytest.fixture
@@ -224,3 +215,97 @@ def test_only_what_is_locked_and_built_is_exported_and_it_says_what_to_do(
     _, recipe = tiny_stack(tiny_matrix())
     assert LocalEngine(tmp_path / "cache-over", "").is_ready(recipe) is False, "what was built is the locked recipe"
     assert len(list((tmp_path / "cache-over" / "stacks").glob("tiny-*"))) == 1
+
+
+def spoil(path: Path, member: tarfile.TarInfo, data: bytes = b"") -> Path:
+    """The archive with one more member."""
+    with tarfile.open(path, "a", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def test_hostile_members_are_refused_by_name(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
+    for kind in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
+        member = tarfile.TarInfo("presets/odd.toml")
+        member.type, member.linkname = kind, "matrix.toml"
+        with pytest.raises(BadInput, match=r"presets/odd\.toml is not a plain file"):
+            load(spoil(write(tmp_path / "b.tar", FILES), member))
+    assert_untouched(tmp_path)
+
+
+def test_a_header_of_gigabytes_a_packed_archive_and_a_large_index_are_refused(
+    load: Callable[..., bundle.Imported], tmp_path: Path
+) -> None:
+    for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
+        path = write(tmp_path / "b.tar", FILES)
+        header = tarfile.TarInfo("x")
+        header.type, header.size = kind, 3 << 30
+        with path.open("r+b") as file:
+            file.seek(-10240, io.SEEK_END)
+            file.write(header.tobuf(tarfile.GNU_FORMAT))
+            file.truncate(4 << 30)
+        with pytest.raises(BadInput, match="a header of 3221225472 bytes"):
+            load(path)
+    packed = tmp_path / "packed.tar"
+    packed.write_bytes(gzip.compress(write(tmp_path / "b.tar", FILES).read_bytes()))
+    with pytest.raises(BadInput, match="damaged"):
+        load(packed)
+    large = tarfile.TarInfo("bundle.json")
+    large.size = 3 << 30
+    with (tmp_path / "large.tar").open("wb") as file:
+        file.write(large.tobuf())
+        file.truncate(4 << 30)
+    with pytest.raises(BadInput, match=r"bundle\.json is larger than 8 MiB"):
+        load(tmp_path / "large.tar")
+    assert_untouched(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": {"python:3.11": "sha256:1"}},
+        {"images": {"torchmatrix/x:1": 7}},
+        {"files": {"matrix.toml": {"sha256": 7}}},
+        {"files": {"matrix.toml": {"sha256": "zz"}}},
+        {"version": [[[]]]},
+        {"platform": {}},
+    ],
+)
+def test_an_index_of_another_form_is_refused(load: Callable[..., bundle.Imported], tmp_path: Path, changes: Any) -> None:
+    with pytest.raises(BadInput) as caught:
+        load(write(tmp_path / "b.tar", FILES, **changes))
+    assert caught.value.hint
+    assert_untouched(tmp_path)
+
+
+CONFIGURATION = b'{"architecture": "amd64", "os": "linux"}'
+ID = hashlib.sha256(CONFIGURATION).hexdigest()
+
+
+def saved(tag: str = "torchmatrix/x:1", content: bytes = CONFIGURATION, **more: bytes) -> io.BytesIO:
+    """What `docker save` writes of an image without layers."""
+    listed = [{"Config": f"blobs/sha256/{ID}", "RepoTags": [tag], "Layers": []}]
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, data in {f"blobs/sha256/{ID}": content, "manifest.json": json.dumps(listed).encode(), **more}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    archive.seek(0)
+    return archive
+
+
+def test_images_that_the_bundle_does_not_list_are_refused() -> None:
+    ids = {"torchmatrix/x:1": f"sha256:{ID}"}
+    saved_images.verify(saved(), ids)
+    with pytest.raises(BadInput, match=r"contains python:3\.11-slim, which the bundle does not list"):
+        saved_images.verify(saved("python:3.11-slim"), ids)
+    hidden = json.dumps({"python": {"3.11-slim": ID}}).encode()
+    with pytest.raises(BadInput, match=r"contains python:3\.11-slim"):
+        saved_images.verify(saved(repositories=hidden), ids)
+    with pytest.raises(BadInput, match="has another digest"):
+        saved_images.verify(saved(content=b"{}"), ids)
+    with pytest.raises(BadInput, match=r"does not contain torchmatrix/x:1 as the image"):
+        saved_images.verify(saved(), {"torchmatrix/x:1": "sha256:" + "0" * 64})
+    with pytest.raises(BadInput, match="no part of an image"):
+        saved_images.verify(saved(evil=b"x"), ids)

@@ -96,3 +96,10 @@ def test_a_gpu_that_has_not_been_read_yet_is_waited_for() -> None:
 
 def test_a_process_that_is_not_visible_from_here_is_still_named_by_its_id() -> None:
     assert readiness.describe(2**22 + 1) == f"process {2**22 + 1} (a program not visible from here, user unknown)"
+
+
+def test_a_gpu_that_cant_be_read_twice_is_lost_and_once_is_chance() -> None:
+    dead, well = {"device": "GPU-0", "error": "GPU is lost"}, {"device": "GPU-0", "temperature_celsius": 44}
+    assert readiness.lost([Script(dead)], ["GPU-0"], poll_seconds=0.01) == ("GPU-0", "GPU is lost")
+    assert readiness.lost([Script(dead, well)], ["GPU-0"], poll_seconds=0.01) is None
+    assert readiness.lost([Script(dead)], ["GPU-1"], poll_seconds=0.01) is None and readiness.lost([], ["GPU-0"]) is None

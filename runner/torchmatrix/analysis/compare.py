@@ -1,29 +1,42 @@
-"""Two sets of launches side by side: ratio, interval, verdict, and how their environments differ; or why they can't be."""
+"""Two sets of launches side by side: ratios, intervals, verdicts, and how their environments differ; or why they can't be.
+
+Cells are matched by what was done (pairing.py), not by what the devices are called. Several verdicts are corrected for their
+number, so that of those called faster or slower, and of those called the same, at most 5 % are wrong on average.
+"""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from torchmatrix.analysis import comparable
-from torchmatrix.analysis.intervals import PAIRED_FROM, difference_verdict, launches_to_settle, paired_ratio, ratio
-from torchmatrix.facts import run_words
+from torchmatrix.analysis import comparable, pairing, verdicts
+from torchmatrix.analysis.comparable import Difference, Refused
+from torchmatrix.analysis.intervals import (
+    PAIRED_FROM,
+    UNKNOWN,
+    Interval,
+    geometric_mean,
+    launches_to_settle,
+    paired_ratio,
+    ratio,
+)
+from torchmatrix.analysis.pairing import Pair, SideCell
 from torchmatrix.facts.environments import differing, environment_of
-from torchmatrix.facts.launch import Launch, last_tries, throughput
-from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.numbers import none_for_nan
+from torchmatrix.ground.texts import count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One workload on one device set, A over B. `refused`: why they can't be compared (the ratio is NaN then).
+    """One workload on as many devices, A over B. `refused`: why they can't be compared (the ratio is NaN then).
 
-    `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one side has fewer than two launches; `settle`: so many launches
-    on each side would end an AMBIGUOUS. `paired`: the ratio is the geometric mean over the rounds that both have.
+    `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one side has fewer than two launches; corrected for the number of
+    comparisons. `settle`: about so many launches on each side would end an AMBIGUOUS. `paired`: the ratio is the geometric mean
+    over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`: equal, equivalent
+    or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test for a difference;
+    `adjusted_p_value`: corrected; NaN where there is no interval.
     """
 
     label: str
@@ -36,117 +49,126 @@ class Row:
     settle: int | None
     refused: str | None
     paired: bool = False
+    count: int
+    stacks: tuple[str, str]
+    stack_match: str
+    batches: tuple[int | str, int | str]
+    differs: tuple[Difference, ...]
+    p_value: float = math.nan
+    adjusted_p_value: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """The geometric mean of `n` ratios on `count` devices (None: on any number); `missing` cells have no ratio."""
+
+    count: int | None
+    ratio: float
+    low: float
+    high: float
+    n: int
+    missing: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """All rows that A and B share, those that only one has, and the fields in which their environments differ."""
+    """All rows that A and B share, those that only one has, and the fields in which their environments differ.
+
+    `refused`: why rows are not compared, field by field. `means`: by number of devices if there are several, then of all.
+    `verdicts`: how many ratios have each. `comparisons`: how many were tested, which is what the verdicts are corrected for.
+    `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
+    `one_machine`: whether both sides were measured on the same machine, as far as is known.
+    """
 
     rows: tuple[Row, ...]
     only_one: tuple[str, ...]
     environment: dict[str, tuple[str, str]]
+    refused: tuple[Refused, ...]
+    means: tuple[Mean, ...]
+    verdicts: dict[str, int]
+    comparisons: int
+    batch: str
+    empty: str | None
+    one_machine: bool
 
     def as_record(self) -> dict[str, Any]:
         """For --json; NaN becomes null."""
-        rows = [none_for_nan(asdict(row)) for row in self.rows]
-        return {"rows": rows, "only_one": self.only_one, "environment": self.environment}
+        return {
+            "rows": [none_for_nan(asdict(row)) for row in self.rows],
+            "only_one": self.only_one,
+            "environment": self.environment,
+            "refused": [asdict(one) for one in self.refused],
+            "means": [none_for_nan(asdict(mean)) for mean in self.means],
+            "verdicts": self.verdicts,
+            "comparisons": self.comparisons,
+            "correction": f"{verdicts.CORRECTION}, FDR {verdicts.FALSE_DISCOVERIES:.0%}",
+            "level": "launches",
+            "batch": self.batch,
+            "empty": self.empty,
+            "one_machine": self.one_machine,
+        }
 
 
-def choose(results: Results, word: str) -> list[Launch]:
-    """The launches that `word` names; raises BadInput.
+def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same") -> Comparison:
+    """A over B for every job that both measured on as many devices. `batch`: "same", or "own" for each side its own.
 
-    A launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; else a glob on the stacks of the newest run,
-    or of RUN in RUN:GLOB.
+    Raises BadInput where they share none.
     """
-    path = Path(word)
-    try:
-        if path.is_file():
-            return [launch_at(path)]
-        if path.is_dir():
-            return last_tries(sorted_out(launches_below(path))[0])
-    except OSError as error:
-        raise BadInput(f"can't read {word}: {error.strerror}", hint="name a launch file or a folder of results") from None
-    folder, glob = _run_and_glob(results, word)
-    launches = last_tries(folder.launches()) if folder else []
-    found = [launch for launch in launches if fnmatchcase(launch.stack.name, glob)]
-    if not found:
-        raise BadInput(f'"{word}" is not a file, folder, run or stack with launches', hint=_known(results))
-    return found
-
-
-def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str]:
-    """The run that RUN or RUN:GLOB names, else the newest one with `word` as the glob; None if there is no run."""
-    runs = results.runs()
-    run, _, glob = word.rpartition(":")
-    found = run_words.find(runs, run or word)
-    if len(found) > 1:
-        raise BadInput(f"{run or word} names {len(found)} runs; name one", hint=_known(results))
-    if found:
-        return found[0], glob if run else "*"
-    if run:
-        raise BadInput(f"no run {run} in {results.root}", hint=_known(results))
-    return (runs[-1] if runs else None), word
-
-
-def _known(results: Results) -> str:
-    runs = results.runs()
-    stacks = sorted({launch.stack.name for run in runs[-1:] for launch in run.launches()})
-    return f"runs: {', '.join(run.id for run in runs[-5:]) or 'none'}; stacks of the newest: {', '.join(stacks) or 'none'}"
-
-
-def compare(a: Sequence[Launch], b: Sequence[Launch]) -> Comparison:
-    """A over B for every workload and device set that both measured. Raises BadInput where they share none."""
-    by_stack = bool({x.stack.name for x in a} & {x.stack.name for x in b})
-    ours, theirs = _grouped(a, by_stack), _grouped(b, by_stack)
-    shared = [key for key in ours if key in theirs]
-    if not shared:
-        raise BadInput(
-            "A and B share no workload on the same devices",
-            hint=f"A has {', '.join(sorted(ours)[:3])}; B has {', '.join(sorted(theirs)[:3])}",
-        )
-    rows = tuple(_row(key, ours[key], theirs[key]) for key in shared)
-    environment = differing(_environment(a), _environment(b))
-    return Comparison(rows=rows, only_one=tuple(sorted(ours.keys() ^ theirs.keys())), environment=environment)
-
-
-def _grouped(launches: Iterable[Launch], by_stack: bool) -> dict[str, list[Launch]]:
-    """By workload and devices, and by stack too where both sides have the same ones."""
-    found: dict[str, list[Launch]] = {}
-    for launch in launches:
-        parts = [launch.stack.name] if by_stack else []
-        found.setdefault("/".join([*parts, launch.workload.id, launch.devices.label]), []).append(launch)
-    return found
-
-
-def _row(label: str, a: list[Launch], b: list[Launch]) -> Row:
-    good = [[launch for launch in side if launch.outcome == "ok"] for side in (a, b)]
-    failed = (len(a) - len(good[0]), len(b) - len(good[1]))
-    refused = _why_not_sides(*good)
-    if refused:
-        counts = (len(good[0]), len(good[1]))
-        return Row(
-            label=label, ratio=math.nan, low=math.nan, high=math.nan, launches=counts, failed=failed, verdict="n/a",
-            settle=None, refused=refused,
-        )  # fmt: skip
-    by_round = _common_rounds(*good)
-    paired = len(by_round) >= PAIRED_FROM
-    ours, theirs = ([throughput(launch) for launch in side] for side in good)
-    if paired:
-        ours, theirs = map(list, zip(*by_round, strict=True))
-    found = paired_ratio(ours, theirs) if paired else ratio(ours, theirs, a[0].method.statistic)
-    verdict = difference_verdict(found)
-    return Row(
-        label=label,
-        ratio=found.value,
-        low=found.low,
-        high=found.high,
-        launches=(len(ours), len(theirs)),
-        failed=failed,
-        verdict=verdict,
-        settle=launches_to_settle(ours, theirs, paired) if verdict == "AMBIGUOUS" else None,
-        refused=None,
-        paired=paired,
+    found = pairing.paired(a, b)
+    pairs = (*found.pairs, *found.near)
+    labels = tuple(sorted({cell.label for cell in found.only_one}))
+    if not pairs:
+        said = f"only on one side: {', '.join(labels[:6])}"
+        raise BadInput("A and B share no workload on as many devices", hint=said)
+    rows = _judged([_tested(pair, batch) for pair in pairs])
+    compared = [row for row in rows if not row.refused]
+    return Comparison(
+        rows=tuple(rows),
+        only_one=labels,
+        environment=differing(_environment(a), _environment(b)),
+        refused=tuple(comparable.refusals("A", "B", [row.differs for row in rows])),
+        means=_means(rows, found.only_one),
+        verdicts={verdict: sum(row.verdict == verdict for row in compared) for verdict in verdicts.VERDICTS},
+        comparisons=sum(not math.isnan(row.p_value) for row in compared),
+        batch=batch,
+        empty=_empty(a, b),
+        one_machine=_machines(a) == _machines(b),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Tested:
+    """A row whose verdict is still to be found, and what it is found by."""
+
+    row: Row
+    found: Interval = UNKNOWN
+    samples: tuple[list[float], list[float]] = ([], [])
+    chances: verdicts.Chances = verdicts.UNTESTED
+
+
+def _tested(pair: Pair, batch: str) -> _Tested:
+    sides = (pair.a.launches, pair.b.launches)
+    good = [[launch for launch in side if launch.outcome == "ok"] for side in sides]
+    why = _why_not_sides(*good)
+    differs = () if why else tuple(comparable.differences(pair.a.work, pair.b.work, batch))
+    row = Row(
+        label=pair.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(good[0]), len(good[1])),
+        failed=(len(sides[0]) - len(good[0]), len(sides[1]) - len(good[1])), verdict="n/a", settle=None,
+        refused=why or comparable.in_words(differs), count=pair.a.count, stack_match=pair.stack_match, differs=differs,
+        stacks=(pair.a.first.stack.name, pair.b.first.stack.name), batches=(pair.a.told.batch, pair.b.told.batch),
+    )  # fmt: skip
+    if row.refused:
+        return _Tested(row=row)
+    ours, theirs = ([throughput(launch) for launch in side] for side in good)
+    by_round = _common_rounds(*good)
+    is_paired = len(by_round) >= PAIRED_FROM
+    if is_paired:
+        ours, theirs = map(list, zip(*by_round, strict=True))
+    found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, good[0][0].method.statistic)
+    tested = verdicts.chances(ours, theirs, is_paired)
+    row = replace(row, ratio=found.value, low=found.low, high=found.high, p_value=tested.differs)
+    row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
+    return _Tested(row=row, found=found, samples=(ours, theirs), chances=tested)
 
 
 def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
@@ -155,8 +177,50 @@ def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]
     return [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
 
 
+def _judged(tested: Sequence[_Tested]) -> list[Row]:
+    """The rows with their verdicts, all corrected for the number of those that have an interval."""
+    found = verdicts.judged([one.found for one in tested], [one.chances for one in tested])
+    confidence = verdicts.needed_confidence([one.adjusted_p_value for one in found])
+    return [_with_verdict(one, judged, confidence) for one, judged in zip(tested, found, strict=True)]
+
+
+def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> Row:
+    ambiguous = judged.verdict == "AMBIGUOUS"
+    settle = launches_to_settle(*one.samples, one.row.paired, confidence) if ambiguous else None
+    return replace(one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value)
+
+
+def _means(rows: Sequence[Row], only_one: Sequence[SideCell]) -> tuple[Mean, ...]:
+    """The mean over several numbers of devices has no interval: one workload on 1, 2 and 4 devices is not three opinions."""
+    counts = sorted({row.count for row in rows})
+    each = [_mean([row for row in rows if row.count == n], [cell for cell in only_one if cell.count == n], n) for n in counts]
+    every = _mean(rows, only_one, None)
+    return (*each, replace(every, low=math.nan, high=math.nan)) if len(counts) > 1 else (every,)
+
+
+def _mean(rows: Sequence[Row], only_one: Sequence[SideCell], number: int | None) -> Mean:
+    ratios = [row.ratio for row in rows if not row.refused]
+    found = geometric_mean(ratios)
+    missing = len(rows) - len(ratios) + len(only_one)
+    return Mean(count=number, ratio=found.value, low=found.low, high=found.high, n=len(ratios), missing=missing)
+
+
+def _empty(a: Sequence[Launch], b: Sequence[Launch]) -> str | None:
+    for name, side in (("A", a), ("B", b)):
+        outcomes = [launch.outcome for launch in side]
+        if "ok" not in outcomes:
+            said = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
+            return f"{name} has no launch that is ok ({count(len(side), 'launch')}: {said})"
+    return None
+
+
+def _machines(launches: Sequence[Launch]) -> set[Any]:
+    """By their identities; by their names where no launch has one."""
+    return {launch.machine for launch in launches} - {None} or {launch.host.get("name") for launch in launches}
+
+
 def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
-    """Why the ok launches of two sides can't be compared, or None."""
+    """Why the ok launches of one of two sides don't make one figure, or None."""
     for name, side in (("A", a), ("B", b)):
         if not side:
             return f"{name} has no launch that is ok"
@@ -165,13 +229,15 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
         stacks = sorted({launch.stack.name for launch in side})
         if len(stacks) > 1:
             return f"{name} has several stacks ({', '.join(stacks)}): name one"
-        mixed = next((why for launch in side[1:] if (why := why_not(side[0], launch))), None)
+        if len(_machines(side)) > 1:
+            return f"{name} has launches of {len(_machines(side))} machines: name one"
+        mixed = next((why for launch in side[1:] if (why := _why_not(side[0], launch))), None)
         if mixed:
             return f"the launches of {name} did different work: {mixed}"
-    return why_not(a[0], b[0])
+    return None
 
 
-def why_not(a: Launch, b: Launch) -> str | None:
+def _why_not(a: Launch, b: Launch) -> str | None:
     """The fields in which two launches differ so that a ratio would mean nothing, or None."""
     return comparable.difference(comparable.work_of(a), comparable.work_of(b))
 

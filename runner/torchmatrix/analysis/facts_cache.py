@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.facts.environments import Environment, environment_of
+from torchmatrix.facts.events import most_bytes
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import plain_bytes, write_whole
 
 FOLDER = ".cache"
 _ROOMS = ("ground", "machine", "facts", "matrix", "planning", "analysis")
@@ -77,7 +78,7 @@ def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[Indexed]:
 def _kept(run: RunFolder, path: Path, key: str) -> Indexed | None:
     """What was kept of a run under this key; None for what can't be read."""
     try:
-        said, _, packed = path.read_bytes().partition(b"\n")
+        said, _, packed = plain_bytes(path, most_bytes()).partition(b"\n")
         return _indexed(run, _unpacked(packed)) if said == key.encode() else None
     except (OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError):
         return None

@@ -41,15 +41,24 @@ DEFINITIONS = {
     "newer: TF32 in convolutions only).",
     "reproduced": "Our 95 % interval (without one, our figure) overlaps the published figure ± 5 %, or the published range. "
     "better, worse: ours lies wholly above or below. ambiguous: ours extends beyond both ends.",
-    "audit": "Figures that are impossible or can't be judged: efficiency above 1.02; AMP below 1.1 times fp32 on tensor "
-    "cores (one GPU, no loader, steps long enough not to wait for the host); more than the GPU's peak; rounding by more than "
-    "1 %; a baseline from another machine, date or driver; unknown memory format or batch per GPU.",
+    "audit": "Figures that are impossible, suspect or can't be judged: efficiency above 1.02 (in published tables suspect up "
+    "to 1.10, as another day, driver or card may explain it; above that, and within one run, impossible); AMP below 1.1 times "
+    "fp32 on tensor cores (one GPU, no loader, steps long enough not to wait for the host); more than the GPU's peak; rounding "
+    "by more than 1 %; a baseline from another machine, date or driver; unknown memory format, batch or number of GPUs.",
     "trend": "Throughput of one cell over the runs, with the band of their 95 % intervals. A cross on the axis: a run "
     "without a figure, because no launch was ok or (grey) the cell was skipped. A dotted line: the environment (machine, "
     "driver, image, packages) or the workload's code or batch changed.",
     "level": "A vertical line: the level changed, in per cent, median over median. A new level lasts at least 3 runs, "
     "differs by more than 1 %, and would result from scatter alone in 1 of 100 series (seeded binary segmentation with "
     "Student's t on the logarithms, Bonferroni-corrected; outliers clipped). A slow drift shows as a staircase.",
+    "level_of_inference": "What an interval is over. Launches: it tells how well these very machines were measured. "
+    "Machines: it tells of the GPU model, and takes two machines or more on both sides. Cells: it tells how much ratios differ "
+    "from cell to cell.",
+    "corrected_verdict": "FASTER, SLOWER: the 95 % interval of the ratio excludes 1, and the ratio differs from 1 by more than "
+    "1 %. SAME: the interval lies within 1 ± 2 %. Several verdicts at once are corrected after Benjamini and Hochberg, so that "
+    "at most 5 % of those that tell a difference are false, and at most 2.5 % of those that tell sameness; what doesn't "
+    "survive is AMBIGUOUS. The intervals themselves are not corrected.",
+    "per_gb": "Per GB: throughput over the memory of the devices, in units of 2^30 bytes.",
     "per_joule": "Per joule: 1 over the energy per item, the median over launches. It has no interval of its own.",
     "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches; used if the energy "
     "of some cell is unknown. It has no interval of its own. Watts are those of the devices, without the rest of the "
@@ -76,5 +85,14 @@ DEFINITIONS = {
     "mean since the previous reading.",
     "gate": "Ratio: a cell's throughput over the median of the nights before. Slower below: the limit set by the scatter of "
     "the cell's own nights (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
+    "machine": "A machine is known by an identity that its facts record, not by its name: two machines of one name stay two. "
+    "Unverified: its facts are older than identities, so it is known by the name of its folder.",
+    "relative": "Relative throughput: that of the same workload with the same settings, batch and number of devices on the "
+    "baseline GPU. Each figure is of the first set of so many devices that ran.",
+    "stack_match": "Stacks are equal (same name, same recipe) or equivalent: the same torch release in another build, such as "
+    "CUDA 12.4 beside ROCm 6.2. Equivalent ones are marked ≈.",
+    "pooled": "Machines with the same GPU stand together in one figure, the mean of the machines' figures. Where both sides "
+    "have two machines or more, the interval is over machines; otherwise it is over the launches of these very machines and "
+    "says nothing of another machine with such a GPU.",
     "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
 }

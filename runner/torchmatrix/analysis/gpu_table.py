@@ -7,6 +7,7 @@ import pandas as pd
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
+from torchmatrix.analysis.tables import records
 from torchmatrix.matrix.factors import PRECISIONS
 
 _FROM_CATALOG = (
@@ -27,7 +28,7 @@ def gpu_table(cells: pd.DataFrame) -> pd.DataFrame:
     `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
     """
     models: dict[tuple[str, GpuFacts | None], list[dict[str, Any]]] = {}
-    for row in cells.to_dict("records"):
+    for row in records(cells):
         name = row.get("device_name")
         if isinstance(name, str) and row["device_list"][0].startswith("gpu") and not row["mixed"]:
             models.setdefault((name, gpu_specs.find(name, _memory(row))), []).append(row)

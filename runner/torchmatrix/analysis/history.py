@@ -12,6 +12,7 @@ from torchmatrix.analysis import levels, tables
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import Interval, ratio
 from torchmatrix.facts.environments import UNKNOWN, Environment, changed, is_told
+from torchmatrix.ground.numbers import without_nan
 from torchmatrix.ground.texts import clipped
 
 NEAR = 2
@@ -94,7 +95,7 @@ class Trend:
         own = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
         figures = {"first": self.first, "last": self.last, "change": self.change}
         rows = [{name: value for name, value in row.items() if name not in own} for row in self.rows]
-        record: dict[str, Any] = _without_nan(own | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
+        record: dict[str, Any] = without_nan(own | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
         return record
 
 
@@ -237,11 +238,3 @@ def _together(steps: Iterable[Differences]) -> Differences:
 
 def _measured(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row["throughput"] > 0]
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -47,14 +47,47 @@ def mean_interval(values: Sequence[float], statistic: str = "median") -> Interva
     value = central(values, statistic)
     if n == 1:
         return Interval(value=value, low=math.nan, high=math.nan)
-    mean = float(np.mean(values))
-    half = _quantile(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    mean = mean_of(values)
+    half = _quantile(n - 1) * math.sqrt(variance_of(values)) / math.sqrt(n)
     return Interval(value=value, low=mean - half, high=mean + half)
 
 
 def central(values: Sequence[float], statistic: str = "median") -> float:
     """The median or the mean."""
-    return float(np.mean(values) if statistic == "mean" else np.median(values))
+    return mean_of(values) if statistic == "mean" else median_of(values)
+
+
+_FEW = 8
+"""Fewer values than this numpy adds one after the other, as Python does, but takes ten times as long for it."""
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of one value or more, to the last bit as numpy finds it."""
+    return _total(values) / len(values) if len(values) < _FEW else float(np.mean(values))
+
+
+def median_of(values: Sequence[float]) -> float:
+    """The median of one value or more, to the last bit as numpy finds it."""
+    if len(values) >= _FEW or not all(value == value for value in values):
+        return float(np.median(values))
+    ordered, middle = sorted(values), len(values) // 2
+    return float(ordered[middle]) if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def variance_of(values: Sequence[float]) -> float:
+    """The sample variance of two values or more, to the last bit as numpy finds it."""
+    if len(values) >= _FEW:
+        return float(np.var(values, ddof=1))
+    mean = mean_of(values)
+    return _total([(value - mean) * (value - mean) for value in values]) / (len(values) - 1)
+
+
+def _total(values: Sequence[float]) -> float:
+    """From left to right: since Python 3.12 `sum` rounds otherwise."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def relative_half_width(values: Sequence[float]) -> float:
@@ -62,7 +95,7 @@ def relative_half_width(values: Sequence[float]) -> float:
     if len(values) < 2:
         return math.inf
     found = mean_interval(values)
-    return (found.high - found.low) / 2 / float(np.mean(values))
+    return (found.high - found.low) / 2 / mean_of(values)
 
 
 def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "median") -> Interval:
@@ -74,7 +107,18 @@ def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "medi
         return Interval(value=1.0, low=1.0, high=1.0)
     if len(above) < 2 or len(below) < 2:
         return Interval(value=value, low=math.nan, high=math.nan)
-    center, error, freedom = _difference_of_logarithms(above, below)
+    return ratio_of_moments(value, moments(above), moments(below))
+
+
+def moments(values: Sequence[float]) -> tuple[float, float, int]:
+    """All that `ratio` needs of two values or more: the mean of their logarithms, its squared standard error, their number."""
+    logs = np.log(np.asarray(values, dtype=float)).tolist()
+    return mean_of(logs), variance_of(logs) / len(logs), len(logs)
+
+
+def ratio_of_moments(value: float, above: tuple[float, float, int], below: tuple[float, float, int]) -> Interval:
+    """`value` with Welch's interval on the logarithms."""
+    center, error, freedom = _difference(above, below)
     if error == 0.0:
         return Interval(value=value, low=value, high=value)
     half = _quantile(freedom) * error
@@ -113,19 +157,27 @@ def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], stati
     value = central(above, statistic) / total
     if any(len(values) < 2 for values in (above, *parts)):
         return Interval(value=value, low=math.nan, high=math.nan)
-    errors = [(_squared_error(above) / float(np.mean(above)) ** 2, len(above))]
-    errors += [(_squared_error(part) / total**2, len(part)) for part in parts]
-    variance = sum(error for error, _ in errors)
-    if variance == 0.0:
+    center, error, freedom = mean_over_sum(above, parts, statistic)
+    if error == 0.0:
         return Interval(value=value, low=value, high=value)
-    freedom = variance**2 / sum(error**2 / (n - 1) for error, n in errors)
-    factor = math.exp(_quantile(freedom) * math.sqrt(variance))
-    center = float(np.mean(above)) / sum(float(np.mean(part)) for part in parts)
+    factor = math.exp(_quantile(freedom) * error)
     return Interval(value=value, low=center / factor, high=center * factor)
 
 
+def mean_over_sum(
+    above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median"
+) -> tuple[float, float, float]:
+    """The mean over the sum of the parts' means, the standard error of its logarithm, and its degrees of freedom."""
+    total = sum(central(part, statistic) for part in parts)
+    errors = [(_squared_error(above) / mean_of(above) ** 2, len(above))]
+    errors += [(_squared_error(part) / total**2, len(part)) for part in parts]
+    variance = sum(error for error, _ in errors)
+    freedom = variance**2 / sum(error**2 / (n - 1) for error, n in errors) if variance > 0 else math.inf
+    return mean_of(above) / sum(map(mean_of, parts)), math.sqrt(variance), freedom
+
+
 def _squared_error(values: Sequence[float]) -> float:
-    return float(np.var(values, ddof=1)) / len(values)
+    return variance_of(values) / len(values)
 
 
 def noise_verdict(cv: float, n: int) -> str:
@@ -171,12 +223,15 @@ def reproduction_verdict(found: Interval, low: float, high: float) -> str:
     return "ambiguous" if least < low and most > high else "reproduced"
 
 
-def launches_to_settle(above: Sequence[float], below: Sequence[float], paired: bool = False) -> int | None:
+def launches_to_settle(
+    above: Sequence[float], below: Sequence[float], paired: bool = False, confidence: float = CONFIDENCE
+) -> int | None:
     """How many launches on each side would end an AMBIGUOUS with a chance of 4 in 5, if mean and scatter stay as they are.
 
     The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
     error, is less than what stands between the ratio and a verdict: its distance from 1 where that is noteworthy, else what is
-    left to the edge of SAME. `paired`: entry by entry, as in paired_ratio. None where that is more than MOST_LAUNCHES.
+    left to the edge of SAME. `paired`: entry by entry, as in paired_ratio. `confidence`: higher where it is one comparison of
+    several. None where that is more than MOST_LAUNCHES.
     """
     if len(above) < 2 or len(below) < 2:
         return None
@@ -186,22 +241,24 @@ def launches_to_settle(above: Sequence[float], below: Sequence[float], paired: b
     variance = np.var(logs[0] - logs[1], ddof=1) if paired else sum(np.var(log, ddof=1) for log in logs)
     spread, sides = math.sqrt(float(variance)), 1 if paired else 2
     for n in range(max(len(above), len(below)) + 1, MOST_LAUNCHES + 1):
-        if (_quantile(sides * (n - 1)) + CHANCE_QUANTILE) * spread / math.sqrt(n) < room:
+        if (_quantile(sides * (n - 1), confidence) + CHANCE_QUANTILE) * spread / math.sqrt(n) < room:
             return n
     return None
 
 
-def _difference_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
+def difference_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
     """The difference of the means of the logarithms, its standard error and Welch-Satterthwaite's degrees of freedom.
 
     B. L. Welch, Biometrika 34 (1947), 28-35.
     """
-    logs = [np.log(np.asarray(values, dtype=float)) for values in (above, below)]
-    errors = [float(np.var(log, ddof=1)) / len(log) for log in logs]
-    total = sum(errors)
-    parts = sum(e**2 / (len(log) - 1) for e, log in zip(errors, logs, strict=True))
-    freedom = total**2 / parts if parts > 0 else math.inf
-    return float(logs[0].mean() - logs[1].mean()), math.sqrt(total), freedom
+    return _difference(moments(above), moments(below))
+
+
+def _difference(above: tuple[float, float, int], below: tuple[float, float, int]) -> tuple[float, float, float]:
+    """The same of what `moments` made."""
+    total = above[1] + below[1]
+    parts = sum(error**2 / (n - 1) for _, error, n in (above, below))
+    return above[0] - below[0], math.sqrt(total), total**2 / parts if parts > 0 else math.inf
 
 
 @lru_cache(maxsize=1024)
@@ -210,6 +267,6 @@ def student(freedom: float, probability: float) -> float:
     return float(stdtrit(freedom, probability))
 
 
-def _quantile(freedom: float) -> float:
-    """Student's t, two-sided, at CONFIDENCE."""
-    return student(freedom, 0.5 + CONFIDENCE / 2)
+def _quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Student's t, two-sided."""
+    return student(freedom, 0.5 + confidence / 2)

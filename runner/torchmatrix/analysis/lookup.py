@@ -5,47 +5,70 @@ from typing import Any
 
 import pandas as pd
 
+from torchmatrix.analysis.tables import CellKey, told_by
+
 
 class Known:
-    """An index of a launches table (see tables.launches_table)."""
+    """An index of a launches table (see tables.launches_table), of one machine or of several.
+
+    Its rows are those of the table, one per cell, in the order in which the cells first appear. `fleet`: the columns that the
+    table has because it is of several machines; cells are then looked up on the machine of the row that asks.
+    """
 
     def __init__(self, launches: pd.DataFrame) -> None:
+        self.fleet = told_by(launches.columns)
+        self._key = [*(name for name in self.fleet if name == "machine"), "cell"]
         self._launches = launches
-        self._rows = _row_per_cell(launches)
-        self._samples: dict[str, list[float]] = {}
-        for cell, outcome, rate in zip(launches["cell"], launches["outcome"], launches["throughput"], strict=True):
+        self._rows = _row_per_cell(launches, self._key)
+        self._samples: dict[CellKey, list[float]] = {}
+        for outcome, rate, *key in zip(*(launches[name] for name in ("outcome", "throughput", *self._key)), strict=True):
             if outcome == "ok":
-                self._samples.setdefault(cell, []).append(float(rate))
-        self._ids = {(row.stack, row.ddp_workload, row.parallel, row.device_list): row.cell for row in self._rows}
+                self._samples.setdefault(tuple(key), []).append(float(rate))
+        self._others = {(self.machine(r), r.stack, r.ddp_workload, r.parallel, r.device_list): r for r in self._rows}
 
     def cells(self, parallel: str) -> list[Any]:
         """One row per cell of this kind, in the order in which the cells first appear."""
         return [row for row in self._rows if row.parallel == parallel]
 
-    def cell(self, stack: str, workload: str, devices: tuple[str, ...], parallel: str = "ddp") -> str | None:
-        """The id of such a cell, if there is one; `workload`: of the DDP cell, also where `parallel` is what explains it."""
-        return self._ids.get((stack, workload, parallel, devices))
+    def machine(self, row: Any) -> str:
+        """Of a row; "" in a table of one machine."""
+        return row.machine if "machine" in self.fleet else ""
 
-    def samples_of(self, cell: str | None) -> list[float]:
+    def named(self, row: Any) -> dict[str, Any]:
+        """The machine and the GPU of a row, by column; nothing in a table of one machine."""
+        return {name: getattr(row, name) for name in self.fleet}
+
+    def other(self, row: Any, devices: tuple[str, ...], parallel: str = "ddp") -> Any | None:
+        """The cell of a row's machine, stack and (DDP) workload on other devices or of another kind, if there is one."""
+        return self._others.get((self.machine(row), row.stack, row.ddp_workload, parallel, devices))
+
+    def samples_of(self, row: Any | None) -> list[float]:
         """Items per second of each ok launch of a cell."""
-        return self._samples.get(cell, []) if cell else []
+        return [] if row is None else self._samples.get(self._key_of(row), [])
 
-    def samples(self, stack: str, workload: str, devices: tuple[str, ...]) -> list[float]:
-        """The same of the cell that these three name."""
-        return self.samples_of(self.cell(stack, workload, devices))
+    def samples(self, row: Any, devices: tuple[str, ...]) -> list[float]:
+        """The same of its DDP cell on other devices."""
+        return self.samples_of(self.other(row, devices))
 
-    def highest(self, cell: str, column: str) -> float:
+    def highest(self, row: Any, column: str) -> float:
         """The highest value of a column among the cell's ok launches; NaN if there is none."""
-        own = (self._launches["cell"] == cell) & (self._launches["outcome"] == "ok")
+        own = self._launches["outcome"] == "ok"
+        for name, value in zip(self._key, self._key_of(row), strict=True):
+            own &= self._launches[name] == value
         values = self._launches.loc[own, column].dropna()
         return float(values.max()) if len(values) else math.nan
 
+    def _key_of(self, row: Any) -> CellKey:
+        return tuple(getattr(row, name) for name in self._key)
 
-def _row_per_cell(launches: pd.DataFrame) -> list[Any]:
+
+def _row_per_cell(launches: pd.DataFrame, key: list[str]) -> list[Any]:
     """The cell's first ok launch, else its first: a launch that failed early knows less about itself."""
-    if launches.empty:
-        return []
-    plain = launches.reset_index(drop=True)
-    ok_first = (plain["outcome"] != "ok").sort_values(kind="stable").index
-    chosen = plain.loc[ok_first].drop_duplicates("cell").set_index("cell", drop=False)
-    return list(chosen.loc[plain["cell"].drop_duplicates()].itertuples(index=False))
+    first: dict[CellKey, int] = {}
+    first_ok: dict[CellKey, int] = {}
+    for place, (outcome, *names) in enumerate(zip(*(launches[name] for name in ("outcome", *key)), strict=True)):
+        first.setdefault(tuple(names), place)
+        if outcome == "ok":
+            first_ok.setdefault(tuple(names), place)
+    places = [first_ok.get(cell, place) for cell, place in first.items()]
+    return list(launches.iloc[places].itertuples(index=False))

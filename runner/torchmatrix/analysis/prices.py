@@ -11,7 +11,6 @@ A CSV file with a header, or TOML with a [[price]] table for each line:
 
 import math
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,15 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.analysis.published import figures
+from torchmatrix.analysis.published import figure_files
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 COLUMNS = ("gpu", "price_per_hour", "purchase_price", "currency", "source", "date")
 _CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
@@ -109,14 +104,14 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
 
 
 def _csv_rows(path: Path) -> dict[str, dict[str, Any]]:
-    return {f"row {number}": {**row} for number, row in figures.rows_of(path).items()}
+    return {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
 
 
 def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}", hint=_HINT) from None
+        data = inputs.toml_of(inputs.read_text(path, hint=_HINT), str(path), hint=_HINT)
+    except FileNotFoundError:
+        raise BadInput(f"can't read {path}: there is no such file", hint=_HINT) from None
     tables = data.get("price")
     if list(data) != ["price"] or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BadInput(f"{path} must contain [[price]] tables and nothing else", hint=_HINT)

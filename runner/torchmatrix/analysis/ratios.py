@@ -13,7 +13,7 @@ from torchmatrix.matrix.factors import CONTRASTED, Value
 
 
 def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
-    """Every cell over the same workload and devices on the stack `baseline`; columns as SPEEDUP_COLUMNS.
+    """Every cell over the same workload and devices (of the same machine) on the stack `baseline`; columns as SPEEDUP_COLUMNS.
 
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
     `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
@@ -21,16 +21,16 @@ def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.Dat
     known = Known(launches)
     cells = known.cells("ddp")
     _check(baseline, list(dict.fromkeys(row.stack for row in cells)))
-    bases: dict[tuple[str, str], Any] = {}
-    for row in sorted(cells, key=lambda row: not known.samples_of(row.cell)):
+    bases: dict[tuple[str, str, str], Any] = {}
+    for row in sorted(cells, key=lambda row: not known.samples_of(row)):
         if baseline in (None, row.stack):
-            bases.setdefault((row.workload, row.devices), row)
+            bases.setdefault((row.workload, row.devices, known.machine(row)), row)
     rows = []
     for row in cells:
-        base = bases.get((row.workload, row.devices))
+        base = bases.get((row.workload, row.devices, known.machine(row)))
         names = {"workload": row.workload, "stack": row.stack, "baseline": base.stack if base else baseline}
-        rows.append(names | _shown(row) | _compared(known, row, base))
-    return pd.DataFrame(rows, columns=SPEEDUP_COLUMNS)
+        rows.append(names | _shown(row) | _compared(known, row, base) | known.named(row))
+    return pd.DataFrame(rows, columns=[*SPEEDUP_COLUMNS, *known.fleet])
 
 
 def settings_table(launches: pd.DataFrame) -> pd.DataFrame:
@@ -40,16 +40,16 @@ def settings_table(launches: pd.DataFrame) -> pd.DataFrame:
     """
     known = Known(launches)
     cells = known.cells("ddp")
-    twins = {_all_but(row): row for row in cells}
+    twins = {(known.machine(row), _all_but(row)): row for row in cells}
     rows = []
     for name, pair in _PAIRS:
         for row in cells:
-            base = twins.get(_all_but(row, **{name: pair.over}))
+            base = twins.get((known.machine(row), _all_but(row, **{name: pair.over})))
             if getattr(row, name) != pair.value or base is None:
                 continue
             names = {"setting": pair.name, "workload": row.workload, "over": base.workload, "stack": row.stack}
-            rows.append(names | _shown(row) | _compared(known, row, base))
-    return pd.DataFrame(rows, columns=SETTING_COLUMNS)
+            rows.append(names | _shown(row) | _compared(known, row, base) | known.named(row))
+    return pd.DataFrame(rows, columns=[*SETTING_COLUMNS, *known.fleet])
 
 
 def geometric_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -91,7 +91,7 @@ def _all_but(row: Any, **changes: Value) -> tuple[Any, ...]:
 
 def _compared(known: Known, row: Any, base: Any) -> dict[str, Any]:
     """The ratio with its interval and numbers of launches, or why there is none."""
-    own, other = known.samples_of(row.cell), known.samples_of(base.cell) if base else []
+    own, other = known.samples_of(row), known.samples_of(base)
     why = _why_not(row, base, bool(own), bool(other))
     found = {"ratio": math.nan, "low": math.nan, "high": math.nan, "n": len(own), "baseline_n": len(other), "why": why}
     if not why:

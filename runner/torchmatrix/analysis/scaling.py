@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, median_of, ratio, ratio_to_sum
 from torchmatrix.analysis.lookup import Known
 
 IMPOSSIBLE_EFFICIENCY = 1.02
@@ -21,16 +21,17 @@ def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
     for row in known.cells("ddp"):
         if row.count < 2:
             continue
-        base = known.cell(row.stack, row.workload, (row.device_list[0],))
-        alone = [known.samples(row.stack, row.workload, (device,)) for device in row.device_list]
-        own = known.samples_of(row.cell)
+        base = known.other(row, (row.device_list[0],))
+        alone = [known.samples(row, (device,)) for device in row.device_list]
+        own = known.samples_of(row)
         speedup = ratio(own, known.samples_of(base), row.statistic)
         star = ratio_to_sum(own, alone, row.statistic)
         rows.append({
             "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
-            "baseline": base, **_scale_factors(speedup, int(row.count)), **_limits("E_star", star),
+            "baseline": base.cell if base else None, **known.named(row),
+            **_scale_factors(speedup, int(row.count)), **_limits("E_star", star),
         })  # fmt: skip
-    return pd.DataFrame(rows, columns=_SCALING_COLUMNS)
+    return pd.DataFrame(rows, columns=[*_SCALING_COLUMNS, *known.fleet])
 
 
 def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
@@ -38,11 +39,11 @@ def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
     known = Known(launches)
     rows = []
     for row in known.cells("ddp"):
-        others = {p: known.cell(row.stack, row.workload, row.device_list, p) for p in ("independent", "no-sync")}
-        if row.count < 2 or not any(others.values()):
+        others = [known.other(row, row.device_list, parallel) for parallel in ("independent", "no-sync")]
+        if row.count < 2 or others == [None, None]:
             continue
-        alone = [known.samples(row.stack, row.workload, (device,)) for device in row.device_list]
-        own, independent, silent = (known.samples_of(c) for c in (row.cell, others["independent"], others["no-sync"]))
+        alone = [known.samples(row, (device,)) for device in row.device_list]
+        own, independent, silent = (known.samples_of(one) for one in (row, *others))
         factors = _factors(own, independent, silent, alone, row.statistic)
         rows.append({
             "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
@@ -50,32 +51,34 @@ def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
             **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
             "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(row)),
             "step_seconds": _items_per_step(row) / _center(own),
-            "bus_bytes_per_second": known.highest(row.cell, "bus_bytes_per_second"),
+            "bus_bytes_per_second": known.highest(row, "bus_bytes_per_second"),
+            **known.named(row),
         })  # fmt: skip
-    return pd.DataFrame(rows, columns=_DECOMPOSITION_COLUMNS)
+    return pd.DataFrame(rows, columns=[*_DECOMPOSITION_COLUMNS, *known.fleet])
 
 
 def devices_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per device measured alone, where several were: its throughput over the median device's; is it weak?"""
     known = Known(launches)
-    groups: dict[tuple[str, str, str], list[Any]] = {}
+    groups: dict[tuple[str, str, str, str], list[Any]] = {}
     for row in known.cells("ddp"):
-        if row.count == 1 and known.samples_of(row.cell):
-            groups.setdefault((row.stack, row.workload, row.device_name or ""), []).append(row)
+        if row.count == 1 and known.samples_of(row):
+            groups.setdefault((row.stack, row.workload, row.device_name or "", known.machine(row)), []).append(row)
     rows = []
-    for (stack, workload, name), members in groups.items():
+    for (stack, workload, name, _), members in groups.items():
         if len(members) < 2:
             continue
-        ordered = sorted(members, key=lambda row: _center(known.samples_of(row.cell)))
-        middle = known.samples_of(ordered[len(ordered) // 2].cell)
+        ordered = sorted(members, key=lambda row: _center(known.samples_of(row)))
+        middle = known.samples_of(ordered[len(ordered) // 2])
         for row in members:
-            found = ratio(known.samples_of(row.cell), middle, row.statistic)
+            found = ratio(known.samples_of(row), middle, row.statistic)
             weak = found.value < WEAK_DEVICE and found.high < 1
             rows.append({
                 "stack": stack, "workload": workload, "device_name": name, "device": row.devices, "unit": row.unit,
-                "throughput": _center(known.samples_of(row.cell)), **_limits("ratio", found), "weak": weak,
+                "throughput": _center(known.samples_of(row)), **_limits("ratio", found), "weak": weak,
+                **known.named(row),
             })  # fmt: skip
-    return pd.DataFrame(rows, columns=_DEVICES_COLUMNS)
+    return pd.DataFrame(rows, columns=[*_DEVICES_COLUMNS, *known.fleet])
 
 
 _SCALING_COLUMNS = [
@@ -119,7 +122,7 @@ def _exposed_seconds(own: list[float], silent: list[float], items: float) -> flo
 
 
 def _center(samples: list[float]) -> float:
-    return float(pd.Series(samples).median()) if samples else math.nan
+    return median_of(samples) if samples else math.nan
 
 
 def _scaled(found: Interval, factor: float) -> Interval:

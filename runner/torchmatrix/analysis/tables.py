@@ -3,18 +3,22 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from torchmatrix.analysis import comparable, gpu_specs, watched
-from torchmatrix.analysis.intervals import mean_interval, noise_verdict
+from torchmatrix.analysis.intervals import mean_interval, mean_of, median_of, noise_verdict, variance_of
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED
 
 Row = dict[str, Any]
+CellKey = tuple[str, ...]
+"""What tells one cell from all others: its id, and in tables of several machines the machine before it."""
+
+OF_A_FLEET = ("machine", "gpu")
+"""The columns that a table of several machines has besides (see machines.py)."""
 
 
 def launches_table(launches: Iterable[Launch]) -> pd.DataFrame:
@@ -25,18 +29,23 @@ def launches_table(launches: Iterable[Launch]) -> pd.DataFrame:
 def launch_rows(launches: Iterable[Launch]) -> list[Row]:
     """The rows of launches_table as dictionaries: unknown numbers are NaN, other unknowns None, sequences tuples."""
     rows = [_launch_row(launch) for launch in launches]
-    _borrow_flops(rows)
+    borrow_flops(rows)
     return rows
 
 
 def table_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """The table of what launch_rows made, of one run or of several."""
-    return _with_none(pd.DataFrame(rows, columns=list(_COLUMNS)), rows)
+    """The table of what launch_rows made, of one run or of several; of a fleet if the rows say so."""
+    return with_none(pd.DataFrame(rows, columns=[*_COLUMNS, *told_by(rows[0] if rows else ())]), rows, _MAY_BE_NONE)
 
 
-def _with_none(table: pd.DataFrame, rows: Sequence[Row]) -> pd.DataFrame:
+def told_by(columns: Iterable[str]) -> list[str]:
+    """Those of OF_A_FLEET that are among `columns`."""
+    return [name for name in OF_A_FLEET if name in columns]
+
+
+def with_none(table: pd.DataFrame, rows: Sequence[Row], names: Iterable[str]) -> pd.DataFrame:
     """None where a row has it: pandas makes NaN of it, which is true. Texts as they are: pandas 3 reads its own slowly."""
-    for column in _MAY_BE_NONE:
+    for column in names:
         table[column] = pd.Series([row[column] for row in rows], dtype=object)
     return table.astype({name: object for name, kind in table.dtypes.items() if kind == "str"})
 
@@ -47,21 +56,36 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
             columns=["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome", "parallel"]
         )
-    rows = [_cell_row(group) for group in by_cell(launches.to_dict("records")).values()]
-    return _with_none(pd.DataFrame(rows), rows)
+    groups: dict[CellKey, list[Row]] = {}
+    for row in records(launches):
+        groups.setdefault(key_of(row), []).append(row)
+    rows = [_cell_row(group) for group in groups.values()]
+    return with_none(pd.DataFrame(rows), rows, _MAY_BE_NONE)
 
 
 def records(table: pd.DataFrame) -> list[Row]:
-    """The rows of a table as dictionaries by column."""
-    return cast(list[Row], table.to_dict("records"))
+    """The rows of a table as dictionaries by column, their numbers as Python's own. Faster than pandas' to_dict by far."""
+    names, columns = list(table.columns), [_values(table[name]) for name in table.columns]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _values(column: pd.Series) -> list[Any]:
+    """A text that is unknown is None, also from pandas 3, where a column of texts has NaN for it."""
+    values: list[Any] = column.tolist()
+    return [None if value != value else value for value in values] if isinstance(column.dtype, pd.StringDtype) else values
 
 
 def by_cell(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The launches of each cell, in their order."""
+    """The launches of each cell of one machine, in their order."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row["cell"], []).append(row)
     return groups
+
+
+def key_of(row: Row) -> CellKey:
+    """Of a row's cell: what two machines call the same is not the same cell."""
+    return (row["machine"], row["cell"]) if "machine" in row else (row["cell"],)
 
 
 def summary(launches: Sequence[Row]) -> Row:
@@ -77,7 +101,7 @@ def summary(launches: Sequence[Row]) -> Row:
         "throughput": interval.value,
         "low": interval.low,
         "high": interval.high,
-        "cv": float(np.std(values, ddof=1) / np.mean(values)) if len(values) > 1 else math.nan,
+        "cv": math.sqrt(variance_of(values)) / mean_of(values) if len(values) > 1 else math.nan,
     }
 
 
@@ -86,6 +110,8 @@ def shown(launches: Sequence[Row]) -> Row:
     return next((launch for launch in reversed(launches) if launch["outcome"] == "ok"), launches[-1])
 
 
+_COMPACT, _SORTED = json.JSONEncoder(separators=(",", ":")), json.JSONEncoder(sort_keys=True)
+"""Made once: json.dumps makes one for each call with other settings than its own."""
 _FACTORS = tuple(factor.name for factor in COLUMNS)
 _NO_OTHER_SETTING = frozenset(
     {"id", "batch", "batch_for", "parallel", "explain", "stacks", "counts", *(factor.name for factor in CONTRASTED)}
@@ -95,7 +121,8 @@ _FROM_WATCH = (
     "steady", "foreign", "ecc_errors",
 )  # fmt: skip
 _COLUMNS = (
-    "cell", "run", "round", "outcome", "error", "stack", "workload", "ddp_workload", "parallel", "devices", "device_list",
+    "cell", "run", "round", "outcome", "error", "stack", "accelerator", "recipe", "gpu_names", "workload", "ddp_workload",
+    "parallel", "devices", "device_list",
     "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
@@ -104,9 +131,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 _MAY_BE_NONE = (
-    "error", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build", "device_name",
-    "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat", "effective",
-    "unchecked",
+    "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
+    "device_name", "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat",
+    "effective", "unchecked",
 )  # fmt: skip
 
 
@@ -123,6 +150,9 @@ def _as_asked(launch: Launch) -> Row:
         "command": launch.command,
         "stack": launch.stack.name,
         "torch": launch.stack.torch,
+        "accelerator": launch.stack.accelerator,
+        "recipe": _recipe(launch),
+        "gpu_names": tuple(gpu.name or "" for gpu in launch.devices.gpus),
         "workload": launch.workload.id,
         "ddp_workload": launch.workload.ddp_id,
         "parallel": launch.workload.parallel,
@@ -138,7 +168,7 @@ def _as_asked(launch: Launch) -> Row:
         "method": launch.method.name,
         "statistic": launch.method.statistic,
         "flops_key": _flops_key(launch.workload),
-        "work": json.dumps(comparable.work_of(launch), separators=(",", ":")),
+        "work": _COMPACT.encode(comparable.work_of(launch)),
         "path": str(launch.path),
     }
 
@@ -182,13 +212,19 @@ def _as_timed(launch: Launch) -> Row:
     }
 
 
+def _recipe(launch: Launch) -> str | None:
+    """What the stack was built by: equal recipes give equal software."""
+    found = launch.image.facts.get("environment") if launch.image else None
+    return found if isinstance(found, str) else None
+
+
 def _flops_key(workload: AskedWorkload) -> tuple[object, ...]:
     """Launches that agree in it do the same operations per item."""
     return workload.model, workload.mode, workload.image_size, workload.sequence_length
 
 
 def _other_settings(factors: Facts) -> str:
-    return json.dumps({key: value for key, value in factors.items() if key not in _NO_OTHER_SETTING}, sort_keys=True)
+    return _SORTED.encode({key: value for key, value in factors.items() if key not in _NO_OTHER_SETTING})
 
 
 def _is_start_unknown(launch: Launch) -> bool:
@@ -197,7 +233,7 @@ def _is_start_unknown(launch: Launch) -> bool:
     return launch.method.start_below_celsius is not None and not known
 
 
-_UNSEEN = SeenDevice(name=None, memory_bytes=None, multiprocessors=None)
+_UNSEEN = SeenDevice(name=None, memory_bytes=None, multiprocessors=None, uuid=None)
 
 
 def _device(launch: Launch) -> SeenDevice:
@@ -213,7 +249,7 @@ def _effective(launch: Launch) -> str | None:
     return first.matmul if first.matmul == first.convolution else f"{first.matmul} (convolution: {first.convolution})"
 
 
-def _borrow_flops(rows: Sequence[Row]) -> None:
+def borrow_flops(rows: Sequence[Row]) -> None:
     """Where a stack's torch has no counter, take the count of the same model, mode and sizes on another stack."""
     told = [row for row in rows if row["outcome"] == "ok" and not math.isnan(row["flops_per_item"])]
     known = {row["flops_key"]: row["flops_per_item"] for row in told}
@@ -239,7 +275,11 @@ def _cell_row(launches: list[Row]) -> Row:
     cold = [launch["first_step_seconds"] for launch in ok if launch["compile"] and launch["compile_cache"] == "cold"]
     per_device = found["throughput"] / last["count"]
     return {
-        **{key: last[key] for key in _COLUMNS if key not in ("run", "round", "throughput", "path", "seconds")},
+        **{
+            key: last[key]
+            for key in (*_COLUMNS, *told_by(last))
+            if key not in ("run", "round", "throughput", "path", "seconds")
+        },
         **found,
         "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
         "per_device": per_device,
@@ -266,4 +306,4 @@ def _mfu(launch: Row, per_device: float) -> float:
 
 def _median(values: Iterable[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
-    return float(np.median(known)) if known else math.nan
+    return median_of(known) if known else math.nan

@@ -1,11 +1,8 @@
 """Launches -> what was read of their devices over time: temperature, clock, power, slow-downs, beside the timed windows."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
 
 from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
@@ -14,6 +11,12 @@ from torchmatrix.machine.telemetry import SLOWDOWNS
 
 MOST_READINGS = 360
 """In one trace, of all devices together; of more, every k-th of each device is kept."""
+MOST_IN_ALL = 16_000
+"""In all traces of a page together, so that a page of thousands of cells stays small."""
+LEAST_READINGS = 12
+"""In one trace, however many there are."""
+LEAST_OF_DEVICE = 4
+"""If each device can't keep so many, a trace keeps the device that was slowed down, or was hottest, and counts the others."""
 QUANTITIES = {
     "temperature_celsius": "temperature in °C",
     "clock_mhz": "clock in MHz",
@@ -23,28 +26,38 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Readings:
+    """Of one device, such as gpu0: `values` by name of QUANTITIES at each of `seconds`; None is unknown."""
+
+    device: str
+    seconds: tuple[float, ...]
+    values: Mapping[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
     """One launch over time. All times are in seconds since the launch began, on the monotonic clock.
 
-    `readings`: columns `seconds`, `device` (such as gpu0) and those of QUANTITIES that are known; every `every`-th reading of
-    each device. `windows`: begin and end of each timed window. `slowdowns`: begin, end and reason of each spell in which all
-    readings of a device, none left out, say that it was slowed down.
+    `readings`: every `every`-th of each device. `more_devices`: how many others are left out. `windows`: begin and end of each
+    timed window. `slowdowns`: begin, end and reason of each spell in which all readings of a device, none left out, say that
+    it was slowed down.
     """
 
     cell: str
     round: int
-    readings: pd.DataFrame
+    readings: tuple[Readings, ...]
+    more_devices: int
     every: int
     windows: tuple[tuple[float, float], ...]
     slowdowns: tuple[tuple[float, float, str], ...]
     seen: Watched
 
 
-def traces(launches: Iterable[Launch], most: int) -> tuple[tuple[Trace, ...], int]:
-    """The last ok launch with readings of each cell, those that were slowed down first; at most `most`, and how many more."""
+def traces(launches: Iterable[Launch]) -> list[Trace]:
+    """Of each cell its last ok launch with readings, in the order of the cells."""
     last = {launch.cell: launch for launch in launches if _is_watched(launch)}
-    chosen = sorted(last.values(), key=lambda launch: not _slow(launch))[:most]
-    return tuple(_trace(launch) for launch in chosen), len(last) - len(chosen)
+    most = min(MOST_READINGS, max(LEAST_READINGS, MOST_IN_ALL // max(1, len(last))))
+    return [_trace(launch, most) for launch in last.values()]
 
 
 def _is_watched(launch: Launch) -> bool:
@@ -58,28 +71,31 @@ def _is_watched(launch: Launch) -> bool:
 _KEYS = frozenset({*QUANTITIES, "sm_clock_mhz", "energy_joules"})
 
 
-def _slow(launch: Launch) -> bool:
-    return any(SLOWDOWNS & set(r.get("reasons") or ()) for told in launch.telemetry for r in told.readings)
-
-
-def _trace(launch: Launch) -> Trace:
+def _trace(launch: Launch, most: int) -> Trace:
     begin, names = launch.monotonic_seconds or 0.0, _names(launch)
     series: dict[str, list[tuple[float, Facts]]] = {name: [] for name in names.values()}
     for told in sorted(launch.telemetry, key=lambda told: told.monotonic_seconds):
         for reading in told.readings:
             if reading["device"] in names:
                 series[names[reading["device"]]].append((told.monotonic_seconds - begin, reading))
-    every = max(1, math.ceil(sum(map(len, series.values())) / MOST_READINGS))
-    rows = [row for name, points in series.items() for row in _rows(name, points)[::every]]
+    told_of = {name: points for name, points in series.items() if points}
+    kept = told_of if len(told_of) * LEAST_OF_DEVICE <= most else dict([max(told_of.items(), key=_worth_seeing)])
+    every = max(1, math.ceil(sum(map(len, kept.values())) / most))
     return Trace(
         cell=launch.cell,
         round=launch.round,
-        readings=pd.DataFrame(rows, columns=["seconds", "device", *QUANTITIES]).dropna(axis="columns", how="all"),
+        readings=tuple(_readings(name, points, every) for name, points in kept.items()),
+        more_devices=len(told_of) - len(kept),
         every=every,
         windows=tuple((start - begin, stop - begin) for start, stop in edges(launch)),
         slowdowns=tuple(sorted(spell for points in series.values() for spell in _spells(points))),
         seen=summarize(launch),
     )
+
+
+def _worth_seeing(device: tuple[str, Sequence[tuple[float, Facts]]]) -> tuple[bool, float]:
+    _, points = device
+    return bool(_spells(points)), max(reading.get("temperature_celsius") or 0.0 for _, reading in points)
 
 
 def _names(launch: Launch) -> dict[str | None, str]:
@@ -88,19 +104,21 @@ def _names(launch: Launch) -> dict[str | None, str]:
     return {gpu.uuid: name for name, gpu in zip(devices.names, devices.gpus, strict=False)} or {"cpu": "cpu"}
 
 
-def _rows(name: str, points: Sequence[tuple[float, Facts]]) -> list[dict[str, Any]]:
-    """One device's readings. Where no power can be read, it is the mean since the reading before, from the energy counter."""
-    rows = []
+def _readings(name: str, points: Sequence[tuple[float, Facts]], every: int) -> Readings:
+    """Where no power can be read, it is the mean since the reading before, from the energy counter."""
+    rows: list[Facts] = []
     before: tuple[float, float] | None = None
     for seconds, reading in points:
-        row = {key: reading.get(key) for key in QUANTITIES} | {"seconds": seconds, "device": name}
+        row = {key: reading.get(key) for key in QUANTITIES}
         row["clock_mhz"] = reading.get("sm_clock_mhz", reading.get("clock_mhz"))
         joules = reading.get("energy_joules")
         if row["power_watts"] is None and joules is not None and before and seconds > before[0] and joules >= before[1]:
             row["power_watts"] = (joules - before[1]) / (seconds - before[0])
         before = (seconds, joules) if joules is not None else before
         rows.append(row)
-    return rows
+    values = {key: tuple(row[key] for row in rows[::every]) for key in QUANTITIES}
+    known = {key: own for key, own in values.items() if any(value is not None for value in own)}
+    return Readings(device=name, seconds=tuple(seconds for seconds, _ in points[::every]), values=known)
 
 
 def _spells(points: Sequence[tuple[float, Facts]]) -> list[tuple[float, float, str]]:

@@ -48,7 +48,7 @@ class Watched:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Series:
+class Series:
     """One device's readings in order of time: (monotonic seconds, reading)."""
 
     points: tuple[tuple[float, Facts], ...]
@@ -58,7 +58,7 @@ class _Series:
         return [reading for time, reading in self.points if any(start <= time <= stop for start, stop in spans)]
 
     def values(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[float]:
-        """What the readings inside the windows say under the first key that they know."""
+        """The values in the windows' readings, each under the first key that the reading has."""
         found = (next((r[key] for key in keys if key in r), None) for r in self.inside(windows))
         return [float(value) for value in found if value is not None]
 
@@ -80,9 +80,9 @@ def summarize(launch: Launch) -> Watched:
     series = _series(launch)
     windows = edges(launch)
     temperatures = [s.values(windows, "temperature_celsius") for s in series]
-    energy, problem = _energy(series, windows)
+    energy, problem = energy_of(series, windows)
     inside = [reading for s in series for reading in s.inside(windows)]
-    reasons = _shares(inside)
+    reasons = reason_shares(inside)
     return Watched(
         temperature_first=max((t[0] for t in temperatures if t), default=math.nan),
         temperature_last=max((t[-1] for t in temperatures if t), default=math.nan),
@@ -102,7 +102,7 @@ def summarize(launch: Launch) -> Watched:
     )
 
 
-def _beside(launch: Launch, series: Sequence["_Series"], windows: list[tuple[float, float]]) -> list[str]:
+def _beside(launch: Launch, series: Sequence["Series"], windows: list[tuple[float, float]]) -> list[str]:
     """On a CPU: how many CPUs' worth of work others did meanwhile, if that was much."""
     if not launch.devices.is_cpu:
         return []
@@ -123,17 +123,17 @@ def clock_jump_seconds(launch: Launch) -> float:
     return float(jump) if abs(jump) > CLOCK_JUMP_SECONDS else 0.0
 
 
-def _series(launch: Launch) -> list[_Series]:
+def _series(launch: Launch) -> list[Series]:
     """One per device that the launch used; on a CPU that is the CPU."""
     by_device: dict[str | None, list[tuple[float, Facts]]] = {}
     for told in launch.telemetry:
         for reading in told.readings:
             by_device.setdefault(reading["device"], []).append((told.monotonic_seconds, reading))
     own = [gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]
-    return [_Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
+    return [Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
 
 
-def _points(series: Sequence[_Series]) -> list[tuple[float, Facts]]:
+def _points(series: Sequence[Series]) -> list[tuple[float, Facts]]:
     return [point for s in series for point in s.points]
 
 
@@ -141,19 +141,20 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _power(series: Sequence[_Series], windows: list[tuple[float, float]]) -> float:
+def _power(series: Sequence[Series], windows: list[tuple[float, float]]) -> float:
     """The sum over the devices of their mean power; NaN unless every device has a reading."""
     means = [_mean(s.values(windows, "power_watts")) for s in series]
     return sum(means) if means else math.nan
 
 
-def _shares(readings: Sequence[Facts]) -> dict[str, float]:
+def reason_shares(readings: Sequence[Facts]) -> dict[str, float]:
+    """In which share of the readings each clock-event reason stood."""
     told = [reading["reasons"] for reading in readings if reading.get("reasons") is not None]
     words = sorted({word for reasons in told for word in reasons})
     return {word: sum(word in reasons for reasons in told) / len(told) for word in words}
 
 
-def _counted(series: _Series, windows: list[tuple[float, float]], key: str) -> float:
+def _counted(series: Series, windows: list[tuple[float, float]], key: str) -> float:
     """By how much a counter grew in the windows, as far as the readings around them tell; 0 where they don't."""
     found = 0.0
     for start, stop in windows:
@@ -163,7 +164,7 @@ def _counted(series: _Series, windows: list[tuple[float, float]], key: str) -> f
     return found
 
 
-def _energy(series: Sequence[_Series], windows: list[tuple[float, float]]) -> tuple[float, str | None]:
+def energy_of(series: Sequence[Series], windows: list[tuple[float, float]]) -> tuple[float, str | None]:
     """Joules from the devices' counters at the windows' edges, and what is wrong with them."""
     if not series or not all(any("energy_joules" in reading for _, reading in s.points) for s in series):
         return math.nan, "no energy counter can be read" + (" on some of the devices" if len(series) > 1 else "")
@@ -179,7 +180,7 @@ def _energy(series: Sequence[_Series], windows: list[tuple[float, float]]) -> tu
     return joules, None
 
 
-def _steady(series: Sequence[_Series], windows: list[tuple[float, float]]) -> bool | None:
+def _steady(series: Sequence[Series], windows: list[tuple[float, float]]) -> bool | None:
     """Did temperature and clock stay? None with fewer than three readings of either in the windows."""
     verdicts = []
     for one in series:
@@ -187,15 +188,17 @@ def _steady(series: Sequence[_Series], windows: list[tuple[float, float]]) -> bo
         clock = one.values(windows, "sm_clock_mhz")
         if len(heat) < 3 or len(clock) < 3:
             return None
-        warmer = abs(_last_third(heat) - _first_third(heat)) > STEADY_CELSIUS
-        slower = abs(_last_third(clock) / _first_third(clock) - 1) > STEADY_CLOCK
+        warmer = abs(last_third(heat) - first_third(heat)) > STEADY_CELSIUS
+        slower = abs(last_third(clock) / first_third(clock) - 1) > STEADY_CLOCK
         verdicts.append(not warmer and not slower)
     return all(verdicts) if verdicts else None
 
 
-def _first_third(values: Sequence[float]) -> float:
+def first_third(values: Sequence[float]) -> float:
+    """The mean of the first third of a series, of its first value at least."""
     return _mean(values[: max(1, len(values) // 3)])
 
 
-def _last_third(values: Sequence[float]) -> float:
+def last_third(values: Sequence[float]) -> float:
+    """The mean of its last third."""
     return _mean(values[-max(1, len(values) // 3) :])

@@ -8,12 +8,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import judge, keep, measure, nights, read, start
+from torchmatrix.cli import gathering, judge, keep, measure, nights, read, render, start
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
-from torchmatrix.ground.errors import ExitCode, ToolError
+from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
 
-__all__ = ["invoke", "judge", "keep", "main", "measure", "nights", "read", "start"]
+__all__ = ["gathering", "invoke", "judge", "keep", "main", "measure", "nights", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 
@@ -47,6 +47,9 @@ def invoke(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
+        if lacking := lack_of(error):
+            complain(*lacking)
+            return ExitCode.ENGINE_UNUSABLE
         if not hasattr(error, "format_message"):  # click's errors are about the arguments
             raise
         complain(str(error.format_message()), "see torchmatrix --help, or torchmatrix VERB --help")
@@ -54,14 +57,15 @@ def invoke(words: list[str]) -> int:
 
 
 def _interrupt_on_signals() -> None:
-    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a run as Ctrl-C does."""
+    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a run as Ctrl-C does, which a job in the background may ignore."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, interrupt)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 GROUPS = {
     "Start": ("init", "presets", "doctor", "plan"),
     "Measure": ("build", "run", "batch", "explain", "reproduce"),
-    "Read": ("report", "compare", "history", "audit", "export"),
+    "Read": ("gather", "report", "compare", "history", "audit", "export"),
     "Every night": ("gate", "nightly"),
     "Keep": ("lock", "bundle", "clean"),
 }

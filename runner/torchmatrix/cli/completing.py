@@ -47,6 +47,17 @@ def runs(ctx: Any, incomplete: str) -> list[str]:
     return _beginning(incomplete, words)
 
 
+def runs_and_machines(ctx: Any, incomplete: str) -> list[str]:
+    """Machines by their labels, then as `runs`."""
+    from torchmatrix.analysis import machines
+    from torchmatrix.facts.store import Results
+
+    def labels() -> list[str]:
+        return [machine.label for machine, _ in machines.grouped(Results(_path(ctx, "results")).runs())]
+
+    return [*_beginning(incomplete, labels), *runs(ctx, incomplete)]
+
+
 def one_of(*words: str) -> Callable[[str], list[str]]:
     """Completes one of a few fixed words."""
     return lambda incomplete: _beginning(incomplete, lambda: words)

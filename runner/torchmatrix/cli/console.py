@@ -2,19 +2,23 @@
 
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import count, printable
 
 if TYPE_CHECKING:
+    from torchmatrix.facts.launch import Unreadable
     from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
 
 Result = TypeVar("Result")
 WIDE = 240
+MOST_UNREADABLE = 5
+"""How many unreadable files are named."""
 
 
 class Volume(IntEnum):
@@ -41,6 +45,14 @@ def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
+    """Name the files that can't be read, the first ones at least."""
+    for one in found[:MOST_UNREADABLE]:
+        say(printable(f"{one.path} can't be read and is left out: {one.reason}"), volume)
+    if len(found) > MOST_UNREADABLE:
+        say(f"{count(len(found) - MOST_UNREADABLE, 'further file')} can't be read", volume)
+
+
 def width() -> int:
     """The width of a line on stderr, in letters; if it isn't a terminal, ids stay whole."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
@@ -49,8 +61,8 @@ def width() -> int:
 def preamble(s: "Session", volume: Volume = Volume.NORMAL) -> None:
     """Describe this machine and what will be used, before anything slow."""
     host = s.host
-    gpus = f"{len(host.gpus)} x {host.gpus[0].name}, driver {host.driver}" if host.gpus else "no GPU"
-    say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {len(host.cores)} cores; {gpus}", volume)
+    gpus = host.gpus_in_words + (f", driver {host.driver}" if host.gpus else "")
+    say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {count(len(host.cores), 'core')}; {gpus}", volume)
     say(f"engine: {s.engines.why}", volume)
     for note in (*host.notes, *s.notes):
         say(f"note: {note}", volume)

@@ -8,7 +8,7 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say
+from torchmatrix.cli.console import say, say_unreadable
 from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
 from torchmatrix.ground.errors import EngineUnusable, ExitCode
 
@@ -65,7 +65,9 @@ def gate(
     options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
-    found = gating.judge(chosen_runs.read(Results(results), run, nights, baseline, host), options)
+    runs = chosen_runs.read(Results(results), run, nights, baseline, host)
+    say_unreadable([one for found in runs for one in found.unreadable])
+    found = gating.judge(runs, options)
     where = None if results == RESULTS else results
     print(json.dumps(verdicts.record(found, where)) if as_json else verdicts.text(found, where), flush=True)
     try:

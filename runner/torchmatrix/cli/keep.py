@@ -1,5 +1,6 @@
 """Verbs that manage what is kept: lock, bundle, clean."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -7,8 +8,18 @@ import typer
 
 from torchmatrix.cli import completing, exit_codes
 from torchmatrix.cli.application import WholeSummaries, app
-from torchmatrix.cli.console import say
-from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, GlobsArgument, MatrixOption, ResultsOption, WhereOption
+from torchmatrix.cli.console import Volume, say, volume_of
+from torchmatrix.cli.options import (
+    MATRIX,
+    RESULTS,
+    EngineOption,
+    GlobsArgument,
+    MatrixOption,
+    QuietOption,
+    ResultsOption,
+    VerboseOption,
+    WhereOption,
+)
 from torchmatrix.ground.errors import BadInput, BuildFailed, NothingSelected
 from torchmatrix.ground.texts import count
 
@@ -27,6 +38,8 @@ def lock(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Pin base images and packages in matrix.lock.
 
@@ -36,6 +49,8 @@ def lock(
     from torchmatrix.engines import lockfile as locks
     from torchmatrix.running import housekeeping
 
+    volume = volume_of(quiet, verbose)
+    log = say if volume is Volume.VERBOSE else _drop
     chosen, its_engine, unreachable = housekeeping.lockable(matrix, results, engine, stacks or [])
     if not chosen:
         _refuse_stacks(matrix, stacks or [])
@@ -48,22 +63,28 @@ def lock(
         held = {}
         say(f"replaced: {error}")
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
-        say(f"removed     {name}: no longer in the matrix")
+        say(f"removed     {name}: no longer in the matrix", volume)
         del held[name]
-    for stack, found in locked_stacks.resolve(chosen, its_engine, unreachable, housekeeping.marks_folder(), lambda line: None):
+    for stack, found in locked_stacks.resolve(chosen, its_engine, unreachable, housekeeping.marks_folder(), log):
         if isinstance(found, BuildFailed):
             failed += 1
             say(f"not locked  {stack.name}: {found}")
             continue
         changes = locked_stacks.changes(held.get(stack.name), found)
-        say(f"locked      {stack.name}: {count(len(found.packages), 'package')}; {', '.join(changes) or 'no change'}")
+        say(f"locked      {stack.name}: {count(len(found.packages), 'package')}; {', '.join(changes) or 'no change'}", volume)
         if stack.source == "image" and not found.packages:
-            say("            no packages: none were added, or the stack was not built here yet (a build lists its packages)")
+            why = "none were added, or the stack was not built here yet (a build lists its packages)"
+            say(f"            no packages: {why}", volume)
         held[stack.name] = found
     locks.write(path, held.values())
-    say(f"{count(len(held), 'stack')} in the lock" + (f"; {failed} not resolved: the old entries stay" if failed else ""))
+    kept = f"; {failed} not resolved: the old entries stay" if failed else ""
+    say(f"{count(len(held), 'stack')} in the lock{kept}", volume)
     print(path)
     raise typer.Exit(exit_codes.of_failures(failed))
+
+
+def _drop(line: str) -> None:
+    """A line of the resolver that only --verbose shows."""
 
 
 def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
@@ -100,13 +121,15 @@ def bundle_export(
     wheels: Annotated[
         bool, typer.Option("--wheels", help="Add the wheels, for virtualenvs and builds on the other machine.")
     ] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write the selected stacks, locked and built, into one archive."""
     from torchmatrix.running import bundle, session
 
+    tell = partial(say, volume=volume_of(quiet, False))
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=True)
-    bundle.export(s, matrix, archive, wheels, say)
-    say(f"{archive.stat().st_size / 1e9:.2f} GB; on the other machine: torchmatrix bundle import {archive.name}")
+    bundle.export(s, matrix, archive, wheels, tell)
+    tell(f"{archive.stat().st_size / 1e9:.2f} GB; on the other machine: torchmatrix bundle import {archive.name}")
     print(archive)
 
 
@@ -116,7 +139,8 @@ def bundle_import(
     into: Annotated[Path, typer.Option("--into", help="The folder to write matrix.toml and matrix.lock into.")] = HERE,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix, and move tags of images.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Unpack an archive; its matrix then runs without a network.
 
@@ -127,11 +151,12 @@ def bundle_import(
     from torchmatrix.running import bundle
 
     found = bundle.load(archive, into, choose(engine, Results(results).owner).builder, force)
+    volume = volume_of(quiet, False)
     for tag in found.images:
-        say(f"image  {tag}")
+        say(f"image  {tag}", volume)
     if found.wheelhouse:
-        say(f"wheels {found.wheelhouse}; to use them: export TORCHMATRIX_WHEELHOUSE={found.wheelhouse}")
-    say("next: torchmatrix run --locked")
+        say(f"wheels {found.wheelhouse}; to use them: export TORCHMATRIX_WHEELHOUSE={found.wheelhouse}", volume)
+    say("next: torchmatrix run --locked", volume)
     print(into / "matrix.toml")
 
 

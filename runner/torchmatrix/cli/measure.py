@@ -9,7 +9,7 @@ import typer
 from torchmatrix.cli import completing, exit_codes
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
-from torchmatrix.cli.measured import Measured, as_typed, measure
+from torchmatrix.cli.measured import Measured, as_typed, measure, tell_cells
 from torchmatrix.cli.options import (
     MATRIX,
     REPORT,
@@ -227,8 +227,10 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
         if only_print:
             return
         tell(reproducing.run(again, job), s.launches, {}, volume)
+    outcomes = running.outcomes(job)
+    tell_cells(s, job.folder, outcomes, volume)
     say(reproducing.outcome_in_words(again, job.folder), volume)
-    raise typer.Exit(exit_codes.of_launches(running.outcomes(job)))
+    raise typer.Exit(exit_codes.of_launches(outcomes))
 
 
 def _end(done: Measured, as_json: bool = False) -> NoReturn:

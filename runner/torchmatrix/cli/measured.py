@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli import exit_codes
-from torchmatrix.cli.console import Volume, preamble, say, tell, width
+from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell, width
 from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.texts import count
@@ -66,7 +66,7 @@ def measure(
     What stops the run, such as Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
     requested selection, to suggest the nearest cells if it matches nothing.
     """
-    from torchmatrix.reporting import report, run_summary
+    from torchmatrix.reporting import report
     from torchmatrix.running import run as running
 
     preamble(s, volume)
@@ -83,11 +83,22 @@ def measure(
             say("\nstopped; writing a report of what was measured so far", volume)
         written = report.write(job.folder, output)
         outcomes = running.outcomes(job)
-    cells = run_summary.of_run(job.folder, [cell.id for cell in s.plan.cells])
+    cells = tell_cells(s, job.folder, outcomes, volume)
+    return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+
+
+def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], volume: Volume) -> "list[CellSummary]":
+    """Print a small table of what was measured and how the launches ended; returns its rows."""
+    from torchmatrix.facts.reading import sorted_out
+    from torchmatrix.reporting import run_summary
+
+    launches, unreadable = sorted_out(folder.everything())
+    say_unreadable(unreadable, volume)
+    cells = run_summary.of_launches(launches, [cell.id for cell in s.plan.cells])
     table = run_summary.in_words(cells, width(), len(cells) if volume is Volume.VERBOSE else MOST_ROWS)
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
     say(f"\n{table}\n\nlaunches: {said or 'none'}", volume)
-    return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+    return cells
 
 
 def as_typed() -> str:

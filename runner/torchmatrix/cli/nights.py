@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,8 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import WholeSummaries, app
-from torchmatrix.cli.console import say
-from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, ResultsOption
+from torchmatrix.cli.console import Volume, say, volume_of
+from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, QuietOption, ResultsOption
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import count
 
@@ -35,12 +36,14 @@ RunWithOption = Annotated[
 GateWithOption = Annotated[
     str, typer.Option("--gate-with", metavar="WORDS", help="More arguments for gate, quoted: '--strict --nights 14'.")
 ]
-KeepOption = Annotated[int | None, typer.Option("--keep", min=2, help="Keep this many complete runs; default: all.")]
+KeepOption = Annotated[
+    int | None, typer.Option("--keep", min=2, max=1_000_000, help="Keep this many complete runs; default: all.")
+]
 DiskOption = Annotated[
-    float | None, typer.Option("--disk-gb", min=0, help="Limit the results to this many GB; default: no limit.")
+    float | None, typer.Option("--disk-gb", min=0, max=1_000_000, help="Limit the results to this many GB; default: no limit.")
 ]
 FreeOption = Annotated[
-    float, typer.Option("--free-gb", min=0, help="Start no night with less free space (GB) for the results.")
+    float, typer.Option("--free-gb", min=0, max=1_000_000, help="Start no night with less free space (GB) for the results.")
 ]
 PinOption = Annotated[
     list[str] | None,
@@ -64,6 +67,10 @@ def nightly_run(
         str | None,
         typer.Option("--if-missed", metavar="HH:MM", help="Run only if the last night at HH:MM was missed or cut short."),
     ] = None,
+    quiet: QuietOption = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what its steps print even where nobody watches (no terminal).")
+    ] = False,
 ) -> None:
     """Run a whole night now: measure, gate, report, history, keep.
 
@@ -71,8 +78,10 @@ def nightly_run(
     """
     from torchmatrix.nightly import night
 
+    volume = volume_of(quiet, verbose)
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
-    end = night.spend(order, say, _show if sys.stderr.isatty() else _hide, if_missed)
+    shows = volume is Volume.VERBOSE or (sys.stderr.isatty() and volume is Volume.NORMAL)
+    end = night.spend(order, partial(say, volume=volume), _show if shows else _hide, if_missed)
     print(end.summary)
     raise typer.Exit(end.exit_code)
 
@@ -96,6 +105,9 @@ def nightly_install(
             "--system/--user", help="Install for the machine or for this user; default: the machine for root, else this user."
         ),
     ] = None,
+    run_as: Annotated[
+        str | None, typer.Option("--run-as", metavar="NAME", help="With --system: run the nights as this ordinary user.")
+    ] = None,
     backend: Annotated[str, typer.Option("--backend", help="auto, systemd or cron.")] = "auto",
     only_print: Annotated[bool, typer.Option("--print", help="Show what would be written; write nothing.")] = False,
 ) -> None:
@@ -105,17 +117,20 @@ def nightly_install(
     """
     from torchmatrix.matrix import matrix_file as matrices
     from torchmatrix.nightly import timers
-    from torchmatrix.nightly.timetable import Outside, timetable
+    from torchmatrix.nightly.timetable import Outside, environment_of, timetable
 
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     matrices.load(matrix)
     outside = Outside(say)
     chosen, for_machine = timers.choose(backend, system, outside, is_real=not only_print)
-    table = timetable(order.matrix, order.results, at, order.words(), is_system=for_machine)
+    if run_as and not for_machine:
+        raise BadInput("--run-as needs systemd and --system", hint=f"log in as {run_as} and install the nights there")
+    here = environment_of(run_as, os.environ) if run_as else os.environ
+    table = timetable(order.matrix, order.results, at, order.words(), is_system=for_machine, run_as=run_as)
     if only_print:
         print("\n".join(f"# {path}\n{text}" for path, text in timers.texts(table, chosen).items()), end="")
         return
-    done = timers.install(table, chosen, outside, os.environ)
+    done = timers.install(table, chosen, outside, here)
     say(f"{chosen}{' of the machine' if for_machine else ' of this user'}: every night at {table.at}")
     say(f"environment variables stored with it, readable only by you: {', '.join(sorted(done.variables))}")
     for hint in done.hints:
@@ -266,4 +281,4 @@ def _show(data: bytes) -> None:
 
 
 def _hide(data: bytes) -> None:
-    """Drop what the steps print if nobody watches: it is in the log, and cron would mail it."""
+    """Drop what the steps print with --quiet, or if nobody watches: it is in the log, and cron would mail it."""

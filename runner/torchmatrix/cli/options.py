@@ -39,12 +39,15 @@ MethodOption = Annotated[
         autocompletion=completing.one_of("steady", "cold", "aime"),
     ),
 ]
-LaunchesOption = Annotated[int | None, typer.Option("--launches", min=1, help="Launches per cell; overrides the matrix.")]
+LaunchesOption = Annotated[
+    int | None, typer.Option("--launches", min=1, max=1_000, help="Launches per cell; overrides the matrix.")
+]
 UntilOption = Annotated[
     str | None, typer.Option("--until", help="Launch until each interval is at most this wide on either side; for example 1%.")
 ]
 BudgetOption = Annotated[
-    float | None, typer.Option("--budget", min=0, metavar="MINUTES", help="With --until: start no launch after this time.")
+    float | None,
+    typer.Option("--budget", min=0, max=1_000_000, metavar="MINUTES", help="With --until: start no launch after this time."),
 ]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]

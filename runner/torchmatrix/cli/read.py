@@ -1,7 +1,8 @@
-"""Verbs that only read facts: report, compare, history, audit, export."""
+"""Verbs that only read facts: compare, history, audit, export; report is in render.py."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,90 +11,25 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say
+from torchmatrix.cli.console import say, say_unreadable
 from torchmatrix.cli.options import (
     HISTORY,
-    REPORT,
     RESULTS,
     HostOption,
     JsonOption,
-    OutputOption,
     PricesOption,
     RedactOption,
     ResultsOption,
     SinceOption,
 )
 from torchmatrix.ground.errors import BadInput, ExitCode
+from torchmatrix.ground.files import scratch
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.facts_cache import Indexed
     from torchmatrix.facts.launch import Unreadable
-
-MOST_UNREADABLE = 5
-"""How many unreadable files are named."""
-
-
-@app.command()
-def report(
-    word: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]",
-            help="last (the default), last~1 or a run's id; with --publish also all (its default) or last-30d.",
-            show_default=False,
-            autocompletion=completing.runs,
-        ),
-    ] = None,
-    results: ResultsOption = RESULTS,
-    output: OutputOption = REPORT,
-    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=completing.runs)] = None,
-    publish: Annotated[
-        Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs into this folder.")
-    ] = None,
-    since: SinceOption = None,
-    host: HostOption = None,
-    redact: RedactOption = False,
-    prices: PricesOption = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline", help="The stack that speed-ups are relative to; default: the first.", autocompletion=completing.stacks
-        ),
-    ] = None,
-) -> None:
-    """Render a run as one HTML file, or many runs as a website.
-
-    Only reads recorded results; needs no engine.
-    """
-    import gc
-    import tempfile
-
-    from torchmatrix.facts import run_words
     from torchmatrix.facts.store import Results
-    from torchmatrix.reporting import redaction
-
-    store, named = Results(results), word or run_id
-    if publish and baseline:
-        raise BadInput("--baseline and --publish contradict each other", hint="use one of the two options")
-    if publish:
-        runs = run_words.select(store, named or "all", since, host)
-    else:
-        runs = [run_words.select_one(store, named or "last", since, host)]
-    from torchmatrix.analysis.prices import held_for
-    from torchmatrix.reporting import report as pages
-    from torchmatrix.reporting import site
-
-    gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
-    held = held_for(prices, runs)
-    if publish:
-        made = site.publish(store, runs, publish, redact=redact, held=held, tell=say)
-        say(f"{count(len(made.written), 'run')} written, {len(made.kept)} unchanged")
-        print(made.index)
-        return
-    with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
-        shown = redaction.redacted(store, runs[0], Path(temporary)) if redact else runs[0]
-        print(pages.save(pages.page_of(shown, baseline, held), output))
 
 
 @app.command()
@@ -101,23 +37,36 @@ def compare(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="A", help="A run, last, last~1, a file or folder, a stack, or RUN:STACK.", autocompletion=completing.runs
+            metavar="A",
+            help="A run, last, last~1, a machine, a file or folder, a stack, or RUN:STACK.",
+            autocompletion=completing.runs_and_machines,
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same. Ratios are A over B.", autocompletion=completing.runs)],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="The same. Ratios are A over B.", autocompletion=completing.runs_and_machines)
+    ],
     results: ResultsOption = RESULTS,
+    own_batch: Annotated[
+        bool, typer.Option("--own-batch", help="Where the batches differ, compare each side at its own, and show both.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two runs or stacks: ratio, interval, verdict.
+    """Compare two runs, machines or stacks: ratio, interval, verdict.
 
-    Also lists how their environments differ.
+    Matches by workload, number of devices and stack. Also lists how the environments differ.
     """
     from torchmatrix.analysis import compare as comparing
+    from torchmatrix.analysis.chosen import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
     store = Results(results)
-    found = comparing.compare(comparing.choose(store, a), comparing.choose(store, b))
+    sides = [choose(store, word) for word in (a, b)]
+    for side in sides:
+        say_unreadable(side.unreadable)
+        if side.note:
+            say(f"note: {side.note}")
+    found = comparing.compare(sides[0].launches, sides[1].launches, "own" if own_batch else "same")
     print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found))
     refused = all(row.refused for row in found.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
@@ -159,10 +108,7 @@ def history(
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
     found = trends.trends(trends.series(_noting(unreadable, facts_cache.each(store, runs))))
-    for one in unreadable[:MOST_UNREADABLE]:
-        say(f"{one.path} can't be read and is left out: {one.reason}")
-    if len(unreadable) > MOST_UNREADABLE:
-        say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read")
+    say_unreadable(unreadable)
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
     if output or not as_json:
         say(f"{count(len(runs), 'run')}: {page.save(pages.render(found), output or HISTORY)}")
@@ -173,7 +119,7 @@ def audit(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.csv|RUN", help="Published figures, or a run, last, last~1, a folder.", autocompletion=completing.runs
+            metavar="FILE.csv|RUN", help="A published table, or a run, last, last~1, a folder.", autocompletion=completing.runs
         ),
     ],
     results: ResultsOption = RESULTS,
@@ -181,20 +127,30 @@ def audit(
 ) -> None:
     """Check throughputs for impossible or inconsistent values.
 
-    Checks efficiency, the gain from AMP, the peak, rounding, baselines and unknown fields.
+    Checks efficiency, the gain from AMP, the peak, rounding, baselines and unknown fields. Lists what it can't read.
     """
     from torchmatrix.analysis.published import audit as auditing
+    from torchmatrix.analysis.published import scaling_checks
     from torchmatrix.facts.store import Results
-    from torchmatrix.reporting import terminal
+    from torchmatrix.reporting import audited
 
-    stated = terminal.stated(Results(results), target)
-    findings = auditing.check(stated)
+    stated = audited.stated(Results(results), target)
+    findings, several = auditing.check(stated.figures), scaling_checks.coverage(stated.figures)
     if as_json:
-        print(json.dumps({"figures": len(stated), "findings": [asdict(finding) for finding in findings]}))
-    elif findings:
-        print(terminal.findings_in_words(findings))
-    say(f"{count(len(stated), 'figure')}, {count(len(findings), 'finding')}")
-    raise typer.Exit(ExitCode.FINDINGS if findings else ExitCode.OK)
+        record = {"figures": len(stated.figures), "scaling": scaling_checks.as_record(several)}
+        record |= {"unparsed": [asdict(one) for one in stated.unparsed], "findings": [asdict(one) for one in findings]}
+        record |= {"unreadable": [{"file": str(one.path), "reason": one.reason} for one in stated.unreadable]}
+        print(json.dumps(record))
+    else:
+        words = (audited.findings_in_words(findings) if findings else "", audited.unparsed_in_words(stated.unparsed))
+        print("\n".join(filter(None, words)), end="\n" if any(words) else "")
+    levels = ", ".join(f"{number} {level}" for level, number in Counter(finding.level for finding in findings).items())
+    unread = f", {len(stated.unparsed)} not read" if stated.unparsed else ""
+    say(f"{count(len(stated.figures), 'figure')}, {count(len(findings), 'finding')}{f' ({levels})' if levels else ''}{unread}")
+    if said := audited.coverage_in_words(several):
+        say(said)
+    say_unreadable(stated.unreadable)
+    raise typer.Exit(ExitCode.FINDINGS if findings or stated.unparsed or stated.unreadable else ExitCode.OK)
 
 
 @app.command()
@@ -207,26 +163,37 @@ def export(
         list[str] | None,
         typer.Option("--format", help="csv, json, parquet or md; repeatable; default: all.", show_default=False),
     ] = None,
+    machines: Annotated[
+        bool, typer.Option("--machines", help="Write the comparison of all machines, each by its newest complete run.")
+    ] = False,
+    baseline_gpu: Annotated[
+        str | None,
+        typer.Option("--baseline-gpu", metavar="GPU", help="With --machines: the GPU that others are relative to."),
+    ] = None,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Write every chart as SVG and PNG.")] = True,
     scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
     prices: PricesOption = None,
     redact: RedactOption = False,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files; they stay.")] = False,
 ) -> None:
-    """Write the tables and charts of a run as files.
+    """Write the tables and charts of a run, or of several machines, as files.
 
     Writes tables as CSV, JSON, Parquet and Markdown, the meaning of each column, and charts as SVG and PNG.
     """
-    import tempfile
-
     from torchmatrix.facts import run_words
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import exports, redaction
 
-    if len(words) > 2:
-        raise BadInput(f"too many words: {' '.join(words)}", hint="torchmatrix export [RUN] DIR")
+    if len(words) > (1 if machines else 2):
+        hint = "torchmatrix export --machines DIR" if machines else "torchmatrix export [RUN] DIR"
+        raise BadInput(f"too many words: {' '.join(words)}", hint=hint)
+    if baseline_gpu and not machines:
+        raise BadInput("--baseline-gpu is about several machines", hint="add --machines")
     chosen = exports.names_of(formats or list(exports.FORMATS))
     store = Results(results)
+    if machines:
+        _export_machines(store, Path(words[0]), chosen, (charts, scale), baseline_gpu, prices, redact, force)
+        return
     run = run_words.select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.reporting import report
@@ -234,12 +201,36 @@ def export(
 
     folder.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
-    with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
-        view = report.view_of(redaction.redacted(store, run, Path(temporary)) if redact else run)
-        drawn = [chart for one in report.charts_of(view, held).values() for chart in one.charts] if charts else []
+    with scratch() as temporary:
+        view = report.view_of(redaction.redacted(store, run, temporary) if redact else run)
+        drawn = report.every_chart(view, held) if charts else []
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
+
+
+def _export_machines(
+    store: "Results", target: Path, formats: Sequence[str], drawn: tuple[bool, float], baseline_gpu: str | None,
+    prices: Path | None, redact: bool, force: bool,
+) -> None:  # fmt: skip
+    """`drawn`: whether charts are, and their scale."""
+    from torchmatrix.analysis import across
+    from torchmatrix.analysis.prices import held_for
+    from torchmatrix.cli.render import one_of_each
+    from torchmatrix.facts import run_words
+    from torchmatrix.reporting import exports, machines_page
+    from torchmatrix.reporting.exports import folder
+
+    folder.written_before(target, force)
+    runs = run_words.select_each(store, ["all"], None, None)
+    held = held_for(prices, runs)
+    with scratch() as temporary:
+        fleet = machines_page.fleet_of(one_of_each(store, runs, [], temporary if redact else None))
+        relative = across.relative_table(fleet.sides, baseline_gpu)
+        charts = machines_page.every_chart(fleet, relative, held) if drawn[0] else []
+        names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force)
+    say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
+    print(target)
 
 
 def _noting(unreadable: "list[Unreadable]", runs: "Iterable[Indexed]") -> "Iterator[Indexed]":

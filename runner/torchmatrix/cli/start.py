@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchmatrix.cli import completing, planned
+from torchmatrix.cli import checkup, completing, planned
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import preamble, say
 from torchmatrix.cli.options import (
@@ -109,21 +109,30 @@ def doctor(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     as_json: JsonOption = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also use all devices for a minute or more: mapping, links, precision, load.")
+    ] = False,
+    stack: Annotated[
+        str | None, typer.Option("--stack", metavar="NAME", help="With --deep: the stack; default: the newest that is built.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="With --deep: the length of the load.")] = 30.0,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.")
+    ] = checkup.ATTACHMENT,
 ) -> None:
     """Check the engine, GPUs, driver, disk and network.
 
-    Lists a fix for each problem, and for each stack that this machine would skip.
+    Lists a fix for each problem, and for each stack that this machine would skip. With --deep, uses the devices themselves.
     """
-    from torchmatrix.running import doctor as checkup
+    from torchmatrix.running import doctor as examination
+    from torchmatrix.running.doctor import as_records, as_text
 
-    checks = checkup.examine(matrix, results, engine)
-    if as_json:
-        print(json.dumps([check.as_record() for check in checks]))
-    else:
-        for check in checks:
-            print(f"{check.mark:<5} {check.subject}: {check.finding}")
-            if check.fix:
-                print(f"      fix: {check.fix}")
+    if deep:
+        raise typer.Exit(checkup.deep(matrix, results, engine, stack, seconds, output, as_json))
+    if stack is not None:
+        raise BadInput("--stack needs --deep", hint="torchmatrix doctor --deep --stack NAME")
+    checks = examination.examine(matrix, results, engine)
+    print(json.dumps(as_records(checks)) if as_json else as_text(checks))
     raise typer.Exit(max(check.exit_code for check in checks))
 
 
@@ -141,13 +150,13 @@ def plan(
 
     Runs nothing. Cells marked * would run; those marked - are skipped.
     """
-    from torchmatrix.running import run, session
+    from torchmatrix.running import launch_order, run, session
 
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     if not s.plan.skips:
         planned.refuse_nothing(s, globs or [], where or [])
-    seconds = run.estimate_seconds(s, s.launches, run.known_seconds(s))
-    say(f"{planned.in_one_line(s, s.launches, seconds)}\n")
+    launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
+    say(f"{planned.in_one_line(s, launches, run.estimate_seconds(s, launches, run.known_seconds(s)))}\n")
     preamble(s)
     say()
     if as_json:

@@ -1,7 +1,7 @@
 """Containers: the options of a cell's container, and its life from start to removal."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,21 +10,24 @@ from typing import Any
 import docker
 from docker.errors import APIError, DockerException
 from docker.models.containers import Container
-from docker.types import DeviceRequest, Mount, Ulimit
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
+from torchmatrix.engines import container_caches
+from torchmatrix.engines.container_caches import LABEL, Volume
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, bench_command, box_environment
 from torchmatrix.engines.hints import with_hint
+from torchmatrix.engines.limits import OOM_SCORE_ADJ, Limits, kernel_oom_kills
+from torchmatrix.engines.output import Line, Output
 from torchmatrix.ground.errors import EngineLost, LaunchFailed
 from torchmatrix.planning.plan import GpuSet
 
-LABEL = "torchmatrix"
-"""Prefix of our labels; nothing without them is ever touched."""
-CACHE_VOLUME = "torchmatrix-cache-"
-USER = "65532:65532"
+USER = f"{container_caches.USER}:{container_caches.GROUP}"
 STOP_SECONDS = 10
+UNLIMITED = Limits()
+NO_CACHE = Volume()
 LOST_HINT = "check that the daemon runs (docker info); the same command then continues"
 
 
@@ -52,17 +55,27 @@ def communication_options(gpus: GpuSet) -> dict[str, Any]:
     return options
 
 
-def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
+def limit_options(limits: Limits) -> dict[str, Any]:
+    """What the container may use of its machine; without swap, which would slow a launch down instead of ending it."""
+    options: dict[str, Any] = {"oom_score_adj": OOM_SCORE_ADJ, "ulimits": [Ulimit(name="core", soft=0, hard=0)]}
+    options["log_config"] = LogConfig(type="json-file", config={"max-size": f"{limits.log_mb}m", "max-file": "1"})
+    if limits.memory_bytes:
+        options |= {"mem_limit": limits.memory_bytes, "memswap_limit": limits.memory_bytes}
+    return options | ({"pids_limit": limits.processes} if limits.processes else {})
+
+
+def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED, cache: Volume = NO_CACHE) -> dict[str, Any]:
     """All arguments of the SDK's `containers.create`. Pure.
 
     No privileges: an ordinary user, no capabilities, no way to gain any, no network, a read-only root with a tmpfs for
-    /tmp and one named volume for compile caches.
+    /tmp and the compile cache of its own stack and workload; and `limits`.
     """
     arguments = bench_command("python3", f"/opt/workload/{spec.program}", spec, 29500)
-    volume = f"{CACHE_VOLUME}{image.environment}"
+    limited, talking = limit_options(limits), communication_options(spec.gpus)
+    kept = {"mounts": [], "tmpfs": {}} | cache.options
     return {
         "image": image.reference,
-        "command": [*arguments, "--cache", f"/cache/{spec.cache}"],
+        "command": [*arguments, *cache.flags],
         "environment": box_environment(spec.gpus.vendor) | {"USER": "bench"},
         "labels": {LABEL: __version__, f"{LABEL}.owner": spec.owner},
         "user": USER,
@@ -71,20 +84,31 @@ def container_options(image: Image, spec: LaunchSpec) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "network_mode": "none",
         "read_only": True,
-        "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g"},
-        "mounts": [Mount(target="/cache", source=volume, type="volume", labels={LABEL: __version__})],
+        "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g", **kept["tmpfs"]},
+        "mounts": kept["mounts"],
         **device_options(spec.gpus),
-        **communication_options(spec.gpus),
+        **limited,
+        **talking,
+        "ulimits": [*limited["ulimits"], *talking.get("ulimits", ())],
     }
+
+
+def _volume_word(mount: Mount) -> str:
+    """A sealed cache is only read; a new one is an empty volume without a name: a pasted command leaves the kept one alone."""
+    return f"{mount['Source']}:{mount['Target']}:ro" if mount["ReadOnly"] else str(mount["Target"])
 
 
 def run_command(options: dict[str, Any]) -> str:
     """The `docker run` command with the same effect as container_options, ready to paste."""
     words = ["docker", "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
     words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
-    words += ["--shm-size", options["shm_size"]]
+    words += ["--shm-size", options["shm_size"], "--oom-score-adj", str(options["oom_score_adj"])]
+    limits = {"--memory": "mem_limit", "--memory-swap": "memswap_limit", "--pids-limit": "pids_limit"}
+    words += [part for flag, key in limits.items() if key in options for part in (flag, str(options[key]))]
+    words += ["--log-driver", options["log_config"].type]
+    words += [part for key, value in options["log_config"].config.items() for part in ("--log-opt", f"{key}={value}")]
     words += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
-    words += [part for mount in options["mounts"] for part in ("-v", f"{mount['Source']}:{mount['Target']}")]
+    words += [part for mount in options["mounts"] for part in ("-v", _volume_word(mount))]
     words += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
     words += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
     for request in options.get("device_requests", ()):
@@ -98,10 +122,19 @@ def run_command(options: dict[str, Any]) -> str:
 class DockerExecution:
     """One container, removed on every path out of the `with` block."""
 
-    def __init__(self, client: docker.DockerClient, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        options: dict[str, Any],
+        started: Mapping[str, Any] | None = None,
+        cache: Volume = NO_CACHE,
+    ) -> None:
         self._client = client
+        self._cache = cache
+        self.started = started or {}
         self._options = options
         self._container: Container | None = None
+        self._oom_kills = 0
         self._socket: Any = None
         self._frames: Iterator[tuple[int, bytes]] = iter(())
         self.command = run_command(options)
@@ -120,29 +153,29 @@ class DockerExecution:
         try:
             self._start(self._options)
         except APIError as error:
-            if "ulimits" not in self._options or "rlimit" not in str(error):
+            lowered = [limit for limit in self._options["ulimits"] if limit["Soft"] == 0]
+            if lowered == self._options["ulimits"] or "rlimit" not in str(error):
                 raise
             self._remove()
-            self._start({k: v for k, v in self._options.items() if k != "ulimits"})
+            self._start(self._options | {"ulimits": lowered})
 
     def _start(self, options: dict[str, Any]) -> None:
         """Create, attach, start: in this order no output is missed."""
         self._container = self._client.containers.create(**options)
         self._socket = self._client.api.attach_socket(str(self._container.id), params={"stdout": 1, "stderr": 1, "stream": 1})
         self._frames = frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]
+        self._oom_kills = kernel_oom_kills()
         self._container.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._remove()
 
-    def lines(self) -> Iterator[tuple[str, str]]:
+    def lines(self) -> Iterator[Line]:
         """Lines of both streams until the container ends."""
-        rest = {"out": b"", "err": b""}
+        output = Output()
         while (frame := self._next_frame()) is not None:
-            name = "out" if frame[0] == STDOUT else "err"
-            *complete, rest[name] = (rest[name] + frame[1]).split(b"\n")
-            yield from ((name, line.decode(errors="replace")) for line in complete)
-        yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
+            yield from output.add("out" if frame[0] == STDOUT else "err", frame[1])
+        yield from output.end()
 
     def _next_frame(self) -> tuple[int, bytes] | None:
         with _launch_errors(self._client):
@@ -155,12 +188,18 @@ class DockerExecution:
             self._container.stop(timeout=STOP_SECONDS)
 
     def wait(self) -> Exit:
-        """The exit code, and the daemon's statement about memory; exit code 137 alone may be any SIGKILL."""
+        """The exit code, and the daemon's statement about memory; exit code 137 alone may be any SIGKILL.
+
+        The daemon only speaks of the container's own limit. If the whole machine ran out, its kernel's count went up.
+        """
         assert self._container is not None
         with _launch_errors(self._client):
             code = int(self._container.wait()["StatusCode"])
             self._container.reload()
-        return Exit(returncode=code, oom_killed=bool(self._container.attrs["State"].get("OOMKilled")))
+            problem = container_caches.ended(self._client, self._container, self._cache, code)
+        said = bool(self._container.attrs["State"].get("OOMKilled"))
+        oom_killed = said or (code != 0 and kernel_oom_kills() > self._oom_kills)
+        return Exit(returncode=code, oom_killed=oom_killed, problem=problem)
 
     def owns(self, pid: int) -> bool:
         """Whether the process is in the container's control group, as the kernel of this machine sees it."""

@@ -16,11 +16,14 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
-from torchmatrix.engines import builders, context, packages
-from torchmatrix.engines.containers import CACHE_VOLUME, LABEL, DockerExecution, container_options, words
+from torchmatrix.engines import builders, container_caches, context, packages
+from torchmatrix.engines.container_caches import LABEL, Volume
+from torchmatrix.engines.containers import DockerExecution, container_options, words
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
 from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Rebuild, Recipe, asked_lock, disk_of
+from torchmatrix.engines.limits import Limits, limits_of
 from torchmatrix.engines.lockfile import StackLock, from_text
+from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.host import Host, seen_through
@@ -60,6 +63,7 @@ class DockerEngine:
         self._client = client
         self._images = DockerImages(client)
         self._platform = ""
+        self._limits: Limits | None = None
 
     def facts(self) -> dict[str, Any]:
         """Version, storage and runtimes of the daemon, for the record."""
@@ -78,7 +82,7 @@ class DockerEngine:
     def machine(self, here: Host) -> Host:
         """The daemon's machine; DOCKER_HOST may lead to another one."""
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
-        return seen_through(here, self.facts(), over_network)
+        return seen_through(here, self._client.info(), over_network)
 
     def disk(self) -> Disk | None:
         """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
@@ -159,7 +163,31 @@ class DockerEngine:
 
     def start(self, image: Image, spec: LaunchSpec) -> DockerExecution:
         """An execution in a fresh container."""
-        return DockerExecution(self._client, container_options(image, spec))
+        limits = self._limits_here()
+        cache = self._cache_for(image, spec)
+        started = limits.as_facts() | cache.facts.as_facts()
+        return DockerExecution(self._client, container_options(image, spec, limits, cache), started, cache)
+
+    def _cache_for(self, image: Image, spec: LaunchSpec) -> Volume:
+        """The compile cache; none if the daemon refuses it."""
+        with answering():
+            try:
+                return container_caches.opened(self._client, image.reference, image.environment, spec.cache, spec.owner)
+            except APIError as error:
+                return Volume(facts=CacheFacts(state="none", note=words(error)))
+
+    def why_unlimited(self) -> str:
+        """Only if the kernel of the daemon's machine has no such limits."""
+        return "" if self._limits_here().memory_bytes else "the daemon's kernel has no limits of memory"
+
+    def _limits_here(self) -> Limits:
+        """Those that the daemon's machine can enforce, looked up once."""
+        if self._limits is None:
+            with answering():
+                info = self._client.info()
+            found = limits_of(info.get("MemTotal") if info.get("MemoryLimit") else None)
+            self._limits = found if info.get("PidsLimit") else replace(found, processes=None)
+        return self._limits
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """From the images' histories."""
@@ -185,7 +213,7 @@ class DockerEngine:
                     name = image.tags[0] if image.tags else str(image.id)
                     found.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
             for volume in self._client.volumes.list(filters={"label": LABEL}):
-                if str(volume.name).removeprefix(CACHE_VOLUME) not in keep:
+                if container_caches.environment_of(str(volume.name)) not in keep:
                     found.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
         return found
 
@@ -195,7 +223,7 @@ class DockerEngine:
             if leftover.kind == "image":
                 self._client.images.remove(leftover.name)
             else:
-                self._client.volumes.get(leftover.name).remove()
+                return None if container_caches.discard(self._client, leftover.name) else "a container uses it"
         except (DockerException, RequestException, OSError) as error:
             return words(error)
         return None

@@ -2,20 +2,21 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageLoadError, ImageNotFound
 from requests.exceptions import RequestException
 
+from torchmatrix.engines import saved_images
 from torchmatrix.engines.containers import LOST_HINT, words
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BuildFailed, EngineLost
+from torchmatrix.ground.errors import BadInput, BuildFailed, EngineLost
 
 
 @contextmanager
@@ -124,16 +125,32 @@ class DockerImages:
                 shutil.copyfileobj(answer.raw, file, 1 << 20)
         return ids
 
-    def load(self, archive: IO[bytes], ids: Mapping[str, str]) -> None:
-        """Load what `save` wrote. Raises EngineLost if the images are not those of `ids`."""
-        with answering():
+    def load(self, archive: IO[bytes], ids: Mapping[str, str], force: bool) -> None:
+        """Load what `save` wrote, and nothing else (see ImageStore). Raises BadInput or EngineLost."""
+        begin = archive.tell()
+        saved_images.verify(archive, ids)
+        archive.seek(begin)
+        taken = [(tag, found) for tag, found in self._ids(ids).items() if found != ids[tag]]
+        if taken and not force:
+            tag, found = taken[0]
+            message = f"the tag {tag} exists: it is {found} here, and {ids[tag]} in the bundle"
+            raise BadInput(message, hint="move it to the image of the bundle with --force")
+        try:
             self._client.images.load(archive)
-            found = {tag: str(self._client.images.get(tag).id) for tag in ids if self.has(tag)}
-        wrong = [tag for tag, its_id in ids.items() if found.get(tag) != its_id]
-        if wrong:
+        except ImageLoadError as error:
+            raise BadInput(f"Docker refuses the images of the bundle: {words(error)}", hint=saved_images.HINT) from None
+        except (DockerException, RequestException, OSError) as error:
+            raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
+        loaded = self._ids(ids)
+        if wrong := [tag for tag, its_id in ids.items() if loaded.get(tag) != its_id]:
             raise EngineLost(
                 f"Docker did not load {', '.join(wrong)} as exported", hint="see the daemon's log; is its disk full?"
             )
+
+    def _ids(self, tags: Iterable[str]) -> dict[str, str]:
+        """The ids of those images that are here, by tag."""
+        with answering():
+            return {tag: str(self._client.images.get(tag).id) for tag in tags if self.has(tag)}
 
 
 def tag_of(recipe: Recipe) -> str:

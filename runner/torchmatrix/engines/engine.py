@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.engines.output import Line
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
@@ -62,8 +63,8 @@ class Image:
 class LaunchSpec:
     """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
-    `cache`: the name of the compile cache, one per image and workload. `owner`: marks containers and processes, so
-    that the next start can find what a killed tool left behind.
+    `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks containers
+    and processes, so that the next start can find what a killed tool left behind.
     """
 
     arguments: tuple[str, ...]
@@ -76,10 +77,11 @@ class LaunchSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exit:
-    """How an execution ended. `oom_killed`: the kernel killed it for memory."""
+    """How an execution ended. `oom_killed`: the kernel killed it for memory. `problem`: why it can't count all the same."""
 
     returncode: int
     oom_killed: bool
+    problem: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,8 +122,12 @@ class ImageStore(Protocol):
         """Write the built images of `recipes` into one archive; returns the images' ids by tag."""
         ...
 
-    def load(self, archive: IO[bytes], ids: Mapping[str, str]) -> None:
-        """Load what `save` wrote. Raises EngineLost if the images are not those of `ids`."""
+    def load(self, archive: IO[bytes], ids: Mapping[str, str], force: bool) -> None:
+        """Load what `save` wrote: the images of `ids` and nothing else.
+
+        Raises BadInput, with nothing changed, if the archive holds another image or tag, or if a tag stands for another image
+        here; with `force` it is moved. Raises EngineLost if the engine didn't load them.
+        """
         ...
 
 
@@ -130,13 +136,15 @@ class Execution(Protocol):
 
     command: str
     """The command, ready to paste."""
+    started: Mapping[str, Any]
+    """How it is started, for the record: its limits, and the state of its compile cache."""
 
     def __enter__(self) -> "Execution": ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """("out" or "err", line) as they come, until the launch ends."""
+    def lines(self) -> Iterator[Line]:
+        """Lines as they come, until the launch ends."""
         ...
 
     def stop(self) -> None:
@@ -177,6 +185,10 @@ class Engine(Protocol):
 
     def disk(self) -> Disk | None:
         """The disk that holds what it builds; None if that can't be seen from here."""
+        ...
+
+    def why_unlimited(self) -> str:
+        """Why its launches have no limit of memory; empty if they have one."""
         ...
 
     def is_ready(self, recipe: Recipe) -> bool:

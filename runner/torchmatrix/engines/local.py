@@ -15,7 +15,8 @@ from platform import machine
 from typing import Any
 
 from torchmatrix import __version__
-from torchmatrix.engines import packages
+from torchmatrix.engines import cgroups, packages
+from torchmatrix.engines.cgroups import Place
 from torchmatrix.engines.engine import (
     Capabilities,
     Image,
@@ -28,8 +29,10 @@ from torchmatrix.engines.engine import (
     box_environment,
     disk_of,
 )
+from torchmatrix.engines.limits import limits_of
+from torchmatrix.engines.local_caches import LocalCache, remove_tree
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import OWNER_VARIABLE, LocalExecution, kill_marked
+from torchmatrix.engines.processes import OWNER_VARIABLE, UNLIMITED, LocalExecution, kill_marked
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
@@ -38,6 +41,7 @@ from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
 _PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 _VERSION = "import platform; print(platform.python_version())"
 
 
@@ -51,6 +55,7 @@ class LocalEngine:
     def __init__(self, cache: Path, owner: str) -> None:
         self._cache = cache
         self._owner = owner
+        self._place: Place | None = None
 
     def facts(self) -> dict[str, Any]:
         """What runs the launches, for the record."""
@@ -121,14 +126,27 @@ class LocalEngine:
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
         """An execution of the workload under the image's Python."""
-        cache = self._cache / "compile" / image.environment / spec.cache
+        cache = LocalCache(self._cache / "compile" / image.environment, spec.cache)
         command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, _free_port())
         variables = box_environment(spec.gpus.vendor) | visible_devices(spec.gpus)
-        return LocalExecution([*command, "--cache", str(cache)], variables, spec.owner)
+        place = self._groups()
+        limits = limits_of(_MEMORY_BYTES) if place.folders else UNLIMITED
+        return LocalExecution([*command, *cache.flags], variables, spec.owner, cache, place, limits)
+
+    def why_unlimited(self) -> str:
+        """Why no control groups can be made here."""
+        return self._groups().why_not
+
+    def _groups(self) -> Place:
+        """Where control groups can be made, looked up once."""
+        if self._place is None:
+            self._place = cgroups.find()
+        return self._place
 
     def remove_orphans(self, owner: str) -> list[str]:
-        """Kill this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
-        return [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
+        """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
+        groups = [f"control group {name}" for name in cgroups.remove_left(self._groups(), owner)]
+        return groups + [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Virtualenvs and compile caches under the cache folder."""
@@ -147,7 +165,7 @@ class LocalEngine:
         try:
             with path.with_name(f".{path.name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path)
+                remove_tree(path)
         except BlockingIOError:
             return "another run is building it"
         except OSError as error:
@@ -200,7 +218,8 @@ class LocalEngine:
             lock = recipe.lock or self._resolve_for(recipe, python, log)
             listed = venv / "torchmatrix-requirements.txt"
             listed.write_text("".join(f"{line}\n" for line in lock.packages))
-            options = ["--python", python, "--no-deps", "--requirement", str(listed)]
+            options = ["--python", python, "--no-deps", *packages.WHEELS_ONLY, "--requirement", str(listed)]
+            options += ["--compile-bytecode"]  # a box writes none, and each process would compile all that it imports
             self._uv(["pip", "install", *options, *packages.index_options(str(recipe.index))], log)
             write_whole(self._mark(recipe), lock.text.encode())  # a virtualenv with a mark is a ready one
         except OSError as error:

@@ -2,20 +2,17 @@
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import write_whole
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from torchmatrix.ground.toml_keys import shown
+from torchmatrix.matrix.requirements import why_not_locked
 
 VERSION = 1
 _HEAD = """\
@@ -63,27 +60,26 @@ class StackLock:
 
 def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
     """The stacks of a lock file by name. Raises BadInput if it isn't complete."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{name} is not a complete lock file: {error}", hint=_HINT) from None
+    data = inputs.toml_of(text, name, hint=_HINT, complaint=" is not a complete lock file")
     if data.get("version") != VERSION:
-        raise BadInput(f"{name} has the version {data.get('version')}, not {VERSION}", hint=_HINT)
+        raise BadInput(f"{name} has the version {shown(data.get('version'))}, not {VERSION}", hint=_HINT)
     try:
         every = [from_table(table) for table in data.get("stack", [])]
-        listed, held = sorted(data["stacks"]), sorted(lock.name for lock in every)
+        listed, held = sorted(map(str, data["stacks"])), sorted(lock.name for lock in every)
     except KeyError as error:
         raise BadInput(f"{name} is not a complete lock file: {error.args[0]} is missing", hint=_HINT) from None
     except TypeError as error:
         raise BadInput(f"{name} is not a complete lock file: {error}", hint=_HINT) from None
     if listed != held:
-        odd = ", ".join(sorted(set(listed) ^ set(held))) or "a stack is listed twice"
+        odd = ", ".join(map(shown, sorted(set(listed) ^ set(held))[:5])) or "a stack is listed twice"
         raise BadInput(f"{name} is cut short or badly merged: {odd}", hint=_HINT)
     return {lock.name: lock for lock in every}
 
 
 def from_table(table: Mapping[str, Any]) -> StackLock:
     """A [[stack]] table of a lock. Raises TypeError or KeyError if it is incomplete: `packages` is its last line."""
+    if not isinstance(table, Mapping):
+        raise TypeError("a stack is no table")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, value in values.items():
         words = value if isinstance(value, tuple) else (value,)
@@ -92,24 +88,29 @@ def from_table(table: Mapping[str, Any]) -> StackLock:
     for key in ("name", "platform", *_LISTS):
         if key not in values:
             raise KeyError(key)
+    known = {field.name for field in fields(StackLock)}
+    if unknown := [key for key in values if key not in known]:
+        raise TypeError(f"unknown key {shown(unknown[0])}")
+    for line in (*values["packages"], *filter(None, [values.get("installer")])):
+        if why := why_not_locked(line):
+            raise TypeError(f'"{shown(line)}" {why}')
     return StackLock(**values)
 
 
 def from_text(text: str) -> StackLock | None:
     """The stack that `StackLock.text` described, as an image's label stores it; None if it isn't one."""
-    with suppress(tomllib.TOMLDecodeError, TypeError, KeyError, IndexError):
-        return from_table(tomllib.loads(text)["stack"][0])
+    with suppress(BadInput, TypeError, KeyError, IndexError):
+        return from_table(inputs.toml_of(text, "a lock", hint=_HINT)["stack"][0])
     return None
 
 
 def read(path: Path) -> dict[str, StackLock]:
     """The lock file's stacks by name; empty if there is no file. Raises BadInput."""
     try:
-        return parse(path.read_text(), str(path))
+        text = inputs.read_text(path, hint="fix its permissions, or remove it", most_bytes=inputs.LARGE_FILE_BYTES)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}", hint="fix its permissions, or remove it") from None
+    return parse(text, str(path))
 
 
 def write(path: Path, locks: Iterable[StackLock]) -> None:

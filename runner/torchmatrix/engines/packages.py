@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -18,6 +17,7 @@ import requests
 
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.ground.files import scratch
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI
 
@@ -28,9 +28,14 @@ else:
 
 PLATFORMS = {"linux/amd64": "x86_64-manylinux_2_28", "linux/arm64": "aarch64-manylinux_2_28"}
 """A container's platform -> uv's name for the wheels that run there; every base in use has a newer glibc than 2.28."""
+WHEELS_ONLY = ("--only-binary", ":all:")
+"""For uv on this machine: the source of a package is a program, which would run as this user while it is resolved or built."""
+_NO_SOURCES = "; only wheels are used, since a package's source would run on this machine: ask for a version that has a wheel"
 LAYERS = ("toolkit", "libraries", "rest", "torch")
 UV = f"uv=={metadata.version('uv')}"
 """What installs the packages in a container: the version that resolved them."""
+NEUTRAL_FOLDER = "/"
+"""Where uv runs: settings in the folder of a matrix (uv.toml, pyproject.toml) could name other indexes. The user's apply."""
 
 
 def resolve(
@@ -59,10 +64,10 @@ def _for_platform(python: str, platform: str) -> list[str]:
 
 def _entries(target: list[str], lines: Iterable[str], index: str, log: Callable[[str], None]) -> list[dict[str, Any]]:
     """The packages of the pylock.toml (PEP 751) that uv makes of requirements."""
-    with tempfile.TemporaryDirectory(prefix="torchmatrix-") as folder:
-        wanted, found = Path(folder) / "requirements.in", Path(folder) / "pylock.toml"
+    with scratch() as folder:
+        wanted, found = folder / "requirements.in", folder / "pylock.toml"
         wanted.write_text("".join(f"{line}\n" for line in lines))
-        options = ["--format", "pylock.toml", "--no-header", "--quiet", "--output-file", str(found)]
+        options = [*WHEELS_ONLY, "--format", "pylock.toml", "--no-header", "--quiet", "--output-file", str(found)]
         run_uv(["pip", "compile", str(wanted), *target, *index_options(index), *options], log)
         return list(tomllib.loads(found.read_text())["packages"])
 
@@ -114,12 +119,14 @@ def _blocks(place: str) -> Iterator[bytes]:
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    """One package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, else its source."""
+    """One package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, or what an address names."""
     if "vcs" in entry:
         return f"{entry['name']} @ {entry['vcs']['type']}+{entry['vcs']['url']}@{entry['vcs']['commit-id']}"
     files = entry.get("wheels") or [entry[kind] for kind in ("sdist", "archive") if kind in entry]
     hashes = [f"--hash={kind}:{value}" for file in files for kind, value in sorted(file.get("hashes", {}).items())]
-    return " ".join((f"{entry['name']}=={entry['version']}", *dict.fromkeys(hashes)))
+    address = entry.get("archive", {}).get("url")
+    what = f"{entry['name']} @ {address}" if address else f"{entry['name']}=={entry['version']}"
+    return " ".join((what, *dict.fromkeys(hashes)))
 
 
 def layers(packages: Iterable[str]) -> dict[str, list[str]]:
@@ -166,12 +173,15 @@ def _own_index() -> str | None:
 
 
 def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, str] | None = None) -> list[str]:
-    """Run uv, log its lines and return them; `mark`: more variables for it. Raises BuildFailed with uv's own message."""
+    """Run uv, log its lines and return them; `mark`: more variables for it. Raises BuildFailed with uv's own message.
+
+    It runs in NEUTRAL_FOLDER, so paths in `arguments` are absolute.
+    """
     command = [sys.executable, "-m", "uv", *arguments]
     log("$ " + shlex.join(command))
     lines = []
     with subprocess.Popen(
-        command, env=environment() | dict(mark or {}), start_new_session=True, text=True, errors="replace",
+        command, env=environment() | dict(mark or {}), cwd=NEUTRAL_FOLDER, start_new_session=True, text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -179,7 +189,8 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
             lines.append(line.rstrip())
             log(lines[-1])
     if process.returncode:
-        raise BuildFailed(first_error(lines))
+        refused = any("disabled" in line for line in lines)
+        raise BuildFailed(first_error(lines) + (_NO_SOURCES if refused else ""))
     return lines
 
 

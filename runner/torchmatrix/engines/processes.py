@@ -3,15 +3,23 @@
 import os
 import selectors
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from torchmatrix.engines import cgroups, supervisor
+from torchmatrix.engines.cgroups import Group, Place
 from torchmatrix.engines.engine import Exit
+from torchmatrix.engines.limits import OOM_SCORE_ADJ, Limits, kernel_oom_kills
+from torchmatrix.engines.local_caches import LocalCache
+from torchmatrix.engines.output import Line, Output
 from torchmatrix.ground.errors import LaunchFailed
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
@@ -19,49 +27,80 @@ LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
 """They mark our processes, as labels mark containers, so that we find what a killed run or torchrun left behind."""
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
+NOWHERE = Place()
+UNLIMITED = Limits()
 
 
 class LocalExecution:
-    """One process group of this user, in a session of its own, so that Ctrl-C reaches the tool first."""
+    """The processes of a launch, below a supervisor that ends them all; in a session of their own, so that Ctrl-C reaches the
+    tool first."""
 
-    def __init__(self, command: list[str], variables: Mapping[str, str], owner: str) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        variables: Mapping[str, str],
+        owner: str,
+        cache: LocalCache | None = None,
+        place: Place = NOWHERE,
+        limits: Limits = UNLIMITED,
+    ) -> None:
         self._argv = command
+        self._cache = cache
+        self._place, self._limits, self._owner = place, limits, owner
+        self._group: Group | None = None
         self._token = uuid.uuid4().hex
         self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
         self._process: subprocess.Popen[bytes] | None = None
         self._oom_kills = 0
+        self.started: Mapping[str, Any] = limits.as_facts() | (cache.facts.as_facts() if cache else {})
         shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
         self.command = " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
 
     def __enter__(self) -> "LocalExecution":
-        self._oom_kills = _kernel_oom_kills()
         try:
+            self._start()
+        except LaunchFailed:
+            self._release()
+            raise
+        return self
+
+    def _start(self) -> None:
+        if shutil.which(self._argv[0]) is None:
+            raise LaunchFailed(f"{self._argv[0]} can't be started: there is no such program")
+        self._oom_kills = kernel_oom_kills()
+        try:
+            self._group = cgroups.make(self._place, self._owner, self._limits) if self._place.folders else None
+            groups = "\n".join(str(folder) for folder in self._group.folders) if self._group else ""
             self._process = subprocess.Popen(
-                self._argv,
+                [sys.executable, "-I", "-S", supervisor.__file__, str(OOM_SCORE_ADJ), groups, *self._argv],
                 env=_clean_environment() | self._variables,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
             raise LaunchFailed(f"{self._argv[0]} can't be started: {error.strerror}") from None
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._signal(signal.SIGKILL)
-        kill_marked(LAUNCH_VARIABLE, self._token)  # torchrun gives each worker its own session
+        self._end()
         assert self._process is not None
-        self._process.wait()
         for stream in (self._process.stdout, self._process.stderr):
             if stream:
                 stream.close()
+        self._release()
 
-    def lines(self) -> Iterator[tuple[str, str]]:
+    def _release(self) -> None:
+        if self._group:
+            cgroups.remove(self._group)
+        if self._cache:
+            self._cache.release()
+
+    def lines(self) -> Iterator[Line]:
         """Lines of both streams until the first process has ended and closed them (or left them to stray children)."""
         assert self._process is not None
         with selectors.DefaultSelector() as selector:
-            rest = {"out": b"", "err": b""}
+            output = Output()
             selector.register(self._process.stdout, selectors.EVENT_READ, "out")  # type: ignore[arg-type]
             selector.register(self._process.stderr, selectors.EVENT_READ, "err")  # type: ignore[arg-type]
             while selector.get_map():
@@ -72,36 +111,44 @@ class LocalExecution:
                     data = os.read(key.fd, 1 << 16)
                     if not data:
                         selector.unregister(key.fileobj)
-                    *complete, rest[key.data] = (rest[key.data] + data).split(b"\n")
-                    yield from ((key.data, line.decode(errors="replace")) for line in complete)
-            yield from ((name, line.decode(errors="replace")) for name, line in rest.items() if line)
+                    yield from output.add(key.data, data)
+            yield from output.end()
 
     def stop(self) -> None:
-        """SIGTERM to the group, then SIGKILL after a grace period."""
+        """SIGTERM, then SIGKILL after a grace period."""
         assert self._process is not None
-        self._signal(signal.SIGTERM)
-        try:
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-        kill_marked(LAUNCH_VARIABLE, self._token)
+        self._end()
 
     def wait(self) -> Exit:
-        """The exit code of the first process; out of memory if the kernel's count of such kills went up meanwhile."""
+        """The exit code of the first process; out of memory if the kernel has ended a process of the launch for it.
+
+        Without a control group the kernel counts for the whole machine.
+        """
         assert self._process is not None
         code = self._process.wait()
-        return Exit(returncode=code, oom_killed=code != 0 and _kernel_oom_kills() > self._oom_kills)
+        problem = self._cache.ended(code) if self._cache else None
+        kills = cgroups.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
+        return Exit(returncode=code, oom_killed=code != 0 and kills > 0, problem=problem)
 
     def owns(self, pid: int) -> bool:
-        """Whether the process carries the launch's mark."""
-        return f"{LAUNCH_VARIABLE}={self._token}".encode() in environment_of(pid)
-
-    def _signal(self, number: int) -> None:
+        """Whether the process carries the launch's mark, or descends from it."""
         assert self._process is not None
+        return f"{LAUNCH_VARIABLE}={self._token}".encode() in environment_of(pid) or self._process.pid in _ancestors(pid)
+
+    def _end(self) -> None:
+        """Let the supervisor end everything. If it was killed itself, the launch's mark tells what it has left."""
+        assert self._process is not None and self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
         try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return
+            self._process.wait(timeout=2 * supervisor.PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:  # a process that the kernel holds can't be ended; nobody waits for it for ever
+            self._process.kill()
+            self._process.wait()
+        kill_marked(LAUNCH_VARIABLE, self._token)
 
 
 def _clean_environment() -> dict[str, str]:
@@ -113,12 +160,14 @@ def _clean_environment() -> dict[str, str]:
     }
 
 
-def _kernel_oom_kills() -> int:
-    try:
-        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except (OSError, ValueError):
-        return 0
-    return int(counts.get("oom_kill", 0))
+def _ancestors(pid: int) -> Iterator[int]:
+    """The processes that a process descends from, nearest first."""
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        except OSError:
+            return
+        yield pid
 
 
 def kill_marked(variable: str, value: str) -> list[int]:

@@ -12,7 +12,7 @@ UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "
 def finds_python(request: str) -> bool:
     """Whether uv finds such a Python on this machine. `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
     command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
-    return subprocess.run(command, env=packages.environment(), capture_output=True).returncode == 0
+    return subprocess.run(command, env=packages.environment(), cwd=packages.NEUTRAL_FOLDER, capture_output=True).returncode == 0
 
 
 def python_sources() -> list[str]:

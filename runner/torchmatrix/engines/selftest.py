@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, time_limit
-from torchmatrix.facts import events as wire
+from torchmatrix.engines.output import text_of
+from torchmatrix.facts import pipe
+from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, LaunchFailed
 from torchmatrix.planning.plan import GpuSet
 
@@ -45,18 +47,20 @@ def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> d
     """Run the self-test in the image as a launch would run: no network, no privileges, only the CPU."""
     execution = engine.start(image, _spec(recipe, owner))
     log(f"$ {execution.command}")
-    events = []
+    events, line_mb = [], settings.load().line_mb
     try:
         with execution, time_limit(execution, TIMEOUT_SECONDS):
             for stream, line in execution.lines():
-                log(line)
-                event = wire.parse_line(line) if stream == "out" else None
+                log(text_of(line))
+                event = pipe.event_in(stream, line, line_mb)
                 events += [event] if event else []
             end = execution.wait()
+    except pipe.Refused as why:
+        raise BuildFailed(f"self-test: {why}") from None
     except LaunchFailed as failure:
         raise BuildFailed(f"the self-test could not be started: {failure}") from None
     found = next((event for event in events if event["event"] == "self-test"), None)
-    said = next((event["message"] for event in events if event["event"] == "failure"), None)
+    said = next((event.get("message") for event in events if event["event"] == "failure"), None)
     if said or found is None or end.returncode:
         raise BuildFailed(f"self-test: {said or f'exit code {end.returncode} and no message'}")
     return found
@@ -71,6 +75,6 @@ def _spec(recipe: Recipe, owner: str) -> LaunchSpec:
         arguments=(*flags, *(["--compile"] if recipe.can_compile else [])),
         processes=1,
         gpus=gpus,
-        cache="self-test",
+        cache="",
         owner=owner,
     )

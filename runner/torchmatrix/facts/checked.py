@@ -103,30 +103,12 @@ def numbers(record: Record, key: str) -> tuple[float, ...]:
     return tuple(value) if _are_numbers(value) else _refuse(record, key, "a list of numbers")
 
 
-def known_numbers(record: Record, key: str) -> tuple[float, ...]:
-    """The numbers in a list of numbers and nulls."""
-    value = record.get(key)
-    return numbers({key: [v for v in value if v is not None]} if type(value) is list else record, key)
-
-
-def loose_numbers(record: Record, key: str) -> tuple[float, ...]:
-    """A list of numbers, with NaN for anything else in it; empty if there is no list."""
-    value = record.get(key)
-    return tuple(float(one) if is_number(one) else math.nan for one in value) if type(value) is list else ()
-
-
-def rows_of_numbers(record: Record, key: str) -> tuple[tuple[float, ...], ...]:
-    """A list of lists of finite numbers, one per rank; empty if there is no list."""
-    value = record.get(key)
-    if value is None:
-        return ()
-    good = type(value) is list and all(map(_are_numbers, value))
-    return tuple(map(tuple, value)) if good else _refuse(record, key, "a list of lists of numbers")
-
-
 def is_number(value: object) -> bool:
     """Whether it is a finite number that a float can hold."""
-    return _are_numbers([value])
+    try:
+        return (type(value) is float or type(value) is int) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _are_numbers(value: object) -> bool:
@@ -139,9 +121,10 @@ def _are_numbers(value: object) -> bool:
 def _refuse(record: Record, key: str, wanted: str) -> Any:
     if key not in record:
         raise Malformed(f"{key} is missing")
-    raise Malformed(f"{key} is {_short(record[key])}, not {wanted}")
+    raise Malformed(f"{key} is {short(record[key])}, not {wanted}")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as JSON, at most 40 letters of it."""
     said = json.dumps(value, default=str)
     return said if len(said) <= 40 else f"{said[:39]}…"

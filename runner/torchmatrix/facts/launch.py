@@ -1,9 +1,11 @@
 """One launch as its file records it, typed. What follows from it (outcome, error, throughput) is derived here, never stored."""
 
 import math
+import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from torchmatrix.facts.parts import (
@@ -28,18 +30,31 @@ from torchmatrix.facts.parts import (
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
+_OF_TORCHRUN = (
+    "error_file:",
+    "ChildFailedError",
+    "torch/distributed/elastic",
+    "torch.distributed.elastic",
+    "elastic/errors.html",
+)
+"""What torchrun adds to a failure: words that look like errors and name no cause."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """One launch as read back (reading.py): who, what and how as requested, what the box reported, how it ended.
 
     `round` and `number`: its place in the cell, and which try it was. `trial_batch`: the batch that a trial launch tested;
-    None for a launch that measures. `unix_seconds` and `monotonic_seconds`: when it began. `image`: None if it was not
-    built. `box`: None if the box reported nothing about itself. `windows`: the timed ones, which make the figure;
+    None for a launch that measures. `started`: how the engine started it, such as its limits. `unix_seconds` and
+    `monotonic_seconds`: when it began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was
+    not built. `box`: None if the box reported nothing about itself. `windows`: the timed ones, which make the figure;
     `warm_up_blocks` never do. `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
-    step on an idle device. `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's version
-    can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off.
+    step on an idle device. `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's
+    version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the
+    file has checksums, and they match.
     """
 
     path: Path
@@ -53,6 +68,7 @@ class Launch:
     tool: str | None
     workload_hash: str | None
     wire_version: int | None
+    machine: str | None
     stack: AskedStack
     workload: AskedWorkload
     devices: Devices
@@ -64,6 +80,7 @@ class Launch:
     host: Facts
     engine: Facts
     command: str
+    started: Facts
     box: Box | None
     seen_devices: tuple[SeenDevice, ...]
     compile_cache: str | None
@@ -82,13 +99,14 @@ class Launch:
     refused: str | None
     malformed: str | None
     exit: Exit | None
+    verified: bool
 
     @property
     def batch(self) -> int | str:
         """Per device: the one that was used, else the requested one."""
         return self.batch_used or self.workload.batch
 
-    @property
+    @cached_property
     def outcome(self) -> str:
         """Derived, never stored: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted or lost."""
         if self.exit is None:
@@ -99,8 +117,25 @@ class Launch:
             return "oom"
         if self.failures:
             return self.failures[0].kind
-        complete = self.is_done and self.windows and not self.refused and not self.malformed
+        complete = self.is_done and self.windows and not self.refused and not self.malformed and not self.wrong_devices
         return "ok" if complete and self.exit.returncode == 0 and not self.has_empty_window else "crashed"
+
+    @property
+    def wrong_devices(self) -> str | None:
+        """Which NVIDIA GPU the box used although it is none of the launch's, or several ranks used; None if all is well.
+
+        What a container engine gives is checked, not trusted: some ignore requests for GPUs. Unknown where torch tells no UUID.
+        """
+        if self.devices.vendor != "nvidia":
+            return None
+        own = {bare_uuid(uuid) for uuid in self.devices.uuids}
+        used = [bare_uuid(seen.uuid) for seen in self.seen_devices if seen.uuid and _UUID.fullmatch(bare_uuid(seen.uuid))]
+        for uuid in used:
+            if uuid not in own:
+                return f"the box used GPU-{uuid}, which is none of this launch's GPUs"
+            if used.count(uuid) > 1:
+                return f"several ranks used GPU-{uuid}"
+        return None
 
     @property
     def has_empty_window(self) -> bool:
@@ -125,6 +160,7 @@ class Launch:
             or self.exit.message
             or next((failure.message.splitlines()[0] for failure in self.failures if failure.message), None)
             or self.malformed
+            or self.wrong_devices
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
             or _last_error(self.exit.tail)
             or _in_words(self.exit.returncode)
@@ -171,10 +207,20 @@ def _rank(launch: Launch) -> tuple[bool, int]:
     return launch.outcome not in UNFINISHED, launch.number
 
 
+def bare_uuid(uuid: str) -> str:
+    """Without NVML's prefix, which CUDA leaves out."""
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
+
+
 def _last_error(tail: Sequence[str]) -> str | None:
-    """The last line that looks like an error."""
+    """The last line that looks like an error; a time-out of NCCL, which ends the process without an exception, before others.
+
+    torchrun sums up after every failed process; its own lines name no cause.
+    """
     said = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
-    return said[-1] if said else None
+    late = [line.strip() for line in tail if "Watchdog caught collective operation timeout" in line]
+    causes = [line for line in said if not any(word in line for word in _OF_TORCHRUN)]
+    return next((lines[-1] for lines in (late, causes, said) if lines), None)
 
 
 def _in_words(returncode: int | None) -> str:

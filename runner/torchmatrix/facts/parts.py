@@ -74,6 +74,11 @@ class Devices:
         prefix = "cpu" if self.is_cpu else "gpu"
         return tuple(f"{prefix}{index}" for index in self.indices)
 
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """What CUDA may call them: their own UUIDs, and those of the GPUs that they are slices of."""
+        return tuple(str(name) for gpu in self.gpus for name in (gpu.uuid, gpu.facts.get("slice_of")) if name)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsedMethod:
@@ -119,11 +124,12 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenDevice:
-    """A device as torch sees it in the box."""
+    """A device as torch sees it in the box. `uuid`: as CUDA gives it, without a prefix; None from older torch."""
 
     name: str | None
     memory_bytes: int | None
     multiprocessors: int | None
+    uuid: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +164,7 @@ class WarmUp:
 class Memory:
     """The peaks of all ranks up to the end of `phase`: cold (the first step) or warm (the timed windows)."""
 
-    phase: str | None
+    phase: str
     peak_bytes: tuple[int, ...]
 
 

@@ -3,53 +3,36 @@
 The host's own lines (the first and the last) make a file unreadable; a malformed line of the box makes a crashed launch.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torchmatrix.facts import checked, old_facts
+from torchmatrix.facts import box_lines, checked, lines, old_facts
 from torchmatrix.facts.checked import Malformed, Record
-from torchmatrix.facts.events import Event, read_lines, version_problem
+from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.parts import (
     AskedStack,
     AskedWorkload,
-    Block,
-    Box,
     Devices,
     Exit,
-    Failure,
     Gpu,
-    Memory,
-    Precision,
-    Readings,
-    Reference,
-    SeenDevice,
     Start,
     UsedImage,
     UsedMethod,
-    WarmUp,
 )
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import named_below
 
 T = TypeVar("T")
 _NAMES = ("id", "ddp_id")
 """The fields of a recorded workload that are not factors."""
-_SENSED = frozenset({
-    "temperature_celsius", "sm_clock_mhz", "clock_mhz", "power_watts", "energy_joules", "busy_cpus", "throttle_count",
-    "ecc_uncorrected",
-})  # fmt: skip
-"""The fields of a reading that are computed with."""
 
 
 def read_launch(path: Path) -> Launch | Unreadable:
     """Read one launch file, whatever its name; a truncated last line is not an error."""
-    try:
-        lines = list(read_lines(path))
-    except OSError as error:
-        return Unreadable(path=path, reason=error.strerror or str(error))
-    return launch_of(path, lines)
+    found = lines.read(path)
+    return Unreadable(path=path, reason=found.damage) if found.damage else launch_of(path, found.events, found.verified)
 
 
 def launch_at(path: Path) -> Launch:
@@ -62,7 +45,7 @@ def launch_at(path: Path) -> Launch:
 
 def launches_below(folder: Path, names: str = "round*-try*.jsonl") -> Iterator[Launch | Unreadable]:
     """The launches in a folder of results, in the order of their paths; without batch trials, whose names differ."""
-    for path in sorted(folder.rglob(names)):
+    for path in named_below(folder, names):
         found = read_launch(path)
         if isinstance(found, Launch) and (why := old_facts.misnamed(path, found.round, found.number)):
             found = Unreadable(path=path, reason=why)
@@ -81,13 +64,13 @@ def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list
     return launches, rest
 
 
-def launch_of(path: Path, lines: Sequence[Event]) -> Launch | Unreadable:
-    """The launch in a file of these lines."""
-    if not lines or lines[0]["event"] != "launch":
+def launch_of(path: Path, events: Sequence[Event], verified: bool = False) -> Launch | Unreadable:
+    """The launch in a file of these lines; `verified`: by their checksums."""
+    if not events or events[0]["event"] != "launch":
         return Unreadable(path=path, reason="it has no header")
     try:
-        end = _exit(lines[-1]) if lines[-1]["event"] == "exit" else None
-        return Launch(path=path, exit=end, **_header(path, lines[0]), **_told(lines[1:]))
+        end = _exit(events[-1]) if events[-1]["event"] == "exit" else None
+        return Launch(path=path, exit=end, verified=verified, **_header(path, events[0]), **box_lines.told(events[1:]))
     except Malformed as why:
         return Unreadable(path=path, reason=str(why))
 
@@ -108,6 +91,7 @@ def _header(path: Path, header: Record) -> dict[str, Any]:
         "tool": checked.text_or_none(header, "tool"),
         "workload_hash": checked.text_or_none(header, "workload_hash"),
         "wire_version": checked.whole_or_none(header, "protocol"),
+        "machine": checked.text_or_none(header, "machine"),
         "stack": _inside("stack", _stack, checked.part(header, "stack")),
         "workload": _inside("workload", _workload, checked.part(header, "workload"), header),
         "devices": _inside("gpus", _devices, checked.part(header, "gpus")),
@@ -119,6 +103,7 @@ def _header(path: Path, header: Record) -> dict[str, Any]:
         "host": checked.part(header, "host"),
         "engine": checked.part(header, "engine"),
         "command": checked.text(header, "command"),
+        "started": checked.part(header, "started"),
     }
 
 
@@ -209,124 +194,3 @@ def _exit(end: Record) -> Exit:
         oom_killed=checked.flag(end, "oom_killed"),
         tail=checked.texts(end, "tail"),
     )
-
-
-def _told(events: Sequence[Event]) -> dict[str, Any]:
-    """The fields that come from the box's lines and the telemetry; the first malformed line is reported."""
-    kinds: dict[str, list[Event]] = {}
-    for event in events:
-        kinds.setdefault(event["event"], []).append(event)
-    wrong: list[str] = []
-
-    def all_of(kind: str, make: Callable[[Event], T]) -> tuple[T, ...]:
-        try:
-            return tuple(map(make, kinds.get(kind, ())))
-        except Malformed as why:
-            wrong.append(f'the box wrote an invalid "{kind}" line: {why}')
-            return ()
-
-    samples = all_of("sample", _sample)
-    boxes, seen = all_of("environment", _box), all_of("setup", _seen)
-    probed, reductions = all_of("precision", _precision), all_of("all-reduce", _bus_bandwidth)
-    hellos = all_of("hello", lambda event: checked.text_or_none(event, "compile_cache"))
-    warmed, compared = all_of("warm-up", _warm_up), all_of("reference", _reference)
-    queued = all_of("enqueue", lambda event: checked.known_numbers(event, "step_seconds"))
-    phases = all_of("phase", lambda event: (checked.text(event, "phase"), checked.number(event, "seconds")))
-    return {
-        "box": next(iter(boxes), None),
-        "seen_devices": next(iter(seen), ()),
-        "compile_cache": next(iter(hellos), None),
-        "windows": tuple(block for phase, block in samples if phase == "measure"),
-        "warm_up_blocks": tuple(block for phase, block in samples if phase == "warm-up"),
-        "warm_up": next(iter(warmed), None),
-        "phases": dict(reversed(phases)),
-        "memory": all_of("memory", _memory),
-        "enqueue_seconds": next(iter(queued), ()),
-        "precision": next(iter(probed), ()),
-        "reference": next(iter(compared), None),
-        "bus_bytes_per_second": next(iter(reductions), math.nan),
-        "telemetry": all_of("telemetry", _readings),
-        "failures": all_of("failure", _failure),
-        "is_done": "done" in kinds,
-        "refused": next(filter(None, map(version_problem, kinds.get("hello", ()))), None),
-        "malformed": next(iter(wrong), None),
-    }
-
-
-def _sample(event: Record) -> tuple[str | None, Block]:
-    begin, end = (checked.number_or_none(event, f"{edge}_monotonic_seconds") for edge in ("start", "stop"))
-    block = Block(
-        steps=checked.whole(event, "steps"),
-        items=checked.whole(event, "items"),
-        seconds=checked.numbers(event, "seconds"),
-        edges=None if begin is None or end is None else (begin, end),
-        step_seconds=checked.rows_of_numbers(event, "step_seconds"),
-    )
-    if not block.seconds or block.steps < 1 or block.items < 1:
-        raise Malformed("it has no seconds, steps or items")
-    return checked.text_or_none(event, "phase"), block
-
-
-def _box(event: Record) -> Box:
-    return Box(torch=checked.text_or_none(event, "torch"), packages=checked.texts(event, "packages"), facts=event)
-
-
-def _seen(event: Record) -> tuple[SeenDevice, ...]:
-    return tuple(
-        SeenDevice(
-            name=checked.text_or_none(device, "name"),
-            memory_bytes=checked.whole_or_none(device, "memory_bytes"),
-            multiprocessors=checked.whole_or_none(device, "multiprocessors"),
-        )
-        for device in checked.parts(event, "devices")
-    )
-
-
-def _warm_up(event: Record) -> WarmUp:
-    return WarmUp(seconds=checked.number_or_none(event, "seconds"), flat=checked.flag_or_none(event, "flat"))
-
-
-def _memory(event: Record) -> Memory:
-    peaks = checked.wholes(event, "peak_bytes")
-    if not peaks:
-        raise Malformed("peak_bytes is empty")
-    return Memory(phase=checked.text_or_none(event, "phase"), peak_bytes=peaks)
-
-
-def _precision(event: Record) -> tuple[Precision, ...]:
-    return tuple(
-        Precision(matmul=checked.text(found, "matmul"), convolution=checked.text(found, "convolution"))
-        for found in checked.parts(event, "effective")
-    )
-
-
-def _reference(event: Record) -> Reference:
-    return Reference(
-        flops_per_item=checked.number_or_nan(event, "flops_per_item"),
-        differences=checked.loose_numbers(event, "differences"),
-        error=checked.text_or_none(event, "error"),
-    )
-
-
-def _bus_bandwidth(event: Record) -> float:
-    sizes = checked.parts(event, "sizes")
-    return checked.number_or_nan(sizes[-1], "bus_bytes_per_second") if sizes else math.nan
-
-
-def _failure(event: Record) -> Failure:
-    return Failure(kind=checked.text(event, "kind"), message=checked.text_or_none(event, "message"))
-
-
-def _readings(event: Record) -> Readings:
-    found = tuple(map(_reading, checked.parts(event, "readings")))
-    return Readings(monotonic_seconds=checked.number(event, "monotonic_seconds"), readings=found)
-
-
-def _reading(reading: Record) -> Record:
-    """As it is, but without numbers that are null."""
-    checked.text(reading, "device")
-    for key in ("reasons", "foreign"):
-        checked.texts(reading, key)
-    checked.text_or_none(reading, "error")
-    unknown = [key for key in reading.keys() & _SENSED if checked.number_or_none(reading, key) is None]
-    return {key: value for key, value in reading.items() if key not in unknown} if unknown else reading

@@ -45,11 +45,13 @@ class FoundBatch:
 class RunRecord:
     """One run. `facts`: its first line as it is, empty if that can't be read.
 
-    `key`: what was requested, as one word; `matrix`: the text of the matrix; `complete`: the run finished. `problems`: lines
-    that can't be read, each with the reason.
+    `machine`: the identity of its machine (machine.identity); None in facts of earlier versions. `key`: what was requested, as
+    one word; `matrix`: the text of the matrix; `complete`: the run finished. `verified`: the record has checksums, and
+    they match. `problems`: lines that can't be read, each with the reason.
     """
 
     unix_seconds: float
+    machine: str | None
     key: str | None
     command: str | None
     matrix: str
@@ -61,22 +63,27 @@ class RunRecord:
     planned: tuple[CellName, ...]
     skips: tuple[Skipped, ...]
     batches: tuple[FoundBatch, ...]
+    verified: bool
     complete: bool
     problems: tuple[str, ...]
 
 
-def record_of(events: Iterable[Event]) -> RunRecord:
-    """The record in these lines; malformed lines are left out and listed in `problems`."""
+def record_of(events: Iterable[Event], verified: bool = False, damage: str | None = None) -> RunRecord:
+    """The record in these lines; malformed lines are left out and listed in `problems`.
+
+    `verified`, `damage`: what their checksums say; damage is a problem, too.
+    """
     kinds: dict[str, list[Event]] = {}
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
-    problems: list[str] = []
+    problems: list[str] = [damage] if damage else []
     header = _header(next(iter(kinds.get("run", ())), {}), problems)
     return RunRecord(
         **header,
         planned=tuple(_each(kinds.get("planned", ()), _name, problems)),
         skips=tuple(_each(kinds.get("skip", ()), _skipped, problems)),
         batches=tuple(_each(kinds.get("batch", ()), _batch, problems)),
+        verified=verified,
         complete=any(event.get("complete") is True for event in kinds.get("run-exit", ())),
         problems=tuple(problems),
     )
@@ -86,6 +93,7 @@ def _header(line: Record, problems: list[str]) -> dict[str, Any]:
     try:
         return {
             "unix_seconds": checked.number_or_nan(line, "unix_seconds"),
+            "machine": checked.text_or_none(line, "machine"),
             "key": checked.text_or_none(line, "key"),
             "command": checked.text_or_none(line, "command"),
             "matrix": checked.text_or_none(line, "matrix") or "",

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import shown
 
 WORDS = "last, last~N, last-7d (also h, w), all, RUN or HOST/RUN"
 _BACK = re.compile(r"last(?:~([0-9]{1,6}))?")
@@ -27,13 +28,19 @@ def select(results: Results, word: str = "last", since: str | None = None, host:
     narrowed = [run for run in runs if host in (None, host_of(run)) and (begin is None or run.started >= begin)]
     found = find(narrowed, word)
     if not found:
-        what = "no runs" if word in ("last", "all") else f"no run {word}"
+        what = "no runs" if word in ("last", "all") else f"no run {shown(word)}"
         narrowing = (f" of host {host}" if host else "") + (f" since {since}" if since else "")
         raise BadInput(f"{what} in {results.root}{narrowing}", hint=_known(runs))
     if len(found) > 1 and found[0].id == found[-1].id == word:
         hosts = ", ".join(host_of(run) for run in found)
         raise BadInput(f"several hosts have a run {word}: {hosts}", hint=f"name the host too: {host_of(found[0])}/{word}")
     return found
+
+
+def select_each(results: Results, words: Sequence[str], since: str | None = None, host: str | None = None) -> list[RunFolder]:
+    """The runs that any of `words` names, each once, oldest first; never none. Raises BadInput as `select` does."""
+    found = {run.path: run for word in words for run in select(results, word, since, host)}
+    return sorted(found.values(), key=lambda run: (run.started, str(run.path)))
 
 
 def select_one(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> RunFolder:
@@ -68,7 +75,7 @@ def _moment(text: str) -> float:
         moment = datetime.fromisoformat(text.removesuffix("Z"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
-        raise BadInput(f'"{text}" is not a date', hint="write it as 2026-01-31, or 2026-01-31T12:00 (UTC)") from None
+        raise BadInput(f'"{shown(text)}" is not a date', hint="write it as 2026-01-31, or 2026-01-31T12:00 (UTC)") from None
 
 
 def _known(runs: Sequence[RunFolder]) -> str:

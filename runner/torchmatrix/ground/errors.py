@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from torchmatrix.ground.texts import printable
+
 
 class ExitCode(IntEnum):
     """What the command's exit status says."""
@@ -20,7 +22,7 @@ class ToolError(Exception):
     """The tool can't continue: a message, a hint that says what to do, and an exit code."""
 
     def __init__(self, message: str, *, hint: str, exit_code: ExitCode) -> None:
-        super().__init__(message)
+        super().__init__("\n".join(map(printable, message.split("\n"))))
         self.hint = hint
         self.exit_code = exit_code
 
@@ -56,3 +58,15 @@ class BuildFailed(Exception):
 
 class LaunchFailed(Exception):
     """The engine could not start or keep one launch; its outcome is recorded, and the other cells continue."""
+
+
+def lack_of(error: Exception) -> tuple[str, str] | None:
+    """What this machine lacks, and a hint, if that is the error: memory, threads, open files, disk, or a library; else None."""
+    words = str(error).strip()
+    if isinstance(error, MemoryError) or "can't start new thread" in words:
+        return "not enough memory" + (f": {words}" if words else ""), "free memory, or raise the limit (ulimit -v)"
+    if isinstance(error, ImportError):
+        return f"a library can't be loaded: {words}", "free memory, raise the limits (ulimit -a), or install torchmatrix again"
+    if isinstance(error, OSError):
+        return words, "check the file's permissions, the space on its disk, and the limits of this process (ulimit -a)"
+    return None

@@ -22,6 +22,15 @@ def none_for_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(key): None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
 
 
+def without_nan(value: Any) -> Any:
+    """A value with all that is in it, for JSON: null for what is unknown or infinite, lists for tuples."""
+    if isinstance(value, Mapping):
+        return {str(key): without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def figure(value: Any) -> str:
     """Four significant digits; n/a for what is unknown."""
     if not is_known(value):
@@ -33,3 +42,9 @@ def figure(value: Any) -> str:
 def four_decimals(value: Any) -> str:
     """For ratios and shares; n/a for what is unknown."""
     return f"{value:.4f}" if is_known(value) else UNKNOWN
+
+
+def in_digits(value: float, digits: int) -> float | int:
+    """A finite number with so many significant digits; a whole one without a point, which a page of many numbers saves."""
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

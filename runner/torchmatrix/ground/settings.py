@@ -6,28 +6,32 @@ The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
     wheelhouse = "/srv/wheels"                                  # or TORCHMATRIX_WHEELHOUSE
     ca_bundle = "/etc/ssl/certs/site.pem"                       # or TORCHMATRIX_CA_BUNDLE
     parallel_builds = 2                                         # or TORCHMATRIX_PARALLEL_BUILDS
+    memory_share = 0.9                                          # or TORCHMATRIX_MEMORY_SHARE
+    processes = 16384                                           # or TORCHMATRIX_PROCESSES
+    line_mb = 1                                                 # or TORCHMATRIX_LINE_MB
+    launch_file_mb = 64                                         # or TORCHMATRIX_LAUNCH_FILE_MB
+    log_mb = 20                                                 # or TORCHMATRIX_LOG_MB
+    machine = "the third box of rack 7"                         # or TORCHMATRIX_MACHINE; see machine.identity
     [mirrors]                                                   # or TORCHMATRIX_MIRRORS="docker.io=HOST/hub,URL=URL"
     "docker.io" = "registry.example:5000/hub"
     "https://download.pytorch.org/whl" = "https://mirror.example/pytorch"
 """
 
+import math
 import os
 import re
-import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import Key, Place, Problems, check
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 HUB = "docker.io"
+MEGABYTE = 1_000_000
+_FIX = "fix or remove the settings file"
 _EXPLAINED = "docs/airgap.md explains its keys, under Site settings"
 _MIRROR = Key(
     kind=str,
@@ -39,19 +43,45 @@ _KEYS = {
     "wheelhouse": Key(kind=str),
     "ca_bundle": Key(kind=str),
     "parallel_builds": Key(kind=int, default=2, minimum=1, maximum=64),
+    "memory_share": Key(kind=float, default=0.9, minimum=0.01, maximum=1),
+    "processes": Key(kind=int, default=16384, minimum=64, maximum=4194304),
+    "line_mb": Key(kind=int, default=1, minimum=1, maximum=64),
+    "launch_file_mb": Key(kind=int, default=64, minimum=1, maximum=4096),
+    "log_mb": Key(kind=int, default=20, minimum=1, maximum=4096),
+    "machine": Key(kind=str),
     "mirrors": Key(kind=dict, default={}),
 }
+
+
+_NUMBERS = {
+    "parallel_builds": "a number of builds",
+    "memory_share": "a share of the memory",
+    "processes": "a number of processes",
+    "line_mb": "a number of megabytes",
+    "launch_file_mb": "a number of megabytes",
+    "log_mb": "a number of megabytes",
+}
+"""What the keys that hold a number mean, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """`mirrors`: the beginning of an image reference or index URL -> what stands for it here. `wheelhouse`: a folder of
-    wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving trust."""
+    wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving trust. `memory_share` and
+    `processes`: what a launch may use, as a ratio of the machine's memory, and threads included. `line_mb`,
+    `launch_file_mb` and `log_mb`: what it may write, in megabytes: in one line, into its launch file, into its log. `machine`:
+    stands for the identity that this machine would find for itself."""
 
     mirrors: dict[str, str] = field(default_factory=dict)
     wheelhouse: Path | None = None
     ca_bundle: Path | None = None
     parallel_builds: int = 2
+    memory_share: float = 0.9
+    processes: int = 16384
+    line_mb: int = 1
+    launch_file_mb: int = 64
+    log_mb: int = 20
+    machine: str | None = None
 
     def index(self, url: str) -> str:
         """The URL that serves a package index here."""
@@ -88,6 +118,12 @@ def load() -> Settings:
         wheelhouse=_existing("wheelhouse", values["wheelhouse"]),
         ca_bundle=_existing("ca_bundle", values["ca_bundle"]),
         parallel_builds=values["parallel_builds"],
+        memory_share=float(values["memory_share"]),
+        processes=values["processes"],
+        line_mb=values["line_mb"],
+        launch_file_mb=values["launch_file_mb"],
+        log_mb=values["log_mb"],
+        machine=values["machine"],
     )
 
 
@@ -98,19 +134,16 @@ def _path() -> Path:
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text()
-        data = tomllib.loads(text)
+        text = inputs.read_text(path, hint=_FIX)
     except FileNotFoundError:
-        text, data = "", {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}", hint="fix or remove the settings file") from None
+        text = ""
+    data = inputs.toml_of(text, str(path), hint=_FIX, complaint=": can't read it")
     problems = Problems(text)
     values = check(data, _KEYS, Place(header="the top"), problems)
     mirrors = values["mirrors"] or {}
     check(mirrors, dict.fromkeys(mirrors, _MIRROR), Place(header="[mirrors]"), problems)
     if problems.messages:
-        listing = "\n".join(f"  {message}" for message in problems.messages)
-        raise BadInput(f"{path}:\n{listing}", hint=_EXPLAINED)
+        raise BadInput(f"{path}:\n{problems}", hint=_EXPLAINED)
     return values
 
 
@@ -126,11 +159,21 @@ def _from_environment(key: str, said: str) -> Any:
                 f"TORCHMATRIX_MIRRORS: the mirror of {refused[0]} {_MIRROR.explanation}", hint="remove the credentials"
             )
         return mirrors
-    if key == "parallel_builds":
-        if not said.isdigit() or int(said) < 1:
-            raise BadInput(f"TORCHMATRIX_PARALLEL_BUILDS is not a number of builds: {said}", hint="such as 2")
-        return int(said)
-    return said
+    return _number_in(key, said) if key in _NUMBERS else said
+
+
+def _number_in(key: str, said: str) -> float:
+    """The number in a variable, within the bounds of its key. Raises BadInput."""
+    wanted = _KEYS[key]
+    low, high = wanted.minimum or 0, wanted.maximum or math.inf
+    try:
+        value: float = wanted.kind(said)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        hint = f"{low:g} to {high:.8g}, such as {wanted.default:g}"
+        raise BadInput(f"TORCHMATRIX_{key.upper()} is not {_NUMBERS[key]}: {said}", hint=hint)
+    return value
 
 
 def _existing(key: str, said: str | None) -> Path | None:
@@ -145,4 +188,9 @@ def _existing(key: str, said: str | None) -> Path | None:
 def cache_folder() -> Path:
     """Where virtualenvs, compile caches and everything else that can be made again are kept."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
-    return Path(os.environ.get("TORCHMATRIX_CACHE") or usual)
+    return Path(os.environ.get("TORCHMATRIX_CACHE") or usual).absolute()
+
+
+def state_folder() -> Path:
+    """Where the little is kept that can't be made again: this machine's identity if it has none of its own."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "torchmatrix"

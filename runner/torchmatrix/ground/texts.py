@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def in_one_line(text: str) -> str:
+    """Printable, with one blank for whatever stands between words."""
+    return printable(" ".join(text.split()))
+
+
 def count(number: int, noun: str) -> str:
     """Such as "1 cell" or "3 cells"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith(('ch', 's', 'sh', 'x')) else 's'}"

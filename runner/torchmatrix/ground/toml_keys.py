@@ -5,16 +5,24 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from torchmatrix.ground.texts import clipped, printable
+
 Table = Mapping[str, Any]
+MOST_PROBLEMS = 50
+"""More of them help nobody to mend a file."""
+MOST_VALUES = 256
+"""Of one list."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
     """What a key may hold. `axis`: a list is allowed too and multiplies. `plural`: it must be a list.
 
-    `meaning`: a sentence for the reference. `formerly`: an older name of the key, which files written before still have.
+    `longest`: letters of a text. `meaning`: a sentence for the reference. `formerly`: an older name of the key, which files
+    written before still have.
     """
 
     kind: type
@@ -23,6 +31,7 @@ class Key:
     minimum: float | None = None
     maximum: float | None = None
     pattern: str = ""
+    longest: int = 1_000
     explanation: str = ""
     axis: bool = False
     plural: bool = False
@@ -33,6 +42,7 @@ class Key:
 NAME = Key(
     kind=str,
     pattern=r"[A-Za-z0-9][A-Za-z0-9._+-]*",
+    longest=64,
     explanation="use letters, digits and . _ + - only, since it becomes part of ids and paths",
 )
 """A name that the user gives."""
@@ -54,13 +64,13 @@ class Place:
         """Such as ``line 12, [[stack]] 2, torch``; the line of the table if the key's own isn't found."""
         line = self._find(lines, key)
         label = f"{self.header} {self.number + 1}" if self.header.startswith("[[") else self.header
-        return ", ".join(([f"line {line}"] if line else []) + [label] + ([key] if key else []))
+        return ", ".join(([f"line {line}"] if line else []) + [shown(label)] + ([shown(key)] if key else []))
 
     def _find(self, lines: list[str], key: str | None) -> int | None:
-        headers = [i for i, line in enumerate(lines) if line.split("#")[0].replace(" ", "").strip() == self.header]
-        if self.number >= len(headers):
+        headers = (i for i, line in enumerate(lines) if line.split("#")[0].replace(" ", "").strip() == self.header)
+        start = next(islice(headers, self.number, None), None)
+        if start is None:
             return None
-        start = headers[self.number]
         for index in range(start + 1, len(lines)):
             if lines[index].lstrip().startswith("["):
                 break
@@ -69,33 +79,45 @@ class Place:
         return start + 1
 
 
+def shown(value: object) -> str:
+    """A value of the file as a message quotes it, in one line and at most so long; a text without quotes."""
+    return clipped(printable(value if isinstance(value, str) else repr(value)))
+
+
 class Problems:
-    """Collects what is wrong with one file."""
+    """Collects what is wrong with one file: the first of it, if it is a great deal."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self.messages: list[str] = []
+        self.number = 0
 
     def add(self, place: Place, key: str | None, message: str) -> None:
         """Note one problem at `place`."""
-        self.messages.append(f"{place.describe(self._lines, key)}: {message}")
+        self.number += 1
+        if self.number <= MOST_PROBLEMS:
+            self.messages.append(f"{place.describe(self._lines, key)}: {message}")
+
+    def __str__(self) -> str:
+        """A line for each problem."""
+        more = [f"  and {self.number - MOST_PROBLEMS} more"] if self.number > MOST_PROBLEMS else []
+        return "\n".join([*(f"  {message}" for message in self.messages), *more])
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """A suggestion such as ``did you mean "precision"?``, or the list of valid words where none is near."""
     words = sorted(map(str, valid))
-    found = difflib.get_close_matches(str(word), words, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(clipped(str(word)), words, n=1, cutoff=0.5)
     if found:
         return f'did you mean "{found[0]}"?'
-    return "valid: " + ", ".join(words)
+    return "valid: " + ", ".join(words[:MOST_PROBLEMS]) + (", …" if len(words) > MOST_PROBLEMS else "")
 
 
 def check(table: Table, keys: Mapping[str, Key], place: Place, problems: Problems) -> dict[str, Any]:
     """The values of `table` with defaults filled in; axes and plurals as tuples. Problems are added, never raised."""
     table = _with_present_names(table, keys, place, problems)
-    for name in table:
-        if name not in keys:
-            problems.add(place, name, f'unknown key "{name}"; {nearest(name, keys)}')
+    for name in [name for name in table if name not in keys][:MOST_PROBLEMS]:
+        problems.add(place, name, f'unknown key "{shown(name)}"; {nearest(name, keys)}')
     return {name: _value(table, name, key, place, problems) for name, key in keys.items()}
 
 
@@ -113,9 +135,12 @@ def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) 
         return (key.default,) if key.axis else key.default
     given = table[name]
     if key.plural and not isinstance(given, list):
-        problems.add(place, name, f"must be a list, not {given!r}")
+        problems.add(place, name, f"must be a list, not {_quoted(given)}")
         return key.default
     several = isinstance(given, list)
+    if several and len(given) > MOST_VALUES:
+        problems.add(place, name, f"must have at most {MOST_VALUES} values, not {len(given)}")
+        return (key.default,) if key.axis else key.default
     if several and not (key.axis or key.plural):
         problems.add(place, name, "must be one value, not a list")
         return key.default
@@ -124,26 +149,37 @@ def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) 
         problems.add(place, name, "the list is empty")
     checked = tuple(v for v in values if _is_valid(v, name, key, place, problems))
     if len(set(map(str, checked))) < len(checked):
-        problems.add(place, name, f"a value is listed twice: {given!r}")
+        problems.add(place, name, f"a value is listed twice: {shown(given)}")
     if not several and not key.axis:
         return checked[0] if checked else key.default
     return checked
+
+
+def _quoted(value: object) -> str:
+    """As `shown`, a text with quotes."""
+    return clipped(printable(repr(value)))
 
 
 def _is_valid(value: Any, name: str, key: Key, place: Place, problems: Problems) -> bool:
     wanted = (int, float) if key.kind is float else key.kind
     if not isinstance(value, wanted) or (isinstance(value, bool) and key.kind is not bool):
         kinds = {str: "text in quotes", int: "a whole number", bool: "true or false", float: "a number", list: "a list"}
-        problems.add(place, name, f"must be {kinds.get(key.kind, key.kind.__name__)}, not {value!r}")
+        problems.add(place, name, f"must be {kinds.get(key.kind, key.kind.__name__)}, not {_quoted(value)}")
         return False
     if key.choices and value not in key.choices:
-        problems.add(place, name, f'unknown value "{value}"; {nearest(str(value), key.choices)}')
+        problems.add(place, name, f'unknown value "{shown(value)}"; {nearest(str(value), key.choices)}')
         return False
     if isinstance(value, float) and not math.isfinite(value):
         problems.add(place, name, f"must be a finite number, not {value}")
         return False
     if key.maximum is not None and isinstance(value, (int, float)) and value > key.maximum:
-        problems.add(place, name, f"must be at most {key.maximum:g}, not {value}")
+        problems.add(place, name, f"must be at most {key.maximum:.12g}, not {value}")
+        return False
+    if isinstance(value, str) and len(value) > key.longest:
+        problems.add(place, name, f"must have at most {key.longest} letters, not {len(value)}")
+        return False
+    if isinstance(value, str) and not value.isprintable():
+        problems.add(place, name, f"must be one line of printable letters, not {_quoted(value)}")
         return False
     if key.pattern and not re.fullmatch(key.pattern, str(value)):
         problems.add(place, name, key.explanation)

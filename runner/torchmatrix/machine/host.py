@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import socket
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import Any
 from torchmatrix.ground.files import text_of
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
 from torchmatrix.machine.host_gpus import amd_gpus, masked, nvidia_gpus
+from torchmatrix.machine.identity import as_identity, identity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
     """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use.
 
-    `links` and `p2p`: a row and a column per GPU, in the words of `topology`.
+    `links` and `p2p`: a row and a column per GPU, in the words of `topology`. `machine`: its identity, which its name is not.
     """
 
     name: str
@@ -41,10 +43,17 @@ class Host:
     sockets: int | None = None
     smt: bool | None = None
     libc: str | None = None
+    machine: str | None = None
+
+    @property
+    def gpus_in_words(self) -> str:
+        """Such as "2 x NVIDIA A100-SXM4-80GB, 2 x NVIDIA L4"; "no GPU" without one."""
+        counted = Counter(gpu.name for gpu in self.gpus)
+        return ", ".join(f"{count} x {name}" for name, count in counted.items()) or "no GPU"
 
     def as_record(self) -> dict[str, Any]:
-        """For the facts on disk."""
-        return asdict(self)
+        """For the facts on disk, which have the identity in a field of its own."""
+        return {name: value for name, value in asdict(self).items() if name != "machine"}
 
 
 def detect() -> Host:
@@ -78,13 +87,14 @@ def detect() -> Host:
         architecture=platform.machine(),
         python=platform.python_version(),
         notes=tuple(notes),
+        machine=identity(),
     )
 
 
 def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> Host:
     """`host`, unless the engine runs on another machine: then what the engine tells of that one, the rest unknown.
 
-    `engine`: its machine's Name, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal. `over_network`: it
+    `engine`: its machine's Name, ID, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal. `over_network`: it
     was reached by ssh or tcp, not by a socket of this machine.
     """
     same_kernel = engine["KernelVersion"] == host.kernel
@@ -107,6 +117,7 @@ def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> H
         architecture=str(engine.get("Architecture")),
         python=host.python,
         notes=(*host.notes, note),
+        machine=as_identity(f"engine {engine['ID']}") if engine.get("ID") else None,
     )
 
 

@@ -3,14 +3,14 @@
 import importlib
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.files import text_of
-from torchmatrix.machine import topology
+from torchmatrix.machine import slices, topology
 
 _ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # nothing to tell where there's no device either
 _HINTS = {
@@ -20,12 +20,15 @@ _HINTS = {
     "NVML_ERROR_NO_PERMISSION": "you need read and write access to /dev/nvidia*; ls -l /dev/nvidia* shows the owners",
 }
 
+LOST_HINT = "look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo nvidia-smi --gpu-reset) or reboot"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One GPU. `index` counts in PCI order; `render_node` and `groups` (numeric ids) give access to AMD's.
 
     `numa_node`: of its PCI slot. `pcie`: as linked now, such as "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs.
+    `slice_of`: the UUID of the GPU that it is a MIG slice of.
     """
 
     index: int
@@ -44,6 +47,7 @@ class Gpu:
     numa_node: int | None = None
     pcie: str | None = None
     clocks_max_mhz: int | None = None
+    slice_of: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +68,7 @@ def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"
     if module is None:
         return Found()
     try:
-        return _nvidia_found(module, sys_root)
+        return _nvidia_found(module, sys_root, notes)
     except module.NVMLError as error:
         notes.append(f"NVML failed while listing GPUs: {error}")
         return Found()
@@ -89,26 +93,47 @@ def _open_nvml(nvml: Any, device: Path) -> tuple[Any, str | None]:
     return module, None
 
 
-def _nvidia_found(nvml: Any, sys_root: Path) -> Found:
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+def _nvidia_found(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
+    handles = _handles(nvml, notes)
+    devices = slices.usable(nvml, handles, notes)
     cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
     return Found(
-        gpus=tuple(_nvidia_gpu(nvml, index, handle, sys_root) for index, handle in enumerate(handles)),
-        links=_frozen(topology.nvidia_links(nvml, handles)),
-        p2p=_frozen(topology.nvidia_p2p(nvml, handles)),
+        gpus=tuple(_nvidia_gpu(nvml, index, device, handles, sys_root) for index, device in enumerate(devices)),
+        links=slices.spread(topology.nvidia_links(nvml, handles), devices),
+        p2p=slices.spread(topology.nvidia_p2p(nvml, handles), devices),
         driver=_decode(nvml.nvmlSystemGetDriverVersion()),
         cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}",
     )
 
 
-def _nvidia_gpu(nvml: Any, index: int, handle: Any, sys_root: Path) -> Gpu:
-    def ask(function: str, *arguments: Any) -> Any:
+def _handles(nvml: Any, notes: list[str]) -> list[Any]:
+    """Of all GPUs that answer; the others are noted. Raises NVMLError if none does."""
+    handles, dead = [], []
+    for number in range(nvml.nvmlDeviceGetCount()):
         try:
-            return _decode(getattr(nvml, function)(handle, *arguments))
+            handle = nvml.nvmlDeviceGetHandleByIndex(number)
+            nvml.nvmlDeviceGetUUID(handle)
+            handles.append(handle)
+        except nvml.NVMLError as error:
+            dead.append((number, error))
+    if dead and not handles:
+        raise dead[0][1]
+    left = f"{len(handles)} of {len(handles) + len(dead)} GPUs are used; gpu0 is the first of them"
+    notes += [f"GPU {number} can't be used: {error}; {LOST_HINT}; {left}" for number, error in dead]
+    return handles
+
+
+def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, handles: Sequence[Any], sys_root: Path) -> Gpu:
+    """A slice has a name, a UUID and memory of its own; the rest is its GPU's."""
+    whole = handles[device.whole]
+
+    def ask(function: str, *arguments: Any, of: Any = whole) -> Any:
+        try:
+            return _decode(getattr(nvml, function)(of, *arguments))
         except (nvml.NVMLError, AttributeError):
             return None
 
-    memory, capability = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetCudaComputeCapability")
+    memory, capability = ask("nvmlDeviceGetMemoryInfo", of=device.handle), ask("nvmlDeviceGetCudaComputeCapability")
     pci = ask("nvmlDeviceGetPciInfo")
     power, ecc, persistence = (
         ask("nvmlDeviceGetPowerManagementLimit"),
@@ -118,9 +143,10 @@ def _nvidia_gpu(nvml: Any, index: int, handle: Any, sys_root: Path) -> Gpu:
     bus = _decode(pci.busId) if pci else None
     return Gpu(
         index=index,
-        uuid=_decode(nvml.nvmlDeviceGetUUID(handle)),
-        name=_decode(nvml.nvmlDeviceGetName(handle)),
+        uuid=_decode(nvml.nvmlDeviceGetUUID(device.handle)),
+        name=_decode(nvml.nvmlDeviceGetName(device.handle)),
         vendor="nvidia",
+        slice_of=_decode(nvml.nvmlDeviceGetUUID(whole)) if device.is_slice else None,
         memory_bytes=memory.total if memory else None,
         capability=f"{capability[0]}.{capability[1]}" if capability else None,
         pci_bus=bus,
@@ -130,7 +156,7 @@ def _nvidia_gpu(nvml: Any, index: int, handle: Any, sys_root: Path) -> Gpu:
         persistence=bool(persistence) if persistence is not None else None,
         # Not nvmlDeviceGetNumaNodeId: that is the node of the GPU's own memory, where it has one (Grace Hopper).
         numa_node=topology.pci_numa_node(topology.sysfs_pci(sys_root, bus)) if bus else None,
-        pcie=topology.nvidia_pcie(nvml, handle),
+        pcie=topology.nvidia_pcie(nvml, whole),
         clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
     )
 
@@ -167,7 +193,8 @@ def _amd_gpu(index: int, node: Path, properties: Mapping[str, str], sys_root: Pa
     return Gpu(
         index=index,
         uuid=f"GPU-{int(properties.get('unique_id', '0')):016x}",
-        name=text_of(node / "name") or "AMD GPU",
+        # KFD calls every GPU since MI300 and RDNA 3 "ip discovery"; boards that know their product say it to PCI.
+        name=text_of(device / "product_name") or text_of(node / "name") or "AMD GPU",
         vendor="amd",
         memory_bytes=int(size.group(1)) if size else None,
         capability=f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target else None,

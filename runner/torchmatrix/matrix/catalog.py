@@ -210,7 +210,7 @@ def cuda_of(variant: str) -> str:
 
 def version_key(version: str) -> tuple[int, ...]:
     """Orders dotted version numbers: "3.9" before "3.10"."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+    return tuple(int(part) for part in version.split(".") if part.isascii() and part.isdigit())
 
 
 def nearest_versions(version: str, known: Iterable[str]) -> list[str]:

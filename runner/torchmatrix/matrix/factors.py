@@ -75,15 +75,18 @@ class Factor:
             default=self.default,
             choices=self.choices,
             minimum=self.minimum,
-            maximum=self.maximum,
+            maximum=LARGEST if self.maximum is None and self.kind is int else self.maximum,
             axis=self.axis,
             meaning=f"{self.meaning[0].upper()}{self.meaning[1:]}.",
         )
 
     def applies(self, library: str | None, mode: Value, device: Value) -> bool:
         """Does it mean something to models of this library (None: of any), in this mode, on this device (gpu or cpu)?"""
-        wanted = ((self.libraries, library), (self.modes, mode), (self.devices, device))
-        return all(not known or value in known for known, value in wanted)
+        return (
+            (not self.libraries or library in self.libraries)
+            and (not self.modes or mode in self.modes)
+            and (not self.devices or device in self.devices)
+        )
 
     def part_for(self, value: Value) -> str:
         """What an id says of `value`; "" if nothing."""
@@ -107,6 +110,8 @@ class Factor:
         return self.default if self.applies(None, workload.get("mode"), workload.get("device", "gpu")) else None
 
 
+LARGEST = 1_000_000_000
+"""Of any whole number."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
 
 FACTORS = (

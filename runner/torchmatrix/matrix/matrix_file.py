@@ -1,25 +1,20 @@
 """matrix.toml -> Matrix: what the user wrote, validated and immutable. Every problem is reported at once."""
 
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground import assets
+from torchmatrix.ground import assets, inputs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import ADDRESSES, Key, Place, Problems, Table, check, nearest
+from torchmatrix.ground.texts import count
+from torchmatrix.ground.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.matrix import method
 from torchmatrix.matrix.method import Method, Request
 from torchmatrix.matrix.stacks import Stack, make_stack
-from torchmatrix.matrix.workloads import Workload, changed, make_workloads
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from torchmatrix.matrix.workloads import MOST_DEVICES, Workload, changed, make_workloads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +62,9 @@ class Matrix:
 
 SECTIONS: dict[str, dict[str, Key]] = {
     "run": {
-        "launches": Key(kind=int, default=3, minimum=1, meaning="Launches per cell; an interval needs at least two."),
+        "launches": Key(
+            kind=int, default=3, minimum=1, maximum=1_000, meaning="Launches per cell; an interval needs at least two."
+        ),
         "method": Key(
             kind=str,
             default="steady",
@@ -87,7 +84,14 @@ SECTIONS: dict[str, dict[str, Key]] = {
     },
     "gpus": {
         "lists": Key(kind=list, default=(), plural=True, meaning="Device sets by index: `[[0, 1], [2, 3]]`."),
-        "counts": Key(kind=int, default=(1, 2, 4, 8), minimum=1, plural=True, meaning="Device sets of the first N GPUs."),
+        "counts": Key(
+            kind=int,
+            default=(1, 2, 4, 8),
+            minimum=1,
+            maximum=MOST_DEVICES,
+            plural=True,
+            meaning="Device sets of the first N GPUs.",
+        ),
         "each": Key(kind=bool, default=False, meaning="Also measure every GPU alone; shows a weak GPU and gives E*."),
         "mixed": Key(kind=bool, default=False, meaning="Allow different GPU models in one set."),
     },
@@ -96,6 +100,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             kind=int,
             default=(1, 2),
             minimum=1,
+            maximum=MOST_DEVICES,
             plural=True,
             meaning="Device sets of the first N slots. A slot is an equal share of the cores, with one process pinned to it.",
         ),
@@ -108,6 +113,9 @@ SECTIONS: dict[str, dict[str, Key]] = {
         ),
     },
 }
+MOST_TABLES = 500
+"""[[stack]] and [[workload]] each."""
+MOST_CELLS = 100_000
 _TEXTS = Key(kind=str, default=(), plural=True)
 PRESET: dict[str, Key] = {
     "title": Key(kind=str, meaning="The name shown for the preset. Required."),
@@ -121,29 +129,22 @@ PRESET: dict[str, Key] = {
 def load(path: Path) -> Matrix:
     """Read and validate a matrix file. Raises BadInput listing every problem with its place."""
     try:
-        text = path.read_text()
+        text = inputs.read_text(path, hint="name a readable matrix file: --matrix FILE")
     except FileNotFoundError:
         raise BadInput(
             f"no matrix file at {path}", hint="make one for this machine: torchmatrix init, or name one: --matrix FILE"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}", hint="name a readable matrix file: --matrix FILE") from None
     return parse(text, name=str(path))
 
 
 def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
     """Validate the text of a matrix file; `name` is used in messages. Raises BadInput."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{name} is not valid TOML: {error}", hint="fix that line and try again") from None
+    data = inputs.toml_of(text, name, hint="fix that line and try again")
     problems = Problems(text)
     matrix = _matrix(data, text, problems)
     if matrix is None or problems.messages:
-        count = len(problems.messages)
-        listing = "\n".join(f"  {message}" for message in problems.messages)
         raise BadInput(
-            f"{name} has {count} problem{'s' if count > 1 else ''}:\n{listing}",
+            f"{name} has {count(problems.number, 'problem')}:\n{problems}",
             hint="nothing was run; docs/matrix.md explains the keys, and so does the file that `torchmatrix init` writes",
         )
     return matrix
@@ -165,9 +166,8 @@ def explained(matrix: Matrix) -> Matrix:
 
 def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     known = [*SECTIONS, "preset", "stack", "workload"]
-    for key in data:
-        if key not in known:
-            problems.add(Place(header=f"[{key}]"), None, f'unknown table "{key}"; {nearest(key, known)}')
+    for key in [key for key in data if key not in known][:MOST_PROBLEMS]:
+        problems.add(Place(header=f"[{key}]"), None, f'unknown table "{shown(key)}"; {nearest(key, known)}')
     sections = {
         name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in SECTIONS.items()
     }
@@ -179,6 +179,7 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     if problems.messages:
         return None
     _check_globs(data, stacks, problems)
+    _check_size(stacks, workloads, sections, problems)
     run, gpus, cpus = (sections[name] for name in ("run", "gpus", "cpus"))
     return Matrix(
         stacks=tuple(stacks),
@@ -234,6 +235,9 @@ def _each(data: Table, name: str, problems: Problems, make: Callable[[Table, Pla
         return []
     if not tables:
         problems.add(Place(header=f"[[{name}]]"), None, f"there must be at least one [[{name}]]")
+    if len(tables) > MOST_TABLES:
+        problems.add(Place(header=f"[[{name}]]"), None, f"there must be at most {MOST_TABLES} [[{name}]], not {len(tables)}")
+        return []
     made = [make(table, Place(header=f"[[{name}]]", number=i), problems) for i, table in enumerate(tables)]
     return [thing for thing in made if thing is not None]
 
@@ -242,6 +246,20 @@ def _check_unique(noun: str, names: list[str], problems: Problems) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             problems.add(Place(header=f"[[{noun}]]"), None, f'{times} {noun}s are called "{name}"; give all but one a `name`')
+
+
+def _check_size(
+    stacks: list[Stack], workloads: list[Workload], sections: dict[str, dict[str, Any]], problems: Problems
+) -> None:
+    """A device set for every count and list, and one for each one's baseline, before any cell is made."""
+    on = Counter("cpu" if stack.accelerator == "cpu" else "gpu" for stack in stacks)
+    lists = {"gpu": 2 * len(sections["gpus"]["lists"]), "cpu": 0}
+    cells = sum(
+        on[w.device] * (len({1, *(w.counts or sections[f"{w.device}s"]["counts"])}) + lists[w.device]) for w in workloads
+    )
+    if cells > MOST_CELLS:
+        both = f"{count(len(stacks), 'stack')}, {count(len(workloads), 'workload')}"
+        problems.add(Place(header="[[workload]]"), None, f"up to {cells:,} cells ({both}); at most {MOST_CELLS:,}")
 
 
 def _check_globs(data: Table, stacks: list[Stack], problems: Problems) -> None:
@@ -254,13 +272,14 @@ def _check_globs(data: Table, stacks: list[Stack], problems: Problems) -> None:
                 problems.add(
                     Place(header="[[workload]]", number=number),
                     "stacks",
-                    f'"{glob}" matches no stack; {nearest(glob, names)}',
+                    f'"{shown(glob)}" matches no stack; {nearest(glob, names)}',
                 )
 
 
 def _lists(lists: tuple[Any, ...], problems: Problems) -> tuple[tuple[int, ...], ...]:
     for entry in lists:
-        whole = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in entry)
+        whole = all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < MOST_DEVICES for i in entry)
         if not entry or not whole or len(set(entry)) < len(entry):
-            problems.add(Place(header="[gpus]"), "lists", f"each list must consist of different GPU indices, not {entry!r}")
+            said = f"each list must consist of different GPU indices below {MOST_DEVICES}, not {shown(entry)}"
+            problems.add(Place(header="[gpus]"), "lists", said)
     return tuple(tuple(entry) for entry in lists)

@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check
+from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
 from torchmatrix.matrix import catalog
+from torchmatrix.matrix.requirements import why_not
 
 PYPI = "https://pypi.org/simple"
 
@@ -44,40 +45,60 @@ class Stack:
     compile_python: str | None = None
 
 
+_VERSION = Key(
+    kind=str, longest=64, pattern=r"[0-9][0-9A-Za-z.]*", explanation="is not a version: write digits and dots, such as 2.5.1"
+)
+_REFERENCE = Key(
+    kind=str,
+    longest=255,
+    pattern=r"[A-Za-z0-9][A-Za-z0-9._/:@-]*",
+    explanation="is not an image reference such as nvcr.io/nvidia/pytorch:25.02-py3",
+)
+_INDEX = re.compile(r"https?://[A-Za-z0-9][^\s\\]*|file:///[^\s\\]*")
 KEYS: dict[str, Key] = {
-    "torch": Key(kind=str, meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm` or `cpu`."),
-    "cuda": Key(kind=str, meaning='The wheels for this CUDA version, such as `"12.4"`.'),
-    "rocm": Key(kind=str, meaning='The wheels for this ROCm version, such as `"6.2"`.'),
+    "torch": replace(
+        _VERSION, meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm` or `cpu`."
+    ),
+    "cuda": replace(_VERSION, meaning='The wheels for this CUDA version, such as `"12.4"`.'),
+    "rocm": replace(_VERSION, meaning='The wheels for this ROCm version, such as `"6.2"`.'),
     "cpu": Key(kind=bool, default=False, meaning="The wheels for CPUs."),
-    "image": replace(ADDRESS, meaning="A container image that contains PyTorch; it is kept as it is."),
+    "image": replace(_REFERENCE, meaning="A container image that contains PyTorch; it is kept as it is."),
     "accelerator": Key(
         kind=str, choices=("cuda", "rocm", "cpu"), meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's."
     ),
-    "python": Key(kind=str, meaning='For wheels a version such as `"3.11"`; or the path of an interpreter that has PyTorch.'),
+    "python": Key(
+        kind=str,
+        pattern=r"[0-9]+\.[0-9]+|[^-].*/.*",
+        explanation="is neither a version such as 3.11 nor the path of an interpreter",
+        meaning='For wheels a version such as `"3.11"`; or the path of an interpreter that has PyTorch.',
+    ),
     "name": replace(NAME, meaning="Part of cell ids; derived if left out."),
-    "torchvision": Key(kind=str, meaning="A version other than the catalog's."),
-    "transformers": Key(kind=str, meaning="A version other than the catalog's."),
-    "packages": replace(ADDRESSES, meaning='Further requirements, such as `["numpy<2"]`.'),
+    "torchvision": replace(_VERSION, meaning="A version other than the catalog's."),
+    "transformers": replace(_VERSION, meaning="A version other than the catalog's."),
+    "packages": replace(
+        ADDRESSES,
+        meaning='Further requirements (PEP 508), such as `["numpy<2"]`. With `torch`, each must have a wheel.',
+    ),
     "index": replace(ADDRESS, meaning="A package index instead of PyTorch's."),
-    "base": replace(ADDRESS, meaning="A container base instead of `python:X-slim-bookworm`."),
+    "base": replace(_REFERENCE, meaning="A container base instead of `python:X-slim-bookworm`."),
 }
 
 
 def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     """The stack that one [[stack]] table describes, or None if there is a problem with it."""
-    before = len(problems.messages)
+    before = problems.number
     values = check(table, KEYS, place, problems)
     is_path = "/" in (values["python"] or "")
     sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
-    if len(sources) != 1 and len(problems.messages) == before:
+    if len(sources) != 1 and problems.number == before:
         problems.add(
             place, None, 'needs exactly one of torch (wheels), image (a vendor\'s image) or python = "/path/to/python"'
         )
-    if len(problems.messages) > before:
+    if problems.number > before:
         return None
     make = {"torch": _wheels_stack, "image": _image_stack, "python": _interpreter_stack}[sources[0]]
     stack = make(values, place, problems)
-    return stack if len(problems.messages) == before else None
+    return stack if problems.number == before else None
 
 
 def _refuse(values: dict[str, Any], keys: tuple[str, ...], why: str, place: Place, problems: Problems) -> None:
@@ -93,6 +114,7 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         near = ", ".join(catalog.nearest_versions(values["torch"], facts.releases))
         problems.add(place, "torch", f'unknown version "{values["torch"]}"; the nearest: {near}')
         return None
+    _check_sources(values, place, problems)
     _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
     variant = _variant(values, release, place, problems)
     python = values["python"] or release.default_python
@@ -114,6 +136,14 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         packages=(f"transformers=={transformers}", *release.also, *values["packages"]),
         compile_python=release.compile_python,
     )
+
+
+def _check_sources(values: dict[str, Any], place: Place, problems: Problems) -> None:
+    if values["index"] and not _INDEX.fullmatch(values["index"]):
+        problems.add(place, "index", f'is not the address of a package index, https://…: "{shown(values["index"])}"')
+    for asked in values["packages"]:
+        if why := why_not(asked):
+            problems.add(place, "packages", f'"{shown(asked)}" {why}')
 
 
 def _check_python(python: str, release: catalog.Release, transformers: str, place: Place, problems: Problems) -> None:
@@ -175,6 +205,7 @@ def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> St
     if accelerator is None:
         problems.add(place, "accelerator", 'state what this image is for: accelerator = "cuda", "rocm" or "cpu"')
         return None
+    _check_sources(values, place, problems)
     path = re.sub(r"^[^/]*[.:][^/]*/", "", values["image"])
     packages = (f"transformers=={values['transformers']}",) if values["transformers"] else ()
     return Stack(

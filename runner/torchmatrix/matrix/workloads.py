@@ -1,17 +1,22 @@
 """What a [[workload]] table means: the product of its axes, each an immutable Workload with an id made from its fields."""
 
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest
+from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.matrix import catalog, factors
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
 
 AUTO = "auto"
-COUNTS = Key(kind=int, minimum=1, plural=True)
+MOST_DEVICES = 64
+"""Of one set: its label is a part of a path."""
+MOST_WORKLOADS = 10_000
+"""Of one [[workload]] table."""
+COUNTS = Key(kind=int, minimum=1, maximum=MOST_DEVICES, plural=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +96,7 @@ _BATCH = BY_NAME["batch"].key()
 
 def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workload] | None:
     """The product of one [[workload]] table's axes; axes that mean nothing to a model don't multiply it."""
-    before = len(problems.messages)
+    before = problems.number
     values = check({k: v for k, v in table.items() if k != "batch"}, KEYS, place, problems)
     values["batch"], batch_for = _batches(table, place, problems)
     for required in ("model", "batch"):
@@ -100,11 +105,13 @@ def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workl
     models = catalog.models()
     for model in values["model"] if "model" in table else ():
         if model not in models:
-            problems.add(place, "model", f'unknown model "{model}"; {nearest(model, models)}')
-    if len(problems.messages) > before:
+            problems.add(place, "model", f'unknown model "{shown(model)}"; {nearest(model, models)}')
+    axes = [factor.name for factor in FACTORS if factor.asked and factor.axis]
+    if (product := math.prod(len(values[axis]) for axis in axes)) > MOST_WORKLOADS:
+        problems.add(place, None, f"its lists multiply to {product:,} workloads; at most {MOST_WORKLOADS:,}")
+    if problems.number > before:
         return None
     found: dict[str, Workload] = {}
-    axes = [factor.name for factor in FACTORS if factor.asked and factor.axis]
     for combination in itertools.product(*(values[axis] for axis in axes)):
         workload = _workload(values | dict(zip(axes, combination, strict=True)), batch_for)
         found[workload.id] = workload
@@ -144,15 +151,18 @@ def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int 
     if given == AUTO:
         return (AUTO,), ()
     if isinstance(given, str):
-        problems.add(place, "batch", f'must be a whole number, "auto", or a table {{ default = N, "80GB" = M }}, not "{given}"')
+        problems.add(
+            place, "batch", f'must be a whole number, "auto", or a table {{ default = N, "80GB" = M }}, not "{shown(given)}"'
+        )
         return (1,), ()
     if not isinstance(given, dict):
         return check({"batch": given}, {"batch": _BATCH}, place, problems)["batch"], ()
     if "default" not in given:
         problems.add(place, "batch", 'the table needs a default: batch = { default = 64, "80GB" = 256 }')
     for key, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            problems.add(place, "batch", f'"{key}" must be a whole number of at least 1, not {value!r}')
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= factors.LARGEST:
+            said = f'"{shown(key)}" must be a whole number of at least 1 and at most {factors.LARGEST:,}, not {shown(value)}'
+            problems.add(place, "batch", said)
     others = tuple((key, value) for key, value in given.items() if key != "default")
     return (given.get("default", 1),), others
 

@@ -16,9 +16,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.facts.disk import held
 from torchmatrix.facts.events import Event, read_lines
-from torchmatrix.facts.store import held, run_event
+from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.ground.toml_keys import shown
 
 FOLDER = "nightly"
 STAMP = re.compile(r"\d{8}T\d{6}Z(-\d+)?", flags=re.ASCII)
@@ -156,7 +158,7 @@ def clock(at: str) -> tuple[int, int]:
     """Hour and minute of HH:MM. Raises BadInput."""
     found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", at, flags=re.ASCII)
     if not found:
-        raise BadInput(f'"{at}" is not a time of day', hint="hours and minutes of this machine's clock, such as 02:30")
+        raise BadInput(f'"{shown(at)}" is not a time of day', hint="hours and minutes of this machine's clock, such as 02:30")
     return int(found[1]), int(found[2])
 
 

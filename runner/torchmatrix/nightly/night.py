@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix import __version__
+from torchmatrix.facts.disk import holder
 from torchmatrix.facts.launch import last_tries
-from torchmatrix.facts.store import Results, RunFolder, holder
+from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
 from torchmatrix.nightly.journal import Journal, Next, decide
 from torchmatrix.nightly.keeping import is_complete, name_of

@@ -48,6 +48,7 @@ def _service(table: Timetable, what: str, command: Sequence[str]) -> str:
     """KillMode=mixed: the night passes a stop on to what it runs, once, and waits while that cleans up. No Nice= and no
     limits: they would change what is measured."""
     order = f"After={' '.join(('network-online.target', *SERVICES))}\nWants=network-online.target\n" if table.is_system else ""
+    user = f"User={_line(table.run_as)}\n" if table.run_as else ""
     environment = re.sub(r"([\\*?[])", r"\\\1", str(table.environment))  # systemd takes it for a glob
     return f"""{NOTE}
 [Unit]
@@ -55,7 +56,7 @@ Description={_line(what)}
 {order}
 [Service]
 Type=oneshot
-WorkingDirectory={_line(str(table.folder).rstrip("/"))}/
+{user}WorkingDirectory={_line(str(table.folder).rstrip("/"))}/
 EnvironmentFile={_line(environment)}
 ExecStart={command_line(command)}
 KillMode=mixed

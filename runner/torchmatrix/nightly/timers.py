@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.facts.disk import holder
 from torchmatrix.facts.events import read_lines
-from torchmatrix.facts.store import holder, run_event
+from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.nightly import cron, systemd
 from torchmatrix.nightly.journal import Journal, in_words, next_time
@@ -62,6 +64,9 @@ def install(table: Timetable, backend: str, outside: Outside, here: Mapping[str,
     journal = Journal(table.results)
     journal.append("installed", at=table.at, backend=backend, matrix=str(table.matrix))  # what is earlier is not missed
     with _file_errors():
+        if table.run_as:
+            for path in (table.results, journal.folder, journal.file):
+                shutil.chown(path, table.run_as)
         _write_private(table.environment, environment_text(taken))
         files = systemd.install(table, outside) if backend == "systemd" else cron.install(table, outside)
         record = {**asdict(table), "backend": backend, "files": [table.environment, *files]}
@@ -69,6 +74,8 @@ def install(table: Timetable, backend: str, outside: Outside, here: Mapping[str,
     hints = []
     if backend == "systemd" and systemd.ends_with_the_session(table.is_system):
         hints.append("nights start only while you are logged in; to change that: loginctl enable-linger")
+    if os.geteuid() == 0 and table.run_as is None:
+        hints.append("nights run as root, and so does all that they start; to run them as an ordinary user: --run-as NAME")
     if backend == "cron" and not cron.runs_here():
         hints.append("cron does not seem to be running: start it, or no night will start")
     return Installed(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pwd
 import re
 import shlex
 import subprocess
@@ -29,7 +30,8 @@ _TAKEN = re.compile(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timetable:
     """The nights of one matrix. `at`: HH:MM, local; `command`: the whole of a night's, with absolute paths; `folder`: where it
-    was installed, and where nights are begun; `is_system`: for the machine, else for this user."""
+    was installed, and where nights are begun; `is_system`: for the machine, else for this user. `run_as`: the user who spends
+    them, if it isn't the one who installs them."""
 
     matrix: Path
     results: Path
@@ -37,6 +39,7 @@ class Timetable:
     command: tuple[str, ...]
     folder: Path
     is_system: bool
+    run_as: str | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +62,9 @@ def settings_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "nightly"
 
 
-def timetable(matrix: Path, results: Path, at: str, words: Sequence[str], *, is_system: bool) -> Timetable:
+def timetable(
+    matrix: Path, results: Path, at: str, words: Sequence[str], *, is_system: bool, run_as: str | None = None
+) -> Timetable:
     """The nights that `words`, those after `torchmatrix`, begin from the current folder. Raises BadInput."""
     hour, minute = clock(at)
     command = (*own_command(), *words)
@@ -73,7 +78,20 @@ def timetable(matrix: Path, results: Path, at: str, words: Sequence[str], *, is_
         command=command,
         folder=Path.cwd(),
         is_system=is_system,
+        run_as=run_as,
     )
+
+
+def environment_of(run_as: str, here: Mapping[str, str]) -> dict[str, str]:
+    """As `here`, with the home of another user. Raises BadInput if there is no such user, or if it is root."""
+    try:
+        entry = pwd.getpwnam(run_as)
+    except (KeyError, ValueError):
+        raise BadInput(f"there is no user {run_as!r}", hint="name an existing one: --run-as NAME") from None
+    if entry.pw_uid == 0:
+        raise BadInput("--run-as names root", hint="name an ordinary user, or leave it out")
+    rest = {name: value for name, value in here.items() if not name.startswith("XDG_")}
+    return {**rest, "HOME": entry.pw_dir}
 
 
 def own_command() -> tuple[str, ...]:

@@ -53,6 +53,14 @@ def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
     return Why(reason=reason, fix="list GPUs of one model in [gpus] lists, or allow it: [gpus] mixed = true")
 
 
+def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
+    """A set of several devices with a MIG slice among them, or None."""
+    if len(gpus) < 2 or not any(gpu.slice_of for gpu in gpus):
+        return None
+    reason = "has a MIG slice among several GPUs: slices can't reach each other's memory, and NCCL doesn't join them"
+    return Why(reason=reason, fix="measure slices one by one: [gpus] counts = [1], each = true")
+
+
 def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
     """Why this machine can't run this stack at all, or None."""
     return (
@@ -70,7 +78,7 @@ def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
 
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:
-    have = f"{len(host.gpus)} x {host.gpus[0].name}" if host.gpus else "no GPU"
+    have = host.gpus_in_words
     near = nearest_stack(stack, host)
     instead = f"; for this machine: {near}" if near else ""
     if stack.accelerator == "cuda" and host.vendor != "nvidia":

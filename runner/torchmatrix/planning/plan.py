@@ -13,7 +13,15 @@ from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload, batch_on, changed, ddp_id
-from torchmatrix.planning.fit import Supplies, Why, why_not_memory, why_not_mixed, why_not_stack, why_not_workload
+from torchmatrix.planning.fit import (
+    Supplies,
+    Why,
+    why_not_memory,
+    why_not_mixed,
+    why_not_slices,
+    why_not_stack,
+    why_not_workload,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,18 +82,17 @@ class Plan:
 def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
     """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
     entries: list[Cell | Skip] = []
-    sets = _SetsOf(matrix, host)
+    places = _places(matrix, host)
     for stack in matrix.stacks:
         stack_reason = why_not_stack(stack, matrix, host, supplies)
-        for workload in matrix.workloads:
+        for workload, placed in places:
             if not _belong_together(stack, workload, host):
                 continue
             reason = stack_reason or why_not_workload(stack, workload, host)
-            for gpus, set_reason in sets.of(workload):
-                for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
-                    cell = Cell(id=f"{stack.name}/{variant.id}/{gpus.label}", stack=stack, workload=variant, gpus=gpus)
-                    why = reason or set_reason or why_not_memory(variant, gpus.gpus)
-                    entries.append(Skip(cell=cell, why=why) if why else cell)
+            for variant, gpus, name, place_reason in placed:
+                cell = Cell(id=f"{stack.name}/{name}", stack=stack, workload=variant, gpus=gpus)
+                why = reason or place_reason
+                entries.append(Skip(cell=cell, why=why) if why else cell)
     plan = Plan(entries=tuple(entries))
     _refuse_twins(plan.cells)
     return plan
@@ -100,6 +107,24 @@ def withheld(plan: Plan, reasons: Mapping[str, Why]) -> Plan:
         return Skip(cell=cell, why=why) if why else entry
 
     return Plan(entries=tuple(map(judged, plan.entries))) if reasons else plan
+
+
+_Placed = tuple[Workload, GpuSet, str, Why | None]
+"""A workload as it runs on a device set, the end of its cells' ids, and why it doesn't fit there (or None)."""
+
+
+def _places(matrix: Matrix, host: Host) -> list[tuple[Workload, list[_Placed]]]:
+    """Every workload with its variants on its device sets: the same for all stacks, so it is worked out once."""
+    sets = _SetsOf(matrix, host)
+    found = []
+    for workload in matrix.workloads:
+        placed = []
+        for gpus, reason in sets.of(workload):
+            for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
+                why = reason or why_not_memory(variant, gpus.gpus)
+                placed.append((variant, gpus, f"{variant.id}/{gpus.label}", why))
+        found.append((workload, placed))
+    return found
 
 
 def _refuse_twins(cells: Iterable[Cell]) -> None:
@@ -233,9 +258,8 @@ class _SetsOf:
             why = Why(reason=reason, fix="lower [gpus] counts or lists, or use a machine with more GPUs")
             return GpuSet(indices=indices, vendor=self._host.vendor, threads=threads), why
         chosen = tuple(gpus[i] for i in indices)
-        return GpuSet(indices=indices, vendor=self._host.vendor, gpus=chosen, threads=threads), (
-            None if self._matrix.gpus.mixed else why_not_mixed(chosen)
-        )
+        unfit = why_not_slices(chosen) or (None if self._matrix.gpus.mixed else why_not_mixed(chosen))
+        return GpuSet(indices=indices, vendor=self._host.vendor, gpus=chosen, threads=threads), unfit
 
 
 def _with_baselines(lists: Iterable[tuple[int, ...]], each: bool) -> list[tuple[int, ...]]:

@@ -19,7 +19,7 @@ _DEFINED = ("throughput", "interval", "trend", "level")
 
 def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> str:
     """The page of these trends. `links`: label -> relative address of a file beside the page."""
-    runs, drawn = _runs(trends), drawing.charts(trends)
+    runs, drawn = runs_of(trends), drawing.charts(trends)
     context = {
         "hosts": list(dict.fromkeys(trend.host for trend in trends)),
         "headlines": _headlines(trends),
@@ -44,18 +44,23 @@ def _headlines(trends: Sequence[Trend]) -> list[str]:
     launched = sum(trend.is_launched for trend in trends)
     if not launched:
         return ["Nothing has been launched."]
-    found: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
-    for trend in trends:
-        for change in trend.changes:
-            found.setdefault((trend.host, change.run), []).append((trend, change))
-    runs = sorted(found.values(), key=lambda pairs: pairs[0][1].started, reverse=True)
-    lines = [_headline(pairs, launched) for pairs in runs[:MOST_HEADLINES]]
+    runs = list(changes_by_run(trends).values())
+    lines = [headline(pairs, launched) for pairs in runs[:MOST_HEADLINES]]
     more = len(runs) - len(lines)
     lines += [f"The changes in {more} older runs are listed with their cells below."] if more else []
     return lines or ["No cell changed its level."]
 
 
-def _headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
+def changes_by_run(trends: Sequence[Trend]) -> dict[tuple[str, str], list[tuple[Trend, Change]]]:
+    """The changes of level by the host and the run in which they began, newest first."""
+    found: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
+    for trend in trends:
+        for change in trend.changes:
+            found.setdefault((trend.host, change.run), []).append((trend, change))
+    return dict(sorted(found.items(), key=lambda item: item[1][0][1].started, reverse=True))
+
+
+def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
     """What changed in one run, and what else was different then."""
     trend, first = pairs[0]
     ratios = sorted(change.ratio.value for _, change in pairs)
@@ -92,7 +97,7 @@ def _cell(trend: Trend) -> dict[str, Any]:
     }
 
 
-def _runs(trends: Sequence[Trend]) -> list[dict[str, Any]]:
+def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
     """The runs, newest first: how many cells were measured, not ok and skipped, and what had changed."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for trend in trends:

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchmatrix.analysis.tables import by_cell, cells_table, launch_rows, records, table_of
-from torchmatrix.facts.launch import last_tries
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.launch import Launch, last_tries
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import clipped, count, printable
 
@@ -37,9 +36,9 @@ class CellSummary:
         return asdict(self)
 
 
-def of_run(folder: RunFolder, planned: Iterable[str]) -> list[CellSummary]:
-    """Every planned cell in its order; what was not launched yet says so."""
-    rows = launch_rows(last_tries(folder.launches()))
+def of_launches(launches: Iterable[Launch], planned: Iterable[str]) -> list[CellSummary]:
+    """Every planned cell of a run in its order; what was not launched yet says so."""
+    rows = launch_rows(last_tries(launches))
     errors = {cell: [row["error"] for row in own if row["outcome"] != "ok"] for cell, own in by_cell(rows).items()}
     found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in records(cells_table(table_of(rows)))}
     return [found.get(cell, CellSummary(id=cell)) for cell in planned]
@@ -85,8 +84,8 @@ def in_words(cells: Sequence[CellSummary], width: int, most: int) -> str:
 def _columns(cell: CellSummary) -> tuple[str, str, str, str]:
     failed = f"; {cell.failed} failed" if cell.failed else ""
     if cell.throughput is None:
-        return printable(cell.id), "-", "-", cell.outcome
-    interval = "-" if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"
+        return printable(cell.id), "n/a", "n/a", cell.outcome
+    interval = "n/a" if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"
     return printable(cell.id), f"{figure(cell.throughput)} {cell.unit}/s", interval, f"{cell.verdict}{failed}"
 
 

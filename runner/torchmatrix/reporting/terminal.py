@@ -1,21 +1,23 @@
-"""Tables -> aligned lines for the terminal: what `compare`, `explain`, `audit` and `history` print."""
+"""Tables -> aligned lines for the terminal: what `compare`, `explain` and `history` print."""
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis.compare import Comparison, choose
+from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
+from torchmatrix.analysis.compare import Comparison, Row
 from torchmatrix.analysis.history import Change, Trend, differences_in_words, never_launched
-from torchmatrix.analysis.published import figures
-from torchmatrix.analysis.published.audit import Finding
-from torchmatrix.analysis.published.figures import Figure
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
-from torchmatrix.analysis.tables import cells_table, launches_table
+from torchmatrix.analysis.tables import launches_table
 from torchmatrix.facts.launch import last_tries
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
-from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.texts import clipped, count, printable
+
+EQUIVALENT_MARK = " ≈"
+"""Behind what is compared on two builds of one release."""
+MOST_LABELS = 6
+"""How many cells are listed that have no ratio; all are counted."""
 
 
 def decomposition(run: RunFolder) -> list[dict[str, Any]]:
@@ -41,47 +43,83 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) or "no loss could be explained: some of the launches that this needs are not ok"
 
 
-def stated(results: Results, word: str) -> tuple[Figure, ...]:
-    """The throughputs of a CSV file, or those of the launches that `word` names (as in compare). Raises BadInput."""
-    if word.lower().endswith(".csv"):
-        return figures.read(Path(word))
-    launches = launches_table(choose(results, word))
-    found = figures.measured(cells_table(launches).to_dict("records"), launches.to_dict("records"))
-    return tuple(own.figure for own in found)
-
-
-def findings_in_words(findings: list[Finding]) -> str:
-    """One line per finding: place, field, value, limit and reason."""
-    rows = [("row", "field", "value", "limit", "reason")]
-    rows += [(_place(f), f.field, clipped(f.value) or "unknown", f.limit, f.reason) for f in findings]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join("  ".join([*(f"{row[i]:<{widths[i]}}" for i in range(4)), row[4]]) for row in rows)
-
-
-def _place(finding: Finding) -> str:
-    return finding.cell or str(finding.row)
-
-
 def comparison_in_words(found: Comparison) -> str:
-    """One line per row, then the differences between the environments."""
-    width = max(len(row.label) for row in found.rows)
-    lines = [f"{'A / B':<{width}}   ratio   95 % interval    launches  verdict"]
-    for row in found.rows:
-        if row.refused:
-            lines.append(f"{row.label:<{width}}  not comparable: {row.refused}")
-            continue
+    """One line per ratio; what is not compared and why; the geometric mean and the verdicts; how the environments differ."""
+    if found.empty:
+        return printable(f"nothing to compare: {found.empty}")
+    lines = [*_ratio_lines(found), *_refusal_lines(found), *_only_lines(found), *_sums(found)]
+    lines += ["", "environments: A, then B" if found.environment else "environments: no recorded difference"]
+    lines += [f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in found.environment.items()]
+    return "\n".join(map(printable, lines))
+
+
+def _ratio_lines(found: Comparison) -> Iterator[str]:
+    rows = [row for row in found.rows if not row.refused]
+    if not rows:
+        return
+    labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
+    width = max(map(len, labels))
+    yield f"{'A / B':<{width}}   ratio   95 % interval    launches  verdict"
+    for label, row in zip(labels, rows, strict=True):
         interval = "n/a" if math.isnan(row.low) else f"{row.low:.4f} - {row.high:.4f}"
         launches = "{} and {}".format(*row.launches)
         settle = f" (about {row.settle} launches each would settle it)" if row.settle else ""
         failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
         failed += "; round by round" if row.paired else ""
         ratio = four_decimals(row.ratio)
-        lines.append(f"{row.label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}")
-    lines += [f"only on one side: {label}" for label in found.only_one]
-    lines += ["", "environments: A, then B" if found.environment else "environments: no recorded difference"]
-    for name, (a, b) in found.environment.items():
-        lines.append(f"  {name}: {clipped(a)}  |  {clipped(b)}")
-    return "\n".join(lines)
+        yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}"
+    for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
+        yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
+
+
+def _refusal_lines(found: Comparison) -> Iterator[str]:
+    """Fields in which the sides differ, once for all rows that differ in them; then other reasons, each with its rows."""
+    by_fields: dict[tuple[str, ...], list[Row]] = {}
+    by_reason: dict[str, list[str]] = {}
+    for row in found.rows:
+        if row.differs:
+            by_fields.setdefault(tuple(field for field, *_ in row.differs), []).append(row)
+        elif row.refused:
+            by_reason.setdefault(row.refused, []).append(row.label)
+    for fields, rows in by_fields.items():
+        said = ", ".join(f"{field} ({_values(field, rows)})" for field in fields)
+        hint = "; to compare each side at its own batch: --own-batch" if fields == (BATCH,) else ""
+        yield f"not comparable, {count(len(rows), 'row')}: they differ in {said}{hint}"
+    for reason, labels in by_reason.items():
+        yield f"not comparable, {count(len(labels), 'row')}: {reason}: {_some(labels)}"
+
+
+def _values(field: str, rows: Sequence[Row]) -> str:
+    return "; ".join(dict.fromkeys(f"{a} and {b}" for row in rows for name, a, b in row.differs if name == field))
+
+
+def _only_lines(found: Comparison) -> Iterator[str]:
+    if found.only_one:
+        yield f"only on one side, {count(len(found.only_one), 'cell')}: {_some(found.only_one)}"
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = len(labels) - MOST_LABELS
+    return ", ".join(labels[:MOST_LABELS]) + (f", and {more} more (--json lists all)" if more > 0 else "")
+
+
+def _sums(found: Comparison) -> Iterator[str]:
+    if not any(mean.n for mean in found.means):
+        return
+    yield ""
+    for mean in found.means:
+        where = "" if mean.count is None else f" on {count(mean.count, 'device')}"
+        interval = "" if math.isnan(mean.low) else f" (95 % over the cells: {mean.low:.4f} - {mean.high:.4f})"
+        missing = f", {mean.missing} missing" if mean.missing else ""
+        yield f"geometric mean of A / B{where}: {four_decimals(mean.ratio)}{interval}; {count(mean.n, 'ratio')}{missing}"
+    said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "ambiguous in"}
+    counts = ", ".join(f"{words} {found.verdicts[verdict]}" for verdict, words in said.items())
+    unknown = f", without an interval in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""
+    yield f"{counts}{unknown}"
+    if found.comparisons > 1:
+        yield f"verdicts corrected for {found.comparisons} comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not"
+    if not found.one_machine:
+        yield "intervals are over launches: they tell of these machines, not of others with the same devices"
 
 
 def trends_in_words(found: Sequence[Trend]) -> str:

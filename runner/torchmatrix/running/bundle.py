@@ -10,7 +10,8 @@ import json
 import re
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -20,15 +21,20 @@ from torchmatrix.engines import locked_stacks, packages
 from torchmatrix.engines import recipes as stack_recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
-from torchmatrix.ground import assets
+from torchmatrix.ground import assets, inputs, tars
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
+from torchmatrix.ground.files import sha256_of
 from torchmatrix.ground.settings import cache_folder
+from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.toml_keys import shown
 from torchmatrix.running.session import Session
 
 VERSION = 1
 INDEX, IMAGES, WHEELS = "bundle.json", "images.tar", "wheelhouse/"
 _NAMES = re.compile(r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl")
 """What a bundle may hold; nothing of it can lie outside of the folders that an import writes to."""
+_TAG = re.compile(r"torchmatrix/[a-z0-9._-]+:[A-Za-z0-9._-]+")
+MOST_FILES = 20_000
 _CUT = "copy the archive again; nothing was imported"
 
 
@@ -114,77 +120,134 @@ def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
 
     Raises BadInput, with nothing changed, if the archive isn't whole or is for another machine.
     """
-    index = _verified(archive)
+    with _opened(archive) as file:
+        return _load(file, archive, folder, engine, force)
+
+
+def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
+    index = _verified(file, archive)
     platform = engine.platform()
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
     if index["images"] and engine.store is None:
         raise EngineUnusable("the bundle contains images, and no container engine answers", hint=HOW_TO_HAVE_CONTAINERS)
+    if index["images"] and IMAGES not in index["files"]:
+        raise BadInput(f"{archive} is incomplete: it lists images, but has no {IMAGES}", hint=_CUT)
     taken = [name for name in ("matrix.toml", "matrix.lock") if (folder / name).exists()]
     if taken and not force:
         raise BadInput(f"{folder} already has {' and '.join(taken)}", hint="name another folder with --into, or use --force")
     wheelhouse = cache_folder() / "wheelhouse"
-    with tarfile.open(archive) as tar:
+    with _members(file) as tar:
+        if index["images"] and engine.store:  # first: if they are refused, nothing is written
+            engine.store.load(_content(tar, tar.getmember(IMAGES)), index["images"], force)
         for member in tar:
-            content = tar.extractfile(member)
-            assert content is not None
-            if member.name == IMAGES and engine.store:
-                engine.store.load(content, index["images"])
-            elif member.name.startswith(WHEELS):
-                _put(content, wheelhouse / PurePosixPath(member.name).name)
-            elif member.name not in (INDEX, IMAGES):
-                _put(content, folder / member.name)
+            if member.name in (INDEX, IMAGES):
+                continue
+            place = wheelhouse / PurePosixPath(member.name).name if member.name.startswith(WHEELS) else folder / member.name
+            _put(_content(tar, member), place, index["files"][member.name]["sha256"])
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
 
 
-def _verified(archive: Path) -> dict[str, Any]:
+@contextmanager
+def _opened(archive: Path) -> Iterator[IO[bytes]]:
+    """The archive, open once: what was verified is what is loaded. Raises BadInput for what is no file."""
+    try:
+        if archive.exists() and not archive.is_file():
+            raise BadInput(f"can't read {archive}: it is not a file", hint="name a bundle")
+        file = archive.open("rb", buffering=0)
+    except OSError as error:
+        raise BadInput(f"can't read {archive}: {error.strerror or error}", hint=_CUT) from None
+    with file:
+        yield file
+
+
+def _members(file: IO[bytes]) -> tarfile.TarFile:
+    file.seek(0)
+    return tars.opened(file)
+
+
+def _verified(file: IO[bytes], archive: Path) -> dict[str, Any]:
     """The index of an archive whose every file was read and has its hash."""
     try:
-        with tarfile.open(archive) as tar:
-            first = tar.next()
-            if first is None or first.name != INDEX:
-                raise BadInput(f"{archive} is not a torchmatrix bundle", hint="make one: torchmatrix bundle export FILE")
-            index = dict(json.loads(_content(tar, first).read()))
-            if index.get("version") != VERSION:
-                raise BadInput(f"{archive} has the version {index.get('version')}, not {VERSION}", hint="use its torchmatrix")
+        with _members(file) as tar:
+            index = _index(tar, archive)
             found: dict[str, str] = {}
             for member in tar:
                 if member.name in found:
-                    raise ValueError(f"{member.name} is in it twice")
-                found[member.name] = _digest(_content(tar, member))
+                    raise ValueError(f"{shown(member.name)} is in it twice")
+                if len(found) > MOST_FILES:
+                    raise ValueError(f"more than {MOST_FILES:,} files")
+                found[member.name] = sha256_of(_content(tar, member))
             del found[INDEX]
-        wanted = {str(name): entry["sha256"] for name, entry in index["files"].items()}
-        if not isinstance(index["platform"], str) or not isinstance(index["images"], dict):
-            raise ValueError("its index is none")
-    except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BadInput(f"{archive} is cut short or damaged: {error}", hint=_CUT) from None
+    except (tarfile.TarError, EOFError, ValueError, LookupError, OverflowError) as error:
+        raise BadInput(f"{archive} is cut short or damaged: {clipped(printable(str(error)), 200)}", hint=_CUT) from None
     except OSError as error:
         raise BadInput(f"can't read {archive}: {error.strerror or error}", hint=_CUT) from None
+    wanted = {name: entry["sha256"] for name, entry in index["files"].items()}
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
-        raise BadInput(f"{archive} is cut short or damaged: {', '.join(wrong[:5])}", hint=_CUT)
+        raise BadInput(f"{archive} is cut short or damaged: {', '.join(map(shown, wrong[:5]))}", hint=_CUT)
     strange = sorted(name for name in wanted if not _NAMES.fullmatch(name))
     if strange:
-        raise BadInput(f"{archive} contains files that no bundle has: {', '.join(strange[:5])}", hint="don't import it")
+        listing = ", ".join(map(shown, strange[:5]))
+        raise BadInput(f"{archive} contains files that no bundle has: {listing}", hint="don't import it")
     return index
 
 
+def _index(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
+    """The first member's content, checked. Raises BadInput, or ValueError saying what is wrong."""
+    first = tar.next()
+    if first is None or first.name != INDEX:
+        raise BadInput(f"{archive} is not a torchmatrix bundle", hint="make one: torchmatrix bundle export FILE")
+    if first.size > inputs.LARGE_FILE_BYTES:
+        raise ValueError(f"{INDEX} is larger than {inputs.LARGE_FILE_BYTES >> 20} MiB")
+    index = inputs.json_of(_content(tar, first).read(), f"{archive}, {INDEX}", hint=_CUT)
+    if not isinstance(index, dict):
+        raise ValueError(f"{INDEX} is no table")
+    if index.get("version") != VERSION:
+        raise BadInput(f"{archive} has the version {shown(index.get('version'))}, not {VERSION}", hint="use its torchmatrix")
+    files, images = index.get("files"), index.get("images")
+    if not isinstance(index.get("platform"), str) or not isinstance(files, dict) or not isinstance(images, dict):
+        raise ValueError(f"{INDEX} lacks platform, files or images")
+    _check_entries(files, images)
+    return index
+
+
+def _check_entries(files: dict[str, Any], images: dict[str, Any]) -> None:
+    """Raises ValueError saying what of the index is wrong."""
+    for name, entry in files.items():
+        if not isinstance(entry, dict) or not _is_text(entry.get("sha256"), r"[0-9a-f]{64}"):
+            raise ValueError(f"{INDEX} has no hash of {shown(name)}")
+    for tag, its_id in images.items():
+        if not _TAG.fullmatch(tag) or not _is_text(its_id, r"sha256:[0-9a-f]+"):
+            raise ValueError(f"{INDEX} lists an image that is none of ours: {shown(tag)}")
+
+
+def _is_text(value: object, pattern: str) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = tar.extractfile(member)
+    content = tar.extractfile(member) if member.isreg() and not member.issparse() else None
     if content is None:
-        raise ValueError(f"{member.name} is not a file")
+        raise ValueError(f"{shown(member.name)} is not a plain file")
     return content
 
 
-def _put(content: IO[bytes], path: Path) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
+def _put(content: IO[bytes], path: Path, sha256: str) -> None:
+    """Write a file whole or not at all; only if it still is what was verified."""
+    part, digest = path.with_name(f".{path.name}.part"), hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)
+        with part.open("xb") as file:
             while block := content.read(1 << 20):
+                digest.update(block)
                 file.write(block)
+        if digest.hexdigest() != sha256:
+            part.unlink()
+            raise BadInput(f"{path.name} changed while the bundle was imported", hint="import it again with --force")
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -193,16 +256,9 @@ def _put(content: IO[bytes], path: Path) -> None:
         ) from None
 
 
-def _digest(content: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while block := content.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        return _digest(file)
+        return sha256_of(file)
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

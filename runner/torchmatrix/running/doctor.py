@@ -2,15 +2,23 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
+from torchmatrix.facts.launch import Unreadable
+from torchmatrix.facts.store import Results
+from torchmatrix.facts.verifying import verified
 from torchmatrix.ground.errors import ExitCode, ToolError
+from torchmatrix.ground.texts import count, in_one_line
 from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.running import readiness, run, session
+
+MOST_NAMED = 20
+"""How many files that can't be read are named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,13 +41,17 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
     try:
         s = session.prepare(matrix, results, engine, [], [])
     except ToolError as error:
-        return [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)]
+        setup = Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)
+        return [setup, *_facts(results)]
     return [
         _engine(s),
+        _machine(s),
         *_gpus(s),
         *_watching(s),
+        *_limits(s),
         _disk(s),
         _writable(results),
+        *_facts(results),
         *_compiler(s),
         *_indexes(s),
         *_skips(s),
@@ -53,6 +65,13 @@ def _engine(s: session.Session) -> Check:
         return Check(mark="ok", subject="engine", finding=f"{s.engines.why}, version {engine.version()}")
     fix = f"to run vendors' images: {HOW_TO_HAVE_CONTAINERS}"
     return Check(mark="note", subject="engine", finding=s.engines.why, fix=fix)
+
+
+def _machine(s: session.Session) -> Check:
+    if s.host.machine:
+        return Check(mark="ok", subject="machine", finding=f"{s.host.name}, identity {s.host.machine}")
+    fix = "set TORCHMATRIX_MACHINE, so that other machines of this name are told apart"
+    return Check(mark="note", subject="machine", finding=f"{s.host.name}, without an identity of its own", fix=fix)
 
 
 def _gpus(s: session.Session) -> list[Check]:
@@ -88,6 +107,17 @@ def _watching(s: session.Session) -> list[Check]:
     return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]
 
 
+def _limits(s: session.Session) -> list[Check]:
+    """Engines of the plan whose launches could use all memory of the machine."""
+    used = {id(engine): engine for engine in (s.engine_for(cell.stack) for cell in s.plan.cells)}
+    reasons = [(engine.name, why) for engine in used.values() if (why := engine.why_unlimited())]
+    fix = "as an ordinary user: systemd-run --user --scope torchmatrix run; or use containers"
+    return [
+        Check(mark="note", subject="limits", finding=f"launches ({name}) have no limit of memory and processes: {why}", fix=fix)
+        for name, why in reasons
+    ]
+
+
 def _disk(s: session.Session) -> Check:
     if s.supplies.disk is None:
         return Check(mark="note", subject="disk", finding="the free space on the engine's disk can't be read from here")
@@ -110,6 +140,27 @@ def _writable(results: Path) -> Check:
     return Check(mark="bad", subject="results", finding=finding, fix=fix, exit_code=ExitCode.ENGINE_UNUSABLE)
 
 
+def _facts(results: Path) -> list[Check]:
+    """How far the facts that are here vouch for themselves; nothing where there are none."""
+    found = verified(Results(results))
+    told = [
+        f"{found.verified} verified by checksum" if found.verified else "",
+        f"{found.unverified} unverified: without checksums, from earlier versions" if found.unverified else "",
+        f"{len(found.unreadable)} unreadable" if found.unreadable else "",
+    ]
+    known = ", ".join(filter(None, told))
+    if not found.unreadable:
+        return [Check(mark="ok", subject="facts", finding=f"files of launches: {known}")] if known else []
+    finding = f"files of launches: {known}, the first: {_named(found.unreadable[0])}"
+    fix = "gather the run again from its machine (torchmatrix gather), or remove the file"
+    others = [Check(mark="note", subject="facts", finding=_named(one), fix=fix) for one in found.unreadable[1:MOST_NAMED]]
+    return [Check(mark="note", subject="facts", finding=finding, fix=fix), *others]
+
+
+def _named(file: Unreadable) -> str:
+    return in_one_line(f"{file.path}: {file.reason}")
+
+
 def _compiler(s: session.Session) -> list[Check]:
     local = any(cell.workload.compile and not s.engine_for(cell.stack).capabilities.isolates for cell in s.plan.cells)
     if not local or shutil.which("g++") or shutil.which("c++"):
@@ -130,14 +181,28 @@ def _skips(s: session.Session) -> list[Check]:
         key = (skip.cell.stack.name, skip.why.reason, skip.why.fix)
         grouped[key] = grouped.get(key, 0) + 1
     return [
-        Check(mark="note", subject=f"skipped: {stack} ({count} cells)", finding=reason, fix=fix)
-        for (stack, reason, fix), count in grouped.items()
+        Check(mark="note", subject=f"skipped: {stack} ({count(number, 'cell')})", finding=reason, fix=fix)
+        for (stack, reason, fix), number in grouped.items()
     ]
 
 
 def _summary(s: session.Session) -> Check:
-    counts = f"{len(s.plan.cells)} cells would run, {len(s.plan.skips)} would be skipped"
+    counts = f"{count(len(s.plan.cells), 'cell')} would run, {len(s.plan.skips)} would be skipped"
     if s.plan.cells:
         return Check(mark="ok", subject="plan", finding=counts)
     fix = "torchmatrix init --force writes a matrix for this machine"
     return Check(mark="bad", subject="plan", finding=counts, fix=fix, exit_code=ExitCode.NOTHING_SELECTED)
+
+
+def as_text(checks: Sequence[Check]) -> str:
+    """The findings as lines for a terminal or a file."""
+    lines = []
+    for check in checks:
+        lines.append(f"{check.mark:<5} {check.subject}: {check.finding}")
+        lines += [f"      fix: {check.fix}"] if check.fix else []
+    return "\n".join(lines)
+
+
+def as_records(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """The findings for JSON."""
+    return [check.as_record() for check in checks]

@@ -10,9 +10,11 @@ from torchmatrix import __version__
 from torchmatrix.analysis import watched
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, time_limit
-from torchmatrix.facts import events
+from torchmatrix.facts import events, pipe
+from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at
-from torchmatrix.facts.store import LaunchFile, RunFolder
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
@@ -97,14 +99,14 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         arguments=bench_arguments(attempt, job),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache=_cache_name(attempt),
+        cache="" if attempt.trial else _cache_name(attempt),
         owner=job.owner,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
     file = job.folder.new_launch(cell.id, attempt.number, trial=attempt.batch if attempt.trial else None)
     try:
         head = _header(job, attempt, ready, file.number)
-        file.event("launch", **head, image=_image_record(image), command=execution.command)
+        file.event("launch", **head, image=_image_record(image), command=execution.command, started=execution.started)
         yield LaunchCommand(cell=cell, command=execution.command)
         yield from _run(job, cell, execution, file)
     except LaunchFailed as failure:
@@ -124,10 +126,10 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
 
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
     """Start, watch and read the box to its end."""
-    telling = _Telling(execution, file, devices_of(cell))
+    telling, line_mb = _Telling(execution, file, devices_of(cell)), settings.load().line_mb
     with execution, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
-            event = events.parse_line(line) if stream == "out" else None
+            event = pipe.event_in(stream, line, line_mb)
             if event is None:
                 file.log(line)
             else:
@@ -137,6 +139,8 @@ def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterat
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
         file.close(reason="timeout", message=message, returncode=end.returncode)
+    elif end.problem:
+        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed)
     else:
         file.close(returncode=end.returncode, oom_killed=end.oom_killed)
 
@@ -150,7 +154,6 @@ def _cache_name(attempt: Attempt) -> str:
     """One compile cache per workload, batch and number of devices: compiled code depends on them."""
     workload = attempt.cell.workload
     batch = f"{attempt.batch}-" if workload.batch == AUTO else ""
-    batch += "trial-" if attempt.trial else ""
     return f"{workload.id}-{batch}n{len(attempt.cell.gpus.indices)}-{recipes.workload_hash()[:8]}"
 
 
@@ -219,6 +222,7 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "workload_hash": recipes.workload_hash(),
         "gpus": {**asdict(cell.gpus), "label": cell.gpus.label},
         "engine": job.engine_facts.get(job.engine_for(cell.stack).name, {}),
+        "machine": job.host.machine,
         "host": job.host.as_record(),
     }
 

@@ -21,6 +21,11 @@ def interleave(cells: Iterable[Cell], launches: int, seed: int) -> Iterator[tupl
             yield from ((cell, number) for cell in order)
 
 
+def unordered(cells: Sequence[Cell], launches: int) -> list[tuple[Cell, int]]:
+    """What `interleave` gives, round by round: much faster, for those who only count."""
+    return [(cell, number) for number in range(1, launches + 1) for cell in cells]
+
+
 def adaptive(
     cells: Iterable[Cell], method: Method, seed: int, rates: Callable[[Cell], Sequence[float]], is_over: Callable[[], bool]
 ) -> Iterator[tuple[Cell, int]]:

@@ -72,6 +72,18 @@ def wait(
         time.sleep(poll_seconds)
 
 
+def lost(sensors: Sequence[Sensor], devices: Sequence[str], poll_seconds: float = POLL_SECONDS) -> tuple[str, str] | None:
+    """A device that can't be read, and its driver's words, if that is so twice in a row; None while all answer."""
+    found: dict[str, str] = {}
+    for wait_seconds in (poll_seconds, 0.0):
+        readings = {reading["device"]: reading for reading in _read(sensors)} if sensors else {}
+        found = {device: str(readings[device]["error"]) for device in devices if "error" in readings.get(device, ())}
+        if not found:
+            return None
+        time.sleep(wait_seconds)
+    return next(iter(found.items()))
+
+
 def _in_words(busy: Sequence[str], too_warm: bool, hottest: float | None, limit: float | None) -> str:
     if busy:
         return f"waiting for {busy[0]}"

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from torchmatrix.analysis import watched
 from torchmatrix.engines.engine import Image
+from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import batch_search
+from torchmatrix.running import batch_search, readiness
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.launch_cell import Attempt, Job, launch, record_failed_build, record_failure
 from torchmatrix.running.news import BatchFound, LaunchFinished, LaunchStarted, News
@@ -19,6 +20,7 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
     """Build `stacks`, then run `schedule` in its order. `cells`: all of the plan, among which a batch is searched for."""
     built = yield from build_all(job, stacks)
     recorded: set[str] = set()
+    suspects: set[str] = set()
     for cell, number in schedule:
         if cell.id in recorded:  # a failure recorded once is enough: the other rounds could only say the same
             continue
@@ -27,13 +29,37 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
             recorded.add(cell.id)
             yield record_failed_build(job, cell, number, image)
             continue
+        if gone := _lost_gpu(job, cell, suspects):
+            recorded.add(cell.id)
+            yield record_failure(job, cell, number, "crashed", gone, f"torchmatrix run --new '{cell.id}'")
+            continue
         batch = yield from _batch(job, cell, cells, image)
         if batch is None:
             recorded.add(cell.id)
             yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
             continue
         yield LaunchStarted(cell=cell, number=number)
-        yield from _launch(job, Attempt(cell=cell, number=number, batch=batch), image)
+        for item in _launch(job, Attempt(cell=cell, number=number, batch=batch), image):
+            suspects |= _unread(item.launch) if isinstance(item, LaunchFinished) else set()
+            yield item
+
+
+def _unread(launch: Launch) -> set[str]:
+    """The devices that could not be read at some moment of the launch."""
+    return {str(reading["device"]) for told in launch.telemetry for reading in told.readings if "error" in reading}
+
+
+def _lost_gpu(job: Job, cell: Cell, suspects: set[str]) -> str | None:
+    """Which GPU of the cell was lost meanwhile, in words; what doesn't need it can still be measured.
+
+    Only `suspects` are looked at: reading all before each launch would take what the launch itself waits for.
+    """
+    asked = [gpu.uuid for gpu in cell.gpus.gpus if gpu.uuid in suspects]
+    found = readiness.lost(job.sensors, asked) if asked else None
+    if found is None:
+        return None
+    (index,) = (i for i, gpu in zip(cell.gpus.indices, cell.gpus.gpus, strict=True) if gpu.uuid == found[0])
+    return f"gpu{index} ({found[0]}) is lost, so nothing was launched: {found[1]}"
 
 
 def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Generator[News, None, list[int | None]]:

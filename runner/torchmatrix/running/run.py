@@ -28,9 +28,10 @@ def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]
     """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
     with s.results.hold(), watching(s) as (sensors, notes):
         housekeeping.remove_orphans(s)
-        folder = None if new else s.results.unfinished(s.host.name, s.key)
+        home = s.results.home(s.host.name, s.host.machine)
+        folder = None if new else s.results.unfinished(home, s.key)
         if folder is None:
-            folder = s.results.new_run(s.host.name)
+            folder = s.results.new_run(home)
         job = Job(
             folder=folder,
             host=s.host,
@@ -72,6 +73,7 @@ def _open_record(s: Session, job: Job, command: str) -> None:
         tool=__version__,
         key=s.key,
         command=command,
+        machine=s.host.machine,
         host=s.host.as_record(),
         matrix=s.matrix.text,
         launches=s.matrix.method.launches,
@@ -123,7 +125,7 @@ def _scheduled(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Iterator[t
 
 def known_seconds(s: Session) -> dict[str, float]:
     """How long cells took on this machine before, by id."""
-    return s.results.seconds_by_cell(s.host.name)
+    return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine))
 
 
 def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:

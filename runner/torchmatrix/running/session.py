@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from torchmatrix.engines import locked_stacks, lockfile, recipes, supplies
@@ -26,7 +27,7 @@ AS_THE_MATRIX_SAYS = Request()
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """Everything that one command works with. `launches`: those known beforehand, in order; `key`: what was requested.
+    """Everything that one command works with. `key`: what was requested.
 
     `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: those of the stacks that
     are built from matrix.lock; `notes`: which stacks are not, and why.
@@ -39,10 +40,14 @@ class Session:
     supplies: Supplies
     locks: Mapping[str, StackLock]
     notes: tuple[str, ...]
-    launches: list[tuple[Cell, int]]
     results: Results
     key: str
     is_here: bool
+
+    @cached_property
+    def launches(self) -> list[tuple[Cell, int]]:
+        """Those known beforehand, as (cell, round), in order."""
+        return list(launch_order.interleave(self.plan.cells, self.matrix.method.launches, self.matrix.seed))
 
     def engine_for(self, stack: Stack) -> Engine:
         """The engine that builds and runs `stack`."""
@@ -105,7 +110,6 @@ def assemble(
         supplies=found,
         locks=locks,
         notes=locked_stacks.unlocked(wanted, locks, drifts),
-        launches=list(launch_order.interleave(plan.cells, asked.method.launches, asked.seed)),
         is_here=host is here,
         results=store,
         key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],

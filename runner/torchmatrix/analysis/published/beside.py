@@ -9,12 +9,13 @@ from functools import cache
 from typing import Any
 
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, reproduction_verdict
-from torchmatrix.analysis.published import audit, claims, figures
+from torchmatrix.analysis.published import audit, claims, figure_files
 from torchmatrix.analysis.published.claims import Tested
 from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.factors import PRECISIONS
 from torchmatrix.matrix.matrix_file import Preset
 
 _WORDS = {
@@ -27,6 +28,7 @@ _WORDS = {
 class Beside:
     """A throughput of ours beside a published one. `differs`: why they are not comparable; `besides`: what else differs.
 
+    `to_match`: the settings that would make them comparable, or why none would; "" if they are.
     `ratio`: ours over theirs, NaN if they are not comparable. `low` to `high`, in items per second, counts as reproduced.
     `doubts`: what the audit finds in the published figure.
     """
@@ -35,6 +37,7 @@ class Beside:
     theirs: Figure
     differs: tuple[str, ...]
     besides: tuple[str, ...]
+    to_match: str
     ratio: Interval
     low: float
     high: float
@@ -58,7 +61,7 @@ def load() -> tuple[Figure, ...]:
     paths = [
         path for path in sorted(assets.PUBLISHED.glob("*.csv")) if path.stem != "gpus" and not path.stem.endswith(claims.FILES)
     ]
-    return tuple(figure for path in paths for figure in figures.read(path))
+    return tuple(figure for path in paths for figure in figure_files.read(path))
 
 
 def preset_of(text: str) -> Preset | None:
@@ -74,29 +77,83 @@ def section(preset: Preset | None, measured: Sequence[Measured], scales: Sequenc
 
     Of a published figure that no cell is comparable to, the cell that differs in the fewest fields stands for all.
     """
-    pairs = [beside(theirs, measured) for theirs in load()]
-    found = [pair for these in pairs for pair in _nearest(these)]
+    found, left_out = paired(measured)
     wanted = [claim for claim in claims.load() if claims.is_wanted(claim, preset.article if preset else None, measured)]
     tested = tuple(one for claim in wanted for one in claims.evidence(claim, measured, scales))
     if preset is None and not found and not tested:
         return None
-    own = preset.claims if preset else ()
-    found.sort(key=lambda pair: (bool(pair.differs), pair.theirs.file not in own))
-    return Section(preset=preset, throughputs=tuple(found), left_out=sum(map(len, pairs)) - len(found), claims=tested)
+    named = preset.claims if preset else ()
+    found.sort(key=lambda pair: (bool(pair.differs), pair.theirs.file not in named))
+    return Section(preset=preset, throughputs=tuple(found), left_out=left_out, claims=tested)
+
+
+def paired(measured: Iterable[Measured]) -> tuple[list[Beside], int]:
+    """Of each published figure the cells that it is comparable to, else the nearest one; how many further pairs there are."""
+    pairs = _pairs(measured)
+    found = [pair for these in pairs for pair in _nearest(these)]
+    return found, sum(map(len, pairs)) - len(found)
+
+
+def _pairs(measured: Iterable[Measured]) -> list[list[Beside]]:
+    """For each published figure the cells beside it."""
+    alike: dict[tuple[Any, ...], list[Measured]] = {}
+    for own in measured:
+        alike.setdefault(_kind(own.figure), []).append(own)
+    return [beside(theirs, alike.get(_kind(theirs), ())) for theirs in load()]
 
 
 def beside(theirs: Figure, measured: Iterable[Measured]) -> list[Beside]:
     """Every cell of the same model, mode, GPU model and number of GPUs beside this published figure."""
     if not (theirs.model and theirs.gpu and theirs.gpus):
         return []
-    names = ("model", "mode", "gpu", "gpus")
-    return [_beside(theirs, own) for own in measured if all(getattr(theirs, n) == getattr(own.figure, n) for n in names)]
+    return [_beside(theirs, own) for own in measured if _kind(theirs) == _kind(own.figure)]
+
+
+def _kind(figure: Figure) -> tuple[Any, ...]:
+    return figure.model, figure.mode, figure.gpu, figure.gpus
 
 
 def differences(theirs: Figure, ours: Figure) -> tuple[str, ...]:
     """The fields in which a ratio would compare two different things, each with both values. The model is the same."""
+    return _differing(theirs, ours, _fields(ours))
+
+
+def to_match(theirs: Figure, ours: Figure) -> str:
+    """What [[workload]] would have to say for a cell of ours to be comparable to this published figure."""
+    names = [
+        name for name in _fields(ours) if getattr(theirs, name) != getattr(ours, name) or getattr(theirs, name) in ("", None)
+    ]
+    unknown = [_WORDS[name] for name in names if getattr(theirs, name) in ("", None)]
+    if unknown:
+        return f"no setting can: their source doesn't state {' and '.join(unknown)}"
+    if theirs.framework != ours.framework:
+        return f"no setting can: they ran {theirs.framework}"
+    if theirs.precision not in PRECISIONS:
+        return f"no setting can: {theirs.precision} is none of our precisions"
+    return f"set {', '.join(_setting(name, getattr(theirs, name)) for name in names)}"
+
+
+def _setting(name: str, value: Any) -> str:
+    """A line of [[workload]]."""
+    if name == "memory_format":
+        return f"channels_last = {str(value == 'nhwc').lower()}"
+    key = "batch" if name == "batch_per_gpu" else name
+    return f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {str(value).lower()}"
+
+
+def _fields(ours: Figure) -> tuple[str, ...]:
+    """The fields in which two figures of one model must agree."""
     names = ("framework", "precision", "compile", "batch_per_gpu")
-    return _differing(theirs, ours, names + (("memory_format", "image_size") if ours.is_vision else ("sequence_length",)))
+    return names + (("memory_format", "image_size") if ours.is_vision else ("sequence_length",))
+
+
+def throughputs(pairs: Iterable[Beside]) -> dict[tuple[str, str, str], tuple[float, str]]:
+    """By stack, workload and devices the first published throughput that a cell is comparable to, and whose it is."""
+    found: dict[tuple[str, str, str], tuple[float, str]] = {}
+    for pair in (pair for pair in pairs if not pair.differs):
+        theirs, said = pair.theirs, f"{pair.theirs.vendor}: {pair.theirs.throughput:g} {pair.theirs.unit}"
+        found.setdefault((pair.ours.stack, pair.ours.workload, pair.ours.devices), (theirs.throughput, said))
+    return found
 
 
 def _nearest(pairs: list[Beside]) -> list[Beside]:
@@ -115,6 +172,7 @@ def _beside(theirs: Figure, own: Measured) -> Beside:
         theirs=theirs,
         differs=differs,
         besides=_differing(theirs, own.figure, ("data",)),
+        to_match=to_match(theirs, own.figure) if differs else "",
         ratio=UNKNOWN if differs else over,
         low=low,
         high=high,

@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any
 
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, ratio, reproduction_verdict
-from torchmatrix.analysis.published import figures
+from torchmatrix.analysis.published import figure_files
 from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.ground import assets
 from torchmatrix.matrix.factors import PRECISIONS
 
 FILES = "_claims"
 """How the names of these files end; the others of reports/published hold throughputs."""
-_ALL_PRECISIONS = (*PRECISIONS, *figures.OTHER_PRECISIONS)
+_ALL_PRECISIONS = (*PRECISIONS, *figure_files.OTHER_PRECISIONS)
 _SAME_WORK = (
     "model", "mode", "precision", "memory_format", "compile", "batch_per_gpu", "image_size", "sequence_length", "gpu", "gpus",
 )  # fmt: skip
@@ -64,7 +64,7 @@ class Tested:
 @cache
 def load() -> tuple[Claim, ...]:
     """All claims, file by file."""
-    rows = [figures.rows_of(path) for path in sorted(assets.PUBLISHED.glob(f"*{FILES}.csv"))]
+    rows = [figure_files.rows_of(path) for path in sorted(assets.PUBLISHED.glob(f"*{FILES}.csv"))]
     return tuple(_claim(row) for numbered in rows for row in numbered.values())
 
 

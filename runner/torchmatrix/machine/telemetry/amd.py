@@ -9,9 +9,10 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,8 @@ _HINT = "install AMD's Python library (pip install /opt/rocm/share/amd_smi) and 
 
 
 def _import_amdsmi() -> Any:
-    import amdsmi  # type: ignore[import-not-found, unused-ignore]
+    with redirect_stdout(sys.stderr):  # without its library it prints what it tried
+        import amdsmi
 
     return amdsmi
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from torchmatrix.machine import slices
+from torchmatrix.machine.host_gpus import LOST_HINT
 from torchmatrix.machine.telemetry import Reading, Sensor
 
 REASONS = {
@@ -23,7 +25,11 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_
 _FOR_GOOD = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
 _NOT_AVAILABLE = (None, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML_VALUE_NOT_AVAILABLE, 32 and 64 bits wide
 
-_LOST_HINT = "look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo nvidia-smi --gpu-reset) or reboot"
+_OF_A_SLICE = ("memory_used_bytes", "processes")
+"""What NVML tells of a MIG slice; temperature, clocks, reasons and errors are those of its GPU."""
+_NOT_OF_A_SLICE = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
+"""What is known of its GPU only, which other slices use too."""
+
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "is NVIDIA's driver installed? Try nvidia-smi",
     "NVML_ERROR_DRIVER_NOT_LOADED": "load the driver (sudo modprobe nvidia), then try nvidia-smi",
@@ -47,7 +53,7 @@ def open_nvidia(uuids: Sequence[str], nvml: Any = None) -> tuple[Sensor | None, 
         return None, f"no temperature, clocks, power: NVML can't be used: {error}; {hint}"
     sensor = NvidiaSensor(module, uuids)
     missing = "; ".join(f"{uuid}: {why}" for uuid, why in sensor.missing.items())
-    note = f"no temperature, clocks, power of some GPUs: {missing}; {_LOST_HINT}" if missing else None
+    note = f"no temperature, clocks, power of some GPUs: {missing}; {LOST_HINT}" if missing else None
     if len(sensor.missing) < len(uuids):
         return sensor, note
     sensor.close()
@@ -60,11 +66,14 @@ class NvidiaSensor:
     def __init__(self, nvml: Any, uuids: Sequence[str]) -> None:
         self._nvml = nvml
         self._handles: dict[str, Any] = {}
+        self._wholes: dict[str, Any] = {}
         self._refused: set[tuple[str, str]] = set()
         self.missing: dict[str, str] = {}
         for uuid in uuids:
             try:
                 self._handles[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                if uuid.startswith("MIG-"):
+                    self._wholes[uuid] = slices.whole_of(nvml, self._handles[uuid])
             except nvml.NVMLError as error:
                 self.missing[uuid] = str(error)
 
@@ -80,14 +89,15 @@ class NvidiaSensor:
     def _read(self, uuid: str, handle: Any) -> Reading:
         reading: Reading = {"device": uuid}
         trouble = "NVML answers nothing"
+        whole = self._wholes.get(uuid)
         for key, ask in _FIELDS.items():
-            if (uuid, key) in self._refused:
+            if (uuid, key) in self._refused or (whole is not None and key in _NOT_OF_A_SLICE):
                 continue
             try:
-                value = ask(self._nvml, handle)
+                value = ask(self._nvml, handle if whole is None or key in _OF_A_SLICE else whole)
             except Exception as error:  # NVMLError, or a function that this pynvml doesn't have
                 if _is(self._nvml, error, _LOST):
-                    return {"device": uuid, "error": f"{error}; {_LOST_HINT}"}
+                    return {"device": uuid, "error": f"{error}; {LOST_HINT}"}
                 if isinstance(error, AttributeError) or _is(self._nvml, error, _FOR_GOOD):
                     self._refused.add(
                         (uuid, key)
@@ -97,7 +107,7 @@ class NvidiaSensor:
             if value is not None:
                 reading[key] = value
         # A GPU off the bus often answers "Unknown Error" to everything instead of "GPU is lost".
-        return reading if len(reading) > 1 else {"device": uuid, "error": f"{trouble}; {_LOST_HINT}"}
+        return reading if len(reading) > 1 else {"device": uuid, "error": f"{trouble}; {LOST_HINT}"}
 
 
 def _pynvml() -> Any:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.ground.numbers import four_decimals
+from torchmatrix.ground.texts import clipped, in_one_line
 from torchmatrix.nightly.gate.judged import UNJUDGED, Gate, Judged
 
 LONGEST = 300
@@ -76,13 +77,12 @@ def commands(gate: Gate, one: Judged, results: Path | None = None) -> list[str]:
     if one.nights:
         sides = [f"{run}:{one.stack}" for run in (gate.run, one.nights[-1])]
         lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *where])}")
-    return [plain(line, longest=None) for line in lines]
+    return [in_one_line(line) for line in lines]
 
 
-def plain(words: str, longest: int | None = LONGEST) -> str:
+def plain(words: str, longest: int = LONGEST) -> str:
     """One line without control characters (also those that reverse text), cut after `longest`."""
-    line = "".join(c if c.isprintable() else "�" for c in re.sub(r"\s+", " ", words))
-    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+    return clipped(in_one_line(words), longest)
 
 
 def _tally(gate: Gate) -> str:

@@ -5,12 +5,16 @@ This module knows what a chart is and how it is drawn; throughput, scaling, spee
 
 import re
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 import vl_convert
+
+from torchmatrix.ground.texts import in_one_line
 
 VEGA_LITE = "v6.4"
 """The Vega-Lite version that Altair writes; stills and the page's runtime use the same (vl_convert's `vl_version`)."""
@@ -65,7 +69,8 @@ def file_svg(chart: Chart) -> str:
 
 def file_png(chart: Chart, scale: float = 2.0) -> bytes:
     """As file_svg, with `scale` pixels per point."""
-    return bytes(vl_convert.vegalite_to_png(_legible(_alone(chart)), vl_version=VEGA_LITE, scale=scale))
+    with _renderer():
+        return bytes(vl_convert.vegalite_to_png(_legible(_alone(chart)), vl_version=VEGA_LITE, scale=scale))
 
 
 def _alone(chart: Chart) -> dict[str, Any]:
@@ -76,7 +81,8 @@ def _alone(chart: Chart) -> dict[str, Any]:
 
 def _drawn(chart: Chart, spec: dict[str, Any]) -> ElementTree.Element:
     """One image with a name and a description (https://www.w3.org/TR/svg-aam-1.0/)."""
-    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(_legible(spec), vl_version=VEGA_LITE, config=_ARIA_OFF))
+    with _renderer():
+        svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(_legible(spec), vl_version=VEGA_LITE, config=_ARIA_OFF))
     _slim(svg)
     for number, (tag, words) in enumerate((("title", chart.title), ("desc", chart.note))):
         about = ElementTree.Element(f"{{{_SVG}}}{tag}")
@@ -85,6 +91,18 @@ def _drawn(chart: Chart, spec: dict[str, Any]) -> ElementTree.Element:
     svg.set("role", "img")
     svg.set("aria-label", str(svg[0].text))
     return svg
+
+
+@contextmanager
+def _renderer() -> Iterator[None]:
+    """Where vl_convert works: if it can't open files or start threads, it panics, which is no ordinary exception, or its thread
+    ends without a result."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException" and not re.search(r"Failed to (send|retrieve)", str(error)):
+            raise
+        raise OSError(f"a chart can't be drawn: {in_one_line(str(error))}") from None
 
 
 def _legible(value: Any) -> Any:

@@ -64,27 +64,6 @@ def _six_digits(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 
-def colour(stacks: Sequence[str], shown: Iterable[str]) -> alt.Scale:
-    """One colour per stack, the same in all charts of a report: `stacks` are all of its stacks in their order."""
-    return _scale(stacks, shown, lambda place: PALETTE[place % len(PALETTE)])
-
-
-def shape(stacks: Sequence[str], shown: Iterable[str]) -> alt.Scale:
-    """One shape per stack; stacks of one colour differ in shape."""
-    return _scale(stacks, shown, lambda place: SHAPES[(place + place // len(PALETTE)) % len(SHAPES)])
-
-
-def _scale(stacks: Sequence[str], shown: Iterable[str], look: Any) -> alt.Scale:
-    names = list(dict.fromkeys(shown))
-    return alt.Scale(domain=names, range=[look(stacks.index(name)) for name in names])
-
-
-def legend(names: Iterable[str]) -> alt.Legend | None:
-    """A legend of two columns above the chart; none for a single name, because the title has it."""
-    several = len(set(names)) > 1
-    return alt.Legend(title=None, orient="top", columns=2, labelLimit=180, symbolSize=80) if several else None
-
-
 def at(pixels: float) -> alt.XValue:
     """A fixed horizontal position. (alt.value returns a dictionary, which takes Altair much longer.)"""
     return alt.XValue(pixels)  # type: ignore[no-untyped-call]

@@ -4,11 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
-import pandas as pd
-
-from torchmatrix.analysis.intervals import Interval, difference_verdict
 from torchmatrix.ground.numbers import figure as figure
 
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
@@ -39,23 +35,19 @@ def verb(mode: str, many: bool = False) -> str:
     return _VERBS.get(mode, (f"runs {mode} of", f"run {mode} of"))[many]
 
 
-def where(row: Any) -> str:
-    """The devices of a cell in words."""
-    name = row.device_name
-    if not isinstance(name, str) or name == "cpu":
-        return str(row.devices)
-    return f"{name} ({row.devices})" if row.count == 1 else f"{row.count} × {name} ({row.devices})"
+_DEVICES = re.compile(r"(gpu|cpu)([0-9]+(?:\+[0-9]+)*)")
 
 
-def compared(own: str, other: str, mode: str, what: str, found: Interval) -> str:
-    """Which of two stacks does `what` faster, as far as the launches show."""
-    limits = f"({interval(found.low, found.high)})"
-    verdict = difference_verdict(found)
-    if verdict == "SAME":
-        return f"{own} and {other} {verb(mode, many=True)} {what} equally fast: {times(found.value)} × {limits}"
-    if verdict == "AMBIGUOUS":
-        return f"Unclear whether {own} {verb(mode)} {what} faster than {other}: {times(found.value)} × {limits}"
-    return f"{own} {verb(mode)} {what} {times(found.value)} × as fast as {other} {limits}"
+def devices(label: str) -> str:
+    """A label of devices for a reader: "GPU 0", "8 GPUs" (the first eight), "2 GPUs (1, 3)", "2 CPU slots"."""
+    found = _DEVICES.fullmatch(label)
+    if not found:
+        return label
+    noun, indices = "GPU" if found[1] == "gpu" else "CPU slot", found[2].split("+")
+    if len(indices) == 1:
+        return f"{noun} {indices[0]}"
+    which = "" if indices == [str(place) for place in range(len(indices))] else f" ({', '.join(indices)})"
+    return f"{len(indices)} {noun}s{which}"
 
 
 def counted(words: Iterable[str]) -> str:
@@ -63,16 +55,6 @@ def counted(words: Iterable[str]) -> str:
     return ", ".join(f"{times_seen} × {word}" for word, times_seen in Counter(words).most_common())
 
 
-def pick(row: Any, name: str) -> Interval:
-    """The value called `name` of a table's row with its limits."""
-    return Interval(value=getattr(row, name), low=getattr(row, f"{name}_low"), high=getattr(row, f"{name}_high"))
-
-
 def slug(*words: object) -> str:
     """An id: [a-z0-9-]. Names that differ in other characters only get the same id, so callers add a number."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, words)).lower()).strip("-")[:60].strip("-")
-
-
-def rows_of(table: pd.DataFrame) -> list[Any]:
-    """The rows of a table as named tuples."""
-    return list(table.itertuples(index=False))

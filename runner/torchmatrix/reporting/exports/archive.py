@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.files import files_below
 
 MOST_PACKING = 40
 """Facts that exceed the limit by more than this factor are not even tried: they compress to about a tenth."""
@@ -55,8 +56,7 @@ def facts_archive(run: RunFolder, limit_bytes: int | None = None, logs: bool = F
 
 def _files(run: RunFolder, logs: bool) -> list[Path]:
     endings = (*_FACTS, ".log") if logs else _FACTS
-    found = [path for path in run.path.rglob("*") if path.suffix in endings and path.is_file() and not path.is_symlink()]
-    return sorted(found, key=lambda path: path.relative_to(run.path).as_posix())
+    return [path for path in files_below(run.path) if path.suffix in endings]
 
 
 def _pack(run: RunFolder, paths: list[Path], file: IO[bytes]) -> None:

@@ -94,8 +94,9 @@ def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) ->
 
 
 def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> str:
+    title = f"Run {escaped(tables.run)}" if "launches" in tables.frames else "Machines side by side"
     lines = [
-        f"# Run {escaped(tables.run)}, exported by torchmatrix {__version__}",
+        f"# {title}, exported by torchmatrix {__version__}",
         "",
         f"Every table is here as {', '.join(f'`.{word}`' for word in formats)}.",
         f"`{COLUMNS_FILE}` says what each column means, with its unit.",

@@ -10,16 +10,16 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
-from torchmatrix.reporting.exports.columns import TABLES
+from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE
 from torchmatrix.reporting.exports.markdown import to_markdown
-from torchmatrix.reporting.exports.table_set import records
+from torchmatrix.reporting.exports.table_set import columns, records
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\t", "\r", "\n")
@@ -30,13 +30,13 @@ def to_csv(name: str, table: pd.DataFrame) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(table.columns)
-    writer.writerows([_field(value) for value in row] for row in records(table))
+    writer.writerows(zip(*map(_fields, columns(table)), strict=True))
     return text.getvalue().encode()
 
 
 def to_json(name: str, table: pd.DataFrame) -> bytes:
     """A list with an object for each row, one row per line; lists as lists."""
-    lists = {column.name for column in TABLES.get(name, ()) if column.kind == "list"}
+    lists = {column.name for column in EVERY_TABLE.get(name, ()) if column.kind == "list"}
     names = list(table.columns)
     lines = [
         json.dumps(
@@ -52,7 +52,7 @@ def to_parquet(name: str, table: pd.DataFrame) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    meanings = {column.name: column.meaning for column in TABLES.get(name, ())}
+    meanings = {column.name: column.meaning for column in EVERY_TABLE.get(name, ())}
     held = pa.Table.from_pandas(table, preserve_index=False)
     fields = [field.with_metadata({"meaning": meanings.get(field.name, "")}) for field in held.schema]
     file = io.BytesIO()
@@ -82,12 +82,22 @@ def names_of(formats: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(formats))
 
 
+def _fields(column: list[Any]) -> Iterable[Any]:
+    """A whole column; most have few values or only numbers, so that not every value is looked at."""
+    kinds = set(map(type, column))
+    if kinds <= {float, int, type(None)}:
+        return column
+    if kinds <= {str, type(None)}:
+        known = {value: _field(value) for value in set(column)}
+        return [known[value] for value in column]
+    return map(_field, column)
+
+
 def _field(value: Any) -> Any:
+    """As the csv module takes it: it writes a float as its repr, and None as an empty field."""
     if isinstance(value, str):
-        return inert(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else value
+        return value if value[:1].isalnum() else inert(value)
+    return ("true" if value else "false") if isinstance(value, bool) else value
 
 
 def _json_value(value: Any, is_list: bool) -> Any:

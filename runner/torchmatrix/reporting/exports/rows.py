@@ -41,12 +41,16 @@ class Facts(Protocol):
     def devices(self) -> pd.DataFrame: ...
     @property
     def speedups(self) -> pd.DataFrame: ...
+    @property
+    def phases(self) -> pd.DataFrame: ...
+    @property
+    def steps(self) -> pd.DataFrame: ...
 
 
-def cells(view: Facts, held: PriceList) -> list[Row]:
-    """All cells, including those that explain a loss."""
+def cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
+    """The cells of tables.cells_table."""
     found = []
-    for row in records(view.every_cell):
+    for row in records(table):
         own = {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
@@ -76,6 +80,8 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "scaling": records(view.scaling),
         "decomposition": records(view.decomposition),
         "devices": records(view.devices),
+        "phases": records(view.phases),
+        "steps": records(view.steps),
         "speedups": [_compared(row) for row in records(view.speedups)],
         "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),

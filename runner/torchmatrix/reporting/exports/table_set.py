@@ -8,12 +8,16 @@ from typing import Any
 
 import pandas as pd
 
+from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.ground.numbers import number_or_nan
-from torchmatrix.reporting.exports import rows
-from torchmatrix.reporting.exports.columns import TABLES, Column
+from torchmatrix.reporting.exports import machine_rows, rows
+from torchmatrix.reporting.exports.column import Column
+from torchmatrix.reporting.exports.columns import TABLES
+from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE, MACHINE_TABLES
 
 _LARGEST = 2**63
+_TEXTS = frozenset({str, type(None)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,41 +30,65 @@ class Tables:
 
 def of(view: rows.Facts, held: PriceList = NONE) -> Tables:
     """All tables of a run; a table without rows still has its columns."""
-    found = {"cells": rows.cells(view, held), "launches": rows.launches(view), **rows.others(view, held)}
+    found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view), **rows.others(view, held)}
     return Tables(run=view.id, frames={name: frame(columns, found[name]) for name, columns in TABLES.items()})
+
+
+def of_machines(facts: machine_rows.Compared, relative: Relative, held: PriceList = NONE) -> Tables:
+    """All tables of several machines, and how they compare with the baseline GPU."""
+    found = machine_rows.rows_of(facts, relative, held)
+    return Tables(run="of machines", frames={name: frame(columns, found[name]) for name, columns in MACHINE_TABLES.items()})
 
 
 def launched(view: rows.Facts, held: PriceList = NONE) -> Tables:
     """Only the cells and launches, which are most of the data."""
-    found = {"cells": rows.cells(view, held), "launches": rows.launches(view)}
+    found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view)}
     return Tables(run=view.id, frames={name: frame(TABLES[name], made) for name, made in found.items()})
 
 
 def described(names: Iterable[str]) -> pd.DataFrame:
     """What every column of these tables means: one row each, with table, column, kind and meaning."""
-    found = [(name, column.name, column.kind, column.meaning) for name in names for column in TABLES[name]]
+    found = [(name, column.name, column.kind, column.meaning) for name in names for column in EVERY_TABLE[name]]
     return pd.DataFrame(found, columns=["table", "column", "kind", "meaning"], dtype="string")
 
 
-def frame(columns: Iterable[Column], found: Iterable[rows.Row]) -> pd.DataFrame:
+def frame(kinds: Iterable[Column], found: Iterable[rows.Row]) -> pd.DataFrame:
     """Rows as a table: NaN or NA for what is unknown, lists as JSON text."""
     held = list(found)
-    return pd.DataFrame(
-        {c.name: pd.array([_MADE[c.kind](row.get(c.source)) for row in held], dtype=_TYPES[c.kind]) for c in columns}
-    )
+    return pd.DataFrame({c.name: _column(c.kind, [row.get(c.source) for row in held]) for c in kinds})
+
+
+def _column(kind: str, values: list[Any]) -> Any:
+    """An array of a fixed type. Of texts most are the same in many rows: each is looked at once."""
+    made = _MADE[kind]
+    if set(map(type, values)) <= _TEXTS:
+        known = {value: made(value) for value in set(values)}
+        return pd.array([known[value] for value in values], dtype=_TYPES[kind])
+    return pd.array([made(value) for value in values], dtype=_TYPES[kind])
 
 
 def records(table: pd.DataFrame) -> list[list[Any]]:
     """The values row by row as str, float, int and bool; None for what is unknown."""
-    plain = table.astype(object)
-    return plain.where(table.notna(), None).to_numpy().tolist()  # type: ignore[no-any-return]
+    return list(map(list, zip(*columns(table), strict=True)))
+
+
+def columns(table: pd.DataFrame) -> list[list[Any]]:
+    """The same values column by column."""
+    return [_plain(table[name]) for name in table.columns]
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    if column.dtype == "float64":
+        return [None if value != value else value for value in column.tolist()]
+    return column.astype(object).where(column.notna(), None).tolist()  # type: ignore[no-any-return]
 
 
 def _valid(value: Any) -> str | None:
     """Without half characters, which a box may print but no file can hold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    return str(value).encode("utf-8", "replace").decode()
+    text = str(value)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _whole(value: Any) -> int | None:

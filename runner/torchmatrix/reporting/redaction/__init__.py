@@ -3,22 +3,25 @@
 Works on the facts, before anything is rendered, so that no view can leak. Always: credentials are removed, a path below
 the results folder or this checkout becomes relative, a home becomes "~", any other absolute path "…/" and its last part.
 
-With `enabled`: names of hosts and users, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP addresses, container ids and
-the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all texts and all runs of a
-results folder. A name of one or two letters, or one that is a common word, is replaced in its own field only.
+With `enabled`: names of hosts and users, identities of machines, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP
+addresses, container ids and the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all
+texts and all runs of a results folder. A name of one or two letters, or one that is a common word, is replaced in its own
+field only.
 """
 
 import getpass
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts.events import Event, read_lines
+from torchmatrix.facts import lines
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.lines import Lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets, settings
+from torchmatrix.ground.files import files_below
 from torchmatrix.reporting.redaction.identities import Identities, strings
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
 from torchmatrix.reporting.redaction.places import Places
@@ -34,7 +37,19 @@ _VOCABULARY = frozenset((
 _OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
 _NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
-_SAMPLES = ("sample", "memory", "phase", "warm-up", "enqueue", "precision", "reference", "all-reduce", "compile", "done")
+_SAMPLES = (
+    "sample",
+    "steps",
+    "memory",
+    "phase",
+    "warm-up",
+    "enqueue",
+    "precision",
+    "reference",
+    "all-reduce",
+    "compile",
+    "done",
+)
 """Events without names in them."""
 
 
@@ -140,18 +155,23 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
     A truncated line is left out. The names of folders and files change in the same way as the cells' ids in them.
     """
     redaction.know("host", run.path.parent.name)
-    paths = sorted(path for path in run.path.rglob("*.jsonl") if path.is_file() and not path.is_symlink())
+    paths = [path for path in files_below(run.path) if path.suffix == ".jsonl"]
     for path in paths:
         for event in _telling(path):
             redaction.learn(event)
     target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
     for path in paths:
-        lines = [json.dumps(redaction.value(event)).encode() + b"\n" for event in read_lines(path)]
-        _put(target.path / _shown(path, run, redaction), b"".join(lines))
+        _put(target.path / _shown(path, run, redaction), _redacted(lines.read(path), redaction))
     for path in _texts(run, logs):
         shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
         _put(target.path / _shown(path, run, redaction), shown.encode())
     return target
+
+
+def _redacted(found: Lines, redaction: Redaction) -> bytes:
+    """The copy's own checksums vouch for no more than those of the facts did."""
+    told = [{"event": lines.DAMAGED, "reason": found.damage}] if found.damage else []
+    return lines.packed([*told, *map(redaction.value, found.events)], checksums=found.verified)
 
 
 def _kind_of(parent: Any, key: str) -> str | None:
@@ -160,6 +180,8 @@ def _kind_of(parent: Any, key: str) -> str | None:
         return None
     if (key == "name" and "kernel" in parent) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
         return "host"
+    if key == "machine" and parent.get("event") in ("run", "launch"):
+        return "machine"
     return _OWN.get(key.rpartition(" ")[2])  # in an environment (environments.py) it is "GPU 0 uuid"
 
 
@@ -170,15 +192,21 @@ def _is_device(parent: Any) -> bool:
 
 def _telling(path: Path) -> Iterator[Event]:
     """The events that can hold names; of the telemetry, those that name other people's processes."""
-    for event in read_lines(path):
-        readings: Iterable[Any] = event.get("readings") or ()
-        if event["event"] not in _SAMPLES and (event["event"] != "telemetry" or any("foreign" in r for r in readings)):
+    for event in lines.read(path).events:
+        if event["event"] not in _SAMPLES and (event["event"] != "telemetry" or _names_others(event.get("readings"))):
             yield event
+
+
+def _names_others(readings: Any) -> bool:
+    """Whether readings name other people's processes; malformed ones may."""
+    if type(readings) is not list:
+        return readings is not None
+    return any(type(reading) is not dict or "foreign" in reading for reading in readings)
 
 
 def _texts(run: RunFolder, logs: bool) -> list[Path]:
     endings = (".lock", ".log") if logs else (".lock",)
-    return sorted(path for path in run.path.rglob("*") if path.suffix in endings and path.is_file() and not path.is_symlink())
+    return [path for path in files_below(run.path) if path.suffix in endings]
 
 
 def _shown(path: Path, run: RunFolder, redaction: Redaction) -> Path:

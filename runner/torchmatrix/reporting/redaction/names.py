@@ -1,5 +1,7 @@
 """Pseudonyms: the same for one name on every page of a results folder, stored beside the facts and never published."""
 
+import hashlib
+import hmac
 import json
 import os
 import secrets
@@ -20,7 +22,12 @@ class Pseudonyms:
         self.secret = secret or secrets.token_hex(16)
 
     def of(self, kind: str, name: str) -> str:
-        """A pseudonym such as host-1; upper and lower case count as the same."""
+        """A pseudonym such as host-1; upper and lower case count as the same.
+
+        That of a machine is another identity: where facts of several sites come together, machine-1 would be many machines.
+        """
+        if kind == "machine":
+            return hmac.new(self.secret.encode(), name.casefold().encode(), hashlib.sha256).hexdigest()[:16]
         numbers = self._numbers.setdefault(kind, {})
         return f"{kind}-{numbers.setdefault(name.casefold(), len(numbers) + 1)}"
 

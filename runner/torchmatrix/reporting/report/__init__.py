@@ -1,24 +1,26 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import gpu_table
+from torchmatrix.analysis import gpu_table, time_split
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.published import audit, beside, figures
+from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import exports, redaction
+from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
-from torchmatrix.reporting.report.gallery import charts_of
+from torchmatrix.reporting.report.gallery import every_chart, explorers_of
+from torchmatrix.reporting.report.headline import headline
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
 
-__all__ = ["View", "charts_of", "make_view", "page_of", "render", "save", "view_of", "write"]
+__all__ = ["View", "every_chart", "explorers_of", "make_view", "page_of", "render", "save", "view_of", "write"]
 
 
 MOST_FACTS_BYTES = 600_000
@@ -37,8 +39,8 @@ def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE)
     """
     archive = exports.facts_archive(run, MOST_FACTS_BYTES)
     if archive.data:
-        with tempfile.TemporaryDirectory(prefix="torchmatrix-") as temporary:
-            archive = exports.facts_archive(redaction.cleaned(run, Path(temporary)), MOST_FACTS_BYTES)
+        with scratch() as temporary:
+            archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     return render(view_of(run, baseline), held=held, archive=archive)
 
 
@@ -46,16 +48,20 @@ def render(
     view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE, archive: exports.Archive | None = None
 ) -> str:
     """The page of one run. `links`: label -> relative address of a file beside the page."""
-    galleries = charts_of(view, held)
-    with_charts = any(one.charts for one in galleries.values())
-    drawn = {name: {"charts": [page.shown(c) for c in one.charts], "left_out": one.left_out} for name, one in galleries.items()}
+    explorers = explorers_of(view, held)
     carried = attached.of(view, held, archive)
-    return page.render("report.html.j2", with_charts, gallery_of=drawn, links=links or {}, carried=carried, **_context(view))
+    return page.render(
+        "report.html.j2",
+        bool(explorers.by_name),
+        explorers=explorers,
+        links=links or {},
+        carried=carried,
+        **_context(view, explorers),
+    )
 
 
-def _context(view: View) -> dict[str, Any]:
+def _context(view: View, explorers: Explorers) -> dict[str, Any]:
     record = view.record
-    measured = figures.measured(records(view.every_cell), records(view.table))
     preset, scales = beside.preset_of(record.matrix), records(view.scaling)
     return {
         "run": view.id,
@@ -76,10 +82,13 @@ def _context(view: View) -> dict[str, Any]:
         "decomposition": records(view.decomposition),
         "devices": records(view.devices),
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
-        "headlines": sections.headlines(view),
-        "published": beside.section(preset, measured, scales),
+        "headline": headline(view, explorers.data),
+        "pending": view.pending,
+        "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
-        "findings": audit.check([own.figure for own in measured]),
+        "findings": sections.wrong_builds(view) + audit.check([own.figure for own in view.measured]),
+        "inside": sections.inside_rows(view),
+        "phases": time_split.PHASES,
         "skips": sections.skips(view),
         "failures": sections.failures(view),
         "unreadable": sections.unreadable(view),

@@ -7,11 +7,17 @@ from typing import Any
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published.claims import Claim, Tested
 from torchmatrix.ground.numbers import figure, is_known
+from torchmatrix.reporting.charts import words
 
 
 def ratio(value: Any) -> str:
     """Three decimals."""
     return f"{round(value, 3) + 0.0:.3f}" if is_known(value) else "n/a"
+
+
+def times(value: Any) -> str:
+    """A ratio with its sign: ×1.234."""
+    return f"×{ratio(value)}" if is_known(value) else "n/a"
 
 
 def utc(seconds: float | None) -> str:
@@ -43,8 +49,10 @@ def _with_unit(unit: str, factor: float = 1.0) -> Any:
 
 
 FILTERS = {
+    "devices": words.devices,
     "figure": figure,
     "ratio": ratio,
+    "times": times,
     "limits": _limits,
     "range": _range,
     "whole": _written("{:.0f}"),

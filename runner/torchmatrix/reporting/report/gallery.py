@@ -1,23 +1,30 @@
-"""The charts of a report, section by section."""
+"""The explorers of a report, and their default views as charts for files."""
 
-from torchmatrix.analysis import ratios, time_split
+from torchmatrix.analysis import ratios
 from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.published import beside
 from torchmatrix.analysis.traces import traces
-from torchmatrix.reporting.charts import Charts, inside, scale_factors, speedups, throughput
+from torchmatrix.reporting import explorers
+from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.explorers import Explorers
+from torchmatrix.reporting.explorers.parts import Within
 from torchmatrix.reporting.report.view import View
 
-MOST_TRACES = 6
-"""Launches whose temperature, clock and power are drawn over time."""
+
+def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
+    """The explorers of one run."""
+    settings = ratios.settings_table(view.table)
+    published = {("", *place): found for place, found in beside.throughputs(beside.paired(view.measured)[0]).items()}
+    within = Within(
+        decomposition=view.decomposition,
+        devices=view.devices,
+        phases=view.phases,
+        steps=view.steps,
+        traces=traces(view.launches),
+    )
+    return explorers.of(view.table, view.cells, view.scaling, view.speedups, settings, held, published, within)
 
 
-def charts_of(view: View, held: PriceList = NONE) -> dict[str, Charts]:
-    """By section: throughput, scaling, speedup, inside. `held`: what GPUs cost."""
-    stacks = list(dict.fromkeys(view.every_cell["stack"])) if len(view.every_cell) else []
-    watched, further = traces(view.launches, MOST_TRACES)
-    within = time_split.phases_table(view.launches), time_split.steps_table(view.launches)
-    return {
-        "throughput": throughput.charts(view.cells, view.speedups, stacks, held),
-        "scaling": scale_factors.charts(view.cells, view.scaling, view.decomposition, view.devices, stacks),
-        "speedup": speedups.charts(view.speedups, ratios.settings_table(view.table), stacks),
-        "inside": inside.charts(*within, watched, further, stacks),
-    }
+def every_chart(view: View, held: PriceList = NONE) -> list[Chart]:
+    """The explorers' default views."""
+    return [chart for one in explorers_of(view, held).by_name.values() for chart in one.charts()]

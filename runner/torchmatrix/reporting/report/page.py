@@ -5,6 +5,7 @@ Everything from the facts is escaped, and the page's own policy lets a browser r
 
 import base64
 import hashlib
+import json
 import re
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -16,12 +17,14 @@ import jinja2
 from markupsafe import Markup
 
 from torchmatrix import __version__
+from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_whole
 from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.ground.settings import cache_folder
-from torchmatrix.reporting.charts import VEGA_LITE, Chart, to_svg
+from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, Chart, to_svg
+from torchmatrix.reporting.charts.drawing import SHAPES
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
 
@@ -31,10 +34,16 @@ _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
 
 def render(template: str, with_charts: bool, **context: Any) -> str:
     """The page made from `template`. The charts' runtime (0.9 MB) is included only if there are charts."""
-    runtime, script = _runtime() if with_charts else "", (assets.TEMPLATES / "page.js").read_text()
+    runtime, script = _runtime() if with_charts else "", _script()
     hashes = " ".join(_hash(text) for text in (runtime, script) if text)
     fixed = {"version": __version__, "runtime": runtime, "script": script, "script_hashes": Markup(hashes)}
-    return _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
+    page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
+    return page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
+
+
+def small(template: str, **context: Any) -> str:
+    """What `template` makes without the frame of a page, such as an image."""
+    return _environment().get_template(template).render(context)
 
 
 def save(page: str, output: Path) -> Path:
@@ -56,6 +65,19 @@ def shown(chart: Chart) -> dict[str, Any]:
     rows = [list(row) for row in table.astype(object).itertuples(index=False)]
     names = ("id", "title", "note", "spec")
     return {name: getattr(chart, name) for name in names} | {"svg": to_svg(chart), "columns": list(table.columns), "rows": rows}
+
+
+SCRIPTS = ("page", "choose", "say", "bars", "lines", "pairs", "parts", "explore", "start")
+"""The files of the page's script, in the order in which they are joined."""
+
+
+@cache
+def _script() -> str:
+    """What the files in templates/scripts do, as one script that leaves no names in the page."""
+    shared = {"PALETTE": PALETTE, "SHAPES": SHAPES, "PHASES": PHASES, "QUANTILES": list(QUANTILES)}
+    told = [f"const {name} = {json.dumps(values)};" for name, values in shared.items()]
+    parts = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text() for name in SCRIPTS]
+    return "\n".join(['(() => {\n"use strict";', *told, *parts, "})();"])
 
 
 def _hash(script: str) -> str:

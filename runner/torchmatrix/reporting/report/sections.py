@@ -1,20 +1,20 @@
-"""What the sections of a report show besides their tables: headlines, marks, failures, skips, the stacks as measured."""
+"""What the sections of a report show besides their tables: marks, failures, skips, the stacks as measured."""
 
-import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import watched
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
 from torchmatrix.analysis.tables import records
-from torchmatrix.facts.launch import Launch
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
 
 LAUNCH_BOUND = 0.9
 """Above this share of the time spent enqueuing, the host is the bottleneck."""
+MOST_INSIDE = 600
+"""A table of phases and step times with more rows is not part of the page, to keep it small."""
 _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
 
 
@@ -47,6 +47,13 @@ def throttled_tries(view: View) -> int:
     return sum(launch.outcome == "ok" for launch in view.every if launch.path not in kept)
 
 
+def inside_rows(view: View) -> list[dict[str, Any]]:
+    """Phases and step times of each cell; none if there are more than MOST_INSIDE, which an export has."""
+    steps = {row["cell"]: row for row in records(view.steps)}
+    rows = [row | {"step": steps.get(row["cell"])} for row in records(view.phases)]
+    return rows if len(rows) <= MOST_INSIDE else []
+
+
 def skips(view: View) -> list[dict[str, Any]]:
     """Skips grouped by stack and reason, because a stack that can't run skips all its cells."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -65,7 +72,7 @@ def failures(view: View) -> list[dict[str, Any]]:
             "error": launch.error,
             "seen": watched.summarize(launch).errors,
             "command": launch.command,
-            "log": _log_of(launch),
+            "log": log_of(launch.path, launch.outcome, launch.stack.name),
         }
         for launch in view.launches
         if launch.outcome != "ok"
@@ -74,7 +81,7 @@ def failures(view: View) -> list[dict[str, Any]]:
 
 def unreadable(view: View) -> list[str]:
     """Files that can't be read, and why; what of the run's own record can't be."""
-    files = [f"{_below_results(found.path)}: {found.reason}" for found in view.unreadable]
+    files = [f"{below_results(found.path)}: {found.reason}" for found in view.unreadable]
     return [*files, *(f"run.jsonl: {problem}" for problem in view.record.problems)]
 
 
@@ -94,19 +101,6 @@ def stacks(view: View) -> list[dict[str, Any]]:
                 "engine": launch.engine,
             }
     return list(found.values())
-
-
-def headlines(view: View) -> list[str]:
-    """The answers first: how well it scales and which stack is faster, each as a sentence."""
-    lines = []
-    known = view.scaling[~view.scaling["impossible"].astype(bool)].dropna(subset=["S"])
-    if len(known):
-        best, worst = known.loc[known["s"].idxmax()], known.loc[known["s"].idxmin()]
-        lines.append(f"Scale factors: each additional device adds {_span(worst['s'], best['s'])} of one device.")
-    lines += _fastest(view.speedups[view.speedups["stack"] != view.speedups["baseline"]].dropna(subset=["ratio"]))
-    if not len(view.cells) or not (view.cells["n"] > 0).any():
-        lines.append("No cell was measured; the reasons are below.")
-    return lines
 
 
 def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
@@ -130,41 +124,50 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
         (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; "
          "all durations come from the monotonic clock"),
+        (is_other_build(cell), "other build", True, f"the stack asks for {cell['accelerator']}; installed is PyTorch "
+         f"{cell['torch_build']}"),
         (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
 
 
-def _log_of(launch: Launch) -> str:
-    """The log to read, relative to the results folder: the stack's build log or the launch's own."""
-    if launch.outcome == "build-failed":
-        host, run = launch.path.parts[-6:-4]
-        return f"{host}/{run}/builds/{launch.stack.name}.log"
-    return _below_results(launch.path.with_suffix(".log"))
+def is_other_build(cell: Mapping[str, Any]) -> bool:
+    """Was PyTorch installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round?
+
+    The local part of its version tells (PEP 440): 2.7.1+cpu, 2.7.1+cu128, 2.7.1+rocm6.3. Without one nothing is known.
+    """
+    _, _, local = str(cell["torch_build"] or "").partition("+")
+    asked = cell.get("accelerator")
+    if not local or asked not in _BUILDS:
+        return False
+    return any(local.startswith(prefix) for kind, prefix in _BUILDS.items() if kind != asked)
 
 
-def _below_results(path: Path) -> str:
+_BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm"}
+"""How the local part of a version begins. "cpu" doesn't begin with "cu"."""
+
+
+def wrong_builds(view: View) -> list[Finding]:
+    """A finding for each stack that got another build than it asks for, by its first such cell."""
+    first = {row["stack"]: row for row in reversed(records(view.every_cell)) if row["n"] and is_other_build(row)}
+    return [
+        Finding(
+            row=0, column="", cell=row["cell"], level=IMPOSSIBLE, field="torch", value=row["torch_build"], unit="",
+            limit=f"a build for {row['accelerator']}",
+            reason=f"{stack} asks for {row['accelerator']}, but all its figures are of PyTorch {row['torch_build']}",
+        )
+        for stack, row in first.items()
+    ]  # fmt: skip
+
+
+def log_of(path: Path, outcome: str, stack: str) -> str:
+    """The log of the launch at `path`, relative to the results folder: the stack's build log or the launch's own."""
+    if outcome == "build-failed":
+        host, run = path.parts[-6:-4]
+        return f"{host}/{run}/builds/{stack}.log"
+    return below_results(path.with_suffix(".log"))
+
+
+def below_results(path: Path) -> str:
     """From the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE."""
     return "/".join(path.parts[-6:])
-
-
-def _fastest(others: pd.DataFrame) -> list[str]:
-    """The largest difference between stacks that its interval confirms, or a sentence that there is none."""
-    if not len(others):
-        return []
-    if not others["low"].notna().any():
-        return [
-            f"One launch each gives no interval, so it is not clear which stack is faster ({len(others)} comparisons below)."
-        ]
-    clear = others[(others["low"] > 1) | (others["high"] < 1)]
-    if not len(clear):
-        return [f"No difference between the stacks exceeds its 95 % interval ({len(others)} comparisons)."]
-    top = clear.loc[(clear["ratio"].map(math.log)).abs().idxmax()]
-    limits = f"95 % interval {top['low']:.3f} to {top['high']:.3f}"
-    where = f"on {top['devices']}; the largest of {len(others)} comparisons"
-    return [f"On {top['workload']}, {top['stack']} is {top['ratio']:.3f} × as fast as {top['baseline']} ({limits}, {where})."]
-
-
-def _span(low: float, high: float) -> str:
-    least, most = round(low, 2) + 0.0, round(high, 2) + 0.0  # adding 0 makes -0 a 0
-    return f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"

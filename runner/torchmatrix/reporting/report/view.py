@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 
-from torchmatrix.analysis import ratios, scaling, tables
+from torchmatrix.analysis import ratios, scaling, tables, time_split
+from torchmatrix.analysis.published import figures
+from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.tables import records
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.run_record import RunRecord
@@ -31,6 +35,27 @@ class View:
     decomposition: pd.DataFrame
     devices: pd.DataFrame
     speedups: pd.DataFrame
+
+    @cached_property
+    def measured(self) -> tuple[Measured, ...]:
+        """The cells as published figures are."""
+        return figures.measured(records(self.every_cell), records(self.table))
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Where the time of launches went (time_split.phases_table)."""
+        return time_split.phases_table(self.launches)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """How much steps vary (time_split.steps_table)."""
+        return time_split.steps_table(self.launches)
+
+    @property
+    def pending(self) -> list[str]:
+        """The planned cells that have not been launched."""
+        launched = {launch.cell for launch in self.every}
+        return [name.cell for name in self.record.planned if name.cell not in launched]
 
 
 def view_of(run: RunFolder, baseline: str | None = None) -> View:

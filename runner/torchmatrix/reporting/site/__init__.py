@@ -1,6 +1,10 @@
 """Runs as a static site: an index, and for each run a permalink with its report, its tables and its facts.
 
-DIR/index.html  history.html  site.json  runs/RUN/index.html  runs/RUN/facts.tar.gz  runs/RUN/tables/*.csv  runs/RUN/run.json
+DIR/index.html                   the front page: machines, GPUs, models, newest nights and figures, all runs (front.py)
+DIR/history.html, changes.xml    trends of several runs, and their changes of level as a feed (feed.py)
+DIR/site.json, newest.json       the runs and the newest figures for programs (for_programs.py)
+DIR/badges/MACHINE/CELL.svg      the newest figure of each cell as an image (badges.py)
+DIR/runs/RUN/                    index.html, facts.tar.gz, tables/*.csv and *.json, run.json (pages.py)
 
 All links are relative, so the folder works from disk and below any address. Everything is made from copies of the facts from
 which `redaction` has removed what must not be shown. Publishing again adds and updates: a run whose facts are the same is not
@@ -9,8 +13,8 @@ written, pages of runs that are gone stay, and files that aren't ours are left a
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,12 +24,13 @@ from torchmatrix import __version__
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets
-from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import scratch, write_whole
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
-from torchmatrix.reporting.site import pages, permalinks
+from torchmatrix.reporting.site import for_programs, front, permalinks
+from torchmatrix.reporting.site.rendering import Waiting, rendered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +60,9 @@ def publish(
     cleaner = redaction.for_results(results, redact, names)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        links = permalinks.of(target, runs, names, cleaner, redact)
-        written = []
-        for number, (run, slug) in enumerate(links.items(), start=1):
-            if _write_run(run, slug, target, cleaner, names, held):
-                written.append(slug)
-                tell(f"{number} of {len(links)}: {slug}")
-        _write_index(target, results, links, cleaner, redact)
+        links = permalinks.of(target, _real(runs, tell), names, cleaner, redact)
+        written = list(_write_runs(target, links, cleaner, names, held, tell))
+        _write_front(target, results, links, cleaner, held, names)
     except OSError as error:
         hint = "free space or fix the permissions, then publish again"
         raise EngineUnusable(f"can't write {target}: {error.strerror or error}", hint=hint) from None
@@ -69,46 +70,102 @@ def publish(
     return Site(index=target / "index.html", written=tuple(written), kept=kept)
 
 
-def _write_run(run: RunFolder, slug: str, target: Path, cleaner: Redaction, names: Pseudonyms, held: PriceList) -> bool:
-    """Write a run's folder, if its facts or what makes pages of them changed since.
+def _real(runs: Sequence[RunFolder], tell: Callable[[str], None]) -> list[RunFolder]:
+    """Those that may be published; the others are named."""
+    found = [(run, _why_not(run)) for run in runs]
+    for run, why in found:
+        if why:
+            tell(f"left out: {run.path}{why}")
+    return [run for run, why in found if why is None]
 
-    Its run.json comes last: it marks the folder as complete.
-    """
+
+def _why_not(run: RunFolder) -> str | None:
+    """A link may lead to what nobody meant to publish; a record that is a folder or a pipe tells nothing."""
+    if run.path.is_symlink() or run.path.parent.is_symlink() or run.record.is_symlink():
+        return " is a symbolic link"
+    return None if run.record.is_file() else ": its run.jsonl is not a plain file"
+
+
+def _write_runs(
+    target: Path,
+    links: Mapping[RunFolder, str],
+    cleaner: Redaction,
+    names: Pseudonyms,
+    held: PriceList,
+    tell: Callable[[str], None],
+) -> Iterator[str]:
+    """Write the folders of the runs whose facts, or what makes pages of them, changed since; yields their permalinks."""
+    prints = {run: _fingerprint(run, cleaner.enabled, held) for run in links}
+    due = [(number, run) for number, run in enumerate(links, start=1) if not _is_there(target, links[run], prints[run])]
+    with scratch() as temporary:
+        copies = (_copy(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
+        for one, summary, files in rendered(copies, len(due), held):
+            names.save(one.run.path.parent.parent)  # before anything is shown under them
+            identity = {"key": permalinks.key_of(one.run, names), "fingerprint": prints[one.run]}
+            about = identity | {"redacted": cleaner.enabled, "tool": __version__} | summary
+            for name, content in {**files, permalinks.ABOUT: _json(about)}.items():  # the last marks the folder as complete
+                put(target, f"{permalinks.RUNS}/{one.slug}/{name}", content)
+            shutil.rmtree(one.place)
+            tell(f"{one.number} of {len(links)}: {one.slug}")
+            yield one.slug
+
+
+def _is_there(target: Path, slug: str, fingerprint: str) -> bool:
     folder = target / permalinks.RUNS / slug
-    made_from = _fingerprint(run, cleaner.enabled, held)
-    if permalinks.read(folder).get("fingerprint") == made_from and (folder / "index.html").exists():
-        return False
-    with tempfile.TemporaryDirectory(prefix="torchmatrix-site-") as temporary:
-        summary, files = pages.of_run(redaction.staged(run, cleaner, Path(temporary)), held)
-    names.save(run.path.parent.parent)  # before anything is shown under them
-    identity = {
-        "key": permalinks.key_of(run, names),
-        "fingerprint": made_from,
-        "redacted": cleaner.enabled,
-        "tool": __version__,
-    }
-    for name, content in {**files, permalinks.ABOUT: _json(identity | summary)}.items():
-        put(folder / name, content)
-    return True
+    return permalinks.read(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
 
 
-def _write_index(target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, redact: bool) -> None:
-    known = permalinks.known(target)
-    put(target / permalinks.STATE, _json({"redacted": redact, "runs": len(known)}))
-    history = pages.history(results, links, cleaner)
-    if history is None:
-        (target / "history.html").unlink(missing_ok=True)  # of earlier runs, perhaps published another way
-    else:
-        put(target / "history.html", history)
-    put(target / "index.html", pages.listing(known, has_history=history is not None, redacted=redact))
+def _copy(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
+    return Waiting(number=number, run=run, slug=slug, copy=redaction.staged(run, cleaner, place), place=place)
 
 
-def put(path: Path, content: bytes) -> None:
-    """Write a complete file, unless it already has this content."""
+def _write_front(
+    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, names: Pseudonyms
+) -> None:
+    """Write what stands at the root, if any run or the choice of runs changed since; site.json comes last."""
+    known, before = permalinks.known(target), permalinks.state_of(target)
+    told = sorted((slug, str(about.get("fingerprint"))) for slug, about in known.items())
+    made_from = hashlib.sha256(repr((told, sorted(links.values()), cleaner.enabled, _makers())).encode()).hexdigest()
+    if before.get("fingerprint") == made_from and (target / "index.html").exists():
+        return
+    files = front.files(results, links, known, cleaner, held, names.secret)
+    for name, content in files.items():
+        put(target, name, content)
+    gone = {front.HISTORY, front.HISTORY_DATA} - files.keys()  # of earlier runs, perhaps published another way
+    if before.get("redacted") != cleaner.enabled:
+        gone |= set(map(str, before.get("badges") or ())) - files.keys()
+    for name in gone:
+        remove(target, name)
+    listed = for_programs.of(target, known, cleaner.enabled)
+    badges = sorted({name for name in files if name.endswith(".svg")} | (set(before.get("badges") or ()) - gone))
+    put(target, permalinks.STATE, _json(listed | {"badges": badges, "fingerprint": made_from}))
+
+
+def put(target: Path, name: str, content: bytes) -> None:
+    """Write a complete file into the site, unless it already has this content. Raises BadInput where a link leads elsewhere."""
+    path = target / name
+    _refuse_links(target, path)
     if path.exists() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)
+
+
+def remove(target: Path, name: str) -> None:
+    """Remove a file of ours; nothing outside of `target`, whatever its site.json says."""
+    path = target / name
+    if ".." not in path.parts and path.is_relative_to(target):
+        _refuse_links(target, path)
+        path.unlink(missing_ok=True)
+
+
+def _refuse_links(target: Path, path: Path) -> None:
+    """Nothing is read or written through a symbolic link inside the site: it may lead anywhere."""
+    for one in (path, *path.parents):
+        if one == target:
+            return
+        if one.is_symlink():
+            raise BadInput(f"{one} is a symbolic link", hint="remove it: publishing follows none inside of the site")
 
 
 def _json(value: Any) -> bytes:

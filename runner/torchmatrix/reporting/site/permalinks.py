@@ -14,7 +14,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.names import Pseudonyms
 
-RUNS, ABOUT, STATE = "runs", "run.json", "site.json"
+RUNS, ABOUT, FACTS, STATE = "runs", "run.json", "facts.tar.gz", "site.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 100
 
@@ -50,10 +50,24 @@ def known(target: Path) -> dict[str, Page]:
 
 def read(folder: Path) -> Page:
     """The run.json of a run's folder; empty if there is none."""
+    return _object_in(folder / ABOUT)
+
+
+def _object_in(path: Path) -> Page:
     try:
-        return dict(json.loads((folder / ABOUT).read_text(encoding="utf-8")))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return {}
+
+
+def state_of(target: Path) -> Page:
+    """The site.json of a site; empty if there is none."""
+    return _object_in(target / STATE)
+
+
+def identity_of(content: bytes) -> dict[str, Any]:
+    """What tells a reader of site.json whether it already has a file."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def key_of(run: RunFolder, names: Pseudonyms) -> str:
@@ -64,11 +78,7 @@ def key_of(run: RunFolder, names: Pseudonyms) -> str:
 
 def _refuse_mixture(target: Path, earlier: Mapping[str, Page], now: Sequence[str], redact: bool) -> None:
     """Raise BadInput if redacted and other pages would be mixed: a site is redacted as a whole or not at all."""
-    try:
-        was_redacted = bool(json.loads((target / STATE).read_text(encoding="utf-8"))["redacted"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        was_redacted = False
-    if was_redacted and not redact:
+    if state_of(target).get("redacted") and not redact:
         raise BadInput(f"{target} is a redacted site", hint="add --redact, or publish into another folder")
     bare = [f"{RUNS}/{slug}" for slug, page in earlier.items() if not page.get("redacted") and slug not in now]
     if redact and bare:

@@ -1,0 +1,178 @@
+"""What a server must be able to do before its figures mean anything: one short look at all devices of this box.
+
+Devices by identity, peer access, the precision of products, all-reduces (are they right, and how fast?) and a steady load.
+Flags in, lines ``@matrix {json}`` out, as bench.py writes them; one process per device. Needs what bench.py needs.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+import cache
+import failures
+from channel import VERSION, Channel, Unsupported
+
+REDUCED_MEGABYTES = {"cuda": 256, "cpu": 16}
+LOAD_SIZE = {"cuda": 8192, "cpu": 768}
+SLICES = 10
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
+    parser.add_argument("--seconds", type=float, default=30, help="length of the load")
+    parser.add_argument("--load-size", type=int, default=0, help="rows and columns of the load's matrices; 0: by device")
+    parser.add_argument("--megabytes", type=int, default=0, help="size of copies and of the largest all-reduce; 0: by device")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads per process; 0: one per allowed CPU")
+    parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"')
+    parser.add_argument("--cache", default="", help="folder for compile caches")
+    parser.add_argument("--collective-timeout", type=float, default=120, help="seconds a rank waits for the others")
+    args = parser.parse_args(argv)
+    args.rank = int(os.environ.get("RANK", "0"))
+    args.load_size = args.load_size or LOAD_SIZE[args.device]
+    args.bytes = (args.megabytes or REDUCED_MEGABYTES[args.device]) << 20
+    return args
+
+
+def main(argv):
+    channel = Channel(int(os.environ.get("RANK", "0")))
+    args = parse(argv)
+    cache.prepare(args.cache, args.rank)
+    channel.emit("hello", protocol=VERSION, arguments=vars(args), argv=sys.argv)
+    try:
+        _run(channel, args)
+    except Exception as error:  # the edge of the process: every failure becomes a failure line and an exit code
+        channel.emit_failure(failures.kind_of(error), error)
+        raise
+    sys.stderr.flush()
+    os._exit(0)  # see bench.py: threads of a process group may abort while the interpreter is torn down
+
+
+def _run(channel, args):
+    world = _timed(channel, "start", lambda: _start(args))
+    _timed(channel, "devices", lambda: _devices(channel, world))
+    _timed(channel, "peers", lambda: channel.emit("peers", **_peers(world, args.bytes)))
+    _timed(channel, "precision", lambda: _precisions(channel, world))
+    if world.size > 1:
+        _timed(channel, "all-reduce", lambda: _all_reduce(channel, world, args.bytes))
+    _timed(channel, "load", lambda: channel.emit("load", **_load(world, args.load_size, args.seconds)))
+    world.finish()
+    channel.emit("done")
+
+
+def _timed(channel, phase, action):
+    begin = time.perf_counter()
+    result = action()
+    channel.emit("phase", phase=phase, seconds=time.perf_counter() - begin)
+    return result
+
+
+def _start(args):
+    import torch
+
+    from world import World
+
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
+    return World(args)
+
+
+def _devices(channel, world):
+    import record
+
+    channel.emit("environment", **record.environment())
+    channel.emit("devices", backend=world.backend, devices=world.gather(record.device(world)))
+
+
+def _peers(world, size):
+    """Which device (row) can read another's memory, and at which speed a copy arrives whole there; of GPUs only."""
+    import torch
+
+    found = {"access": None, "bytes_per_second": None, "wrong": []}
+    world.barrier()
+    if world.rank == 0 and world.device.type == "cuda" and world.size > 1:
+        ids = range(world.size)
+        found["access"] = [[one == other or torch.cuda.can_device_access_peer(one, other) for other in ids] for one in ids]
+        speeds = [[None if one == other else _copy(torch, one, other, size) for other in ids] for one in ids]
+        found["bytes_per_second"] = speeds
+        found["wrong"] = [[one, other] for one in ids for other in ids if speeds[one][other] == 0]
+    world.barrier()
+    return found
+
+
+def _copy(torch, one, other, size):
+    """Bytes per second of a copy between two devices; 0 if what arrives is not what was sent."""
+    sent = torch.arange(size // 4, dtype=torch.int32, device=torch.device("cuda", one))
+    target = torch.device("cuda", other)
+    sent.to(target)  # the first copy sets up the access
+    torch.cuda.synchronize(other)
+    begin = time.perf_counter()
+    arrived = sent.to(target)
+    torch.cuda.synchronize(one)
+    torch.cuda.synchronize(other)
+    seconds = time.perf_counter() - begin
+    return size / seconds if torch.equal(arrived.cpu(), sent.cpu()) else 0
+
+
+def _precisions(channel, world):
+    """For each precision what products really compute in on every rank, or why it can't be had."""
+    import precision
+    from proofs import effective_precision
+
+    for name in PRECISIONS:
+        try:
+            precision.set_knobs(name, world.device)
+        except Unsupported as reason:
+            channel.emit("precision", requested=name, effective=None, unsupported=str(reason), problems=[])
+            continue
+        found = world.gather(effective_precision.run(name, world.device))
+        problems = [effective_precision.problem(name, one) for one in found]
+        channel.emit("precision", requested=name, effective=found, unsupported=None, problems=[p for p in problems if p])
+
+
+def _all_reduce(channel, world, size):
+    """Is every element of a sum over all ranks right, and how fast are the sums?"""
+    import torch
+    import torch.distributed as dist
+
+    import collectives
+
+    tensor = torch.arange(size // 4, dtype=torch.int32, device=world.device) % 1000 + world.rank
+    dist.all_reduce(tensor)
+    numbers = torch.arange(size // 4, dtype=torch.int32) % 1000
+    expected = numbers * world.size + world.size * (world.size - 1) // 2
+    wrong = world.gather(int((tensor.cpu() != expected).sum()))
+    del tensor
+    channel.emit("all-reduce", sizes=collectives.probe(world, size), wrong_elements=wrong)
+
+
+def _load(world, size, seconds):
+    """Products of matrices on all devices at once, in `SLICES` timed blocks: edges on the host's clock, FLOP/s of each rank."""
+    import torch
+
+    dtype = torch.float16 if world.device.type == "cuda" else torch.float32
+    left, right = (torch.randn(size, size).to(world.device).to(dtype) for _ in range(2))
+    product = torch.matmul(left, right)
+    world.barrier()
+    world.synchronize()
+    start, blocks = time.monotonic(), []
+    for number in range(1, SLICES + 1):
+        begin, done = time.monotonic(), 0
+        while done == 0 or time.monotonic() < start + seconds * number / SLICES:
+            torch.matmul(left, right, out=product)
+            world.synchronize()
+            done += 1
+        blocks.append(done * 2 * size**3 / (time.monotonic() - begin))
+    return {
+        "start_monotonic_seconds": start,
+        "stop_monotonic_seconds": time.monotonic(),
+        "dtype": str(dtype).replace("torch.", ""),
+        "flops_per_second": world.gather(blocks),
+        "finite": world.gather(bool(torch.isfinite(product).all())),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

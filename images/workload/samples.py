@@ -1,0 +1,41 @@
+"""The lines of timed steps: one "sample" for each block or window, after "steps" lines where it has many."""
+
+import math
+
+from channel import Numerics
+
+STEPS_AT_ONCE = 16000
+"""Steps of all ranks together whose times and losses stand on one line, which the host limits to 1 MB."""
+
+
+def emit(channel, batch, phase, window, ranks):
+    """Write what a block of the warm-up or a window took. `ranks`: what measure.window gave, of each rank.
+
+    Raises Numerics if a loss is not finite, after the line is written.
+    """
+    count = len(ranks[0]["step_seconds"])
+    losses = [r["losses"] for r in ranks]
+    steps = {"step_seconds": [r["step_seconds"] for r in ranks], "losses": losses}
+    at_once = max(1, STEPS_AT_ONCE // len(ranks))
+    if count > at_once:
+        for first in range(0, count, at_once):
+            part = {name: [row[first : first + at_once] for row in rows] for name, rows in steps.items()}
+            channel.emit("steps", phase=phase, window=window, first=first, **part)
+        steps = {}
+    channel.emit(
+        "sample",
+        phase=phase,
+        window=window,
+        steps=count,
+        items=batch * count * len(ranks),
+        start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in ranks),
+        stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in ranks),
+        seconds=[r["seconds"] for r in ranks],
+        enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
+        loss=[rank[-1] for rank in losses],
+        **steps,
+    )
+    for rank, row in enumerate(losses):
+        for step, loss in enumerate(row, count - len(row)):
+            if not math.isfinite(loss):
+                raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))

@@ -1,0 +1,80 @@
+// The throughput explorer's panels, as reporting/explorers/bars.py makes them for print.
+const NOTHING = { head: "", short: "", words: "", cut: "" };
+const ROOM = 1.5; // an interval is cut off if it ends further beyond the longest bar than this factor
+
+const placeOf = (dims, row) => (named(dims, "gpu").values.length > 1 ? row.gpu : row.stack);
+const colourOf = (dims, row) => PALETTE[placeOf(dims, row) % PALETTE.length];
+const unitOf = (metric, row) => metric.unit.replace("{unit}", row.unit);
+
+function measure(metric, row) {
+  const per = metric.over ? row[metric.over] : 1;
+  const scaled = (value) => (known(value) && per ? (value * metric.times) / per : null);
+  return { value: row.n ? scaled(row[metric.column]) : null, low: metric.interval ? scaled(row.low) : null, high: metric.interval ? scaled(row.high) : null };
+}
+
+function barPanels(data, question, choice, name) {
+  const metric = data.metrics.find((one) => one.name === name);
+  const dims = data.dims;
+  return grouped(choice.rows, question.panels).map((rows) => {
+    const settings = telling(dims, rows, [...WHO, ...question.panels]);
+    const ordered = grouped(rows, [...settings, ...who(dims)].map((dim) => dim.name)).flat();
+    const drawn = barRows(dims, metric, ordered, settings);
+    const ends = drawn.flatMap((one) => [one.value, one.high, one.theirs]).filter(Boolean);
+    return { title: barTitle(dims, question, metric, ordered), rows: { rows: drawn }, params: { most: ends.length ? Math.max(...ends) : 1 } };
+  });
+}
+
+function barTitle(dims, question, metric, rows) {
+  const [model, mode] = said([named(dims, "model"), named(dims, "mode")], rows[0]);
+  const sign = metric.least ? 1 : -1;
+  const value = (row) => measure(metric, row).value;
+  const ranked = rows.filter((row) => known(value(row))).sort((a, b) => sign * (value(a) - value(b)));
+  if (!ranked.length) return `No figure for ${model}${context(dims, rows)}: ${counted(rows.map((row) => row.outcome))}`;
+  const two = ranked.slice(0, 2);
+  const settings = telling(dims, two, [...WHO, ...question.panels]);
+  const names = two.map((row) => nameOf(dims, row, settings));
+  const rates = two.map((row) => `${figure(value(row))} ${unitOf(metric, row)}`);
+  const what = `${model}${context(dims, two)} on ${sharedPlace(dims, two)}`;
+  if (metric.name === "throughput") return fastest(two, names, rates, what, mode);
+  const most = `${names[0]} ${metric.least ? "needs the least" : "gives the most"} ${metric.title} with ${what}: ${rates[0]}`;
+  return most + (two[1] ? `; next ${names[1]}, ${rates[1]}` : "");
+}
+
+function fastest([first, second], names, rates, what, mode) {
+  const within = limits(first.low, first.high) || "one launch: no interval";
+  if (!second) return `${names[0]} ${verb(mode)} ${what} at ${rates[0]} (${within})`;
+  const found = over(first, second);
+  const ratio = `${times(found.value)} ×`;
+  if (!known(found.low)) return `${names[0]} ${verb(mode)} ${what} at ${rates[0]}, ${ratio} ${names[1]}; too few launches to tell them apart`;
+  if (found.low <= 1) {
+    const alike = difference(found.value, found.low, found.high) === "SAME" ? "equally fast" : "and can't be told apart";
+    const both = `${names[0]} and ${names[1]} ${verb(mode, true)} ${what} ${alike}`;
+    return `${both}: ${rates[0]} and ${rates[1]}, ${ratio} (${interval(found.low, found.high)})`;
+  }
+  return `${names[0]} ${verb(mode)} ${what} fastest: ${rates[0]} (${within}), ${ratio} as fast as ${names[1]} (${span(found.low, found.high)})`;
+}
+
+function barRows(dims, metric, rows, settings) {
+  const longest = Math.max(0, ...rows.map((row) => measure(metric, row).value ?? 0));
+  const names = rows.map((row) => said(who(dims), row).join(" · "));
+  const texts = rows.map((row) => (row.n ? `${figure(measure(metric, row).value)} ${unitOf(metric, row)} · bs ${row.bs}` : `no number: ${row.outcome}`));
+  const shorts = fitting(names, texts.map(room));
+  const found = [];
+  let before = null;
+  rows.forEach((row, at) => {
+    const head = said(settings, row).join(", ");
+    if (head !== before && settings.length) found.push({ row: found.length, ...NOTHING, head: line(head) });
+    if (shorts[at] === null) found.push({ row: found.length, ...NOTHING, short: line(names[at]), label: names[at] });
+    before = head;
+    const launches = `${row.n}${row.failed ? ` and ${row.failed} not ok` : ""}`;
+    const theirs = metric.name === "throughput" && known(row.theirs) ? { theirs: row.theirs, source: row.source } : {};
+    found.push({ row: found.length, ...NOTHING, short: shorts[at] ?? "", label: [names[at], head].filter(Boolean).join(", "), words: texts[at], colour: colourOf(dims, row), ...bar(measure(metric, row), ROOM * longest), ...theirs, launches });
+  });
+  return found;
+}
+
+function bar({ value, low, high }, most) {
+  if (!known(low) || !known(high)) return { value, interval: "n/a" };
+  const cut = high > most ? { cut: "»" } : {};
+  return { value, low: Math.max(0, low), high: Math.min(high, most), interval: `${figure(low)} to ${figure(high)}`, ...cut };
+}

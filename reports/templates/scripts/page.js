@@ -1,0 +1,141 @@
+// What JavaScript adds to a page that works without it: interactive charts, sortable and searchable tables, light or dark colours.
+const INK = "#010203"; // stands for the page's text colour in the charts
+const make = (name, fields = {}) => Object.assign(document.createElement(name), fields);
+
+// Draws a specification into `place`; null if it can't.
+function embed(place, spec, name) {
+  const options = {
+    renderer: "svg",
+    ast: true, // the page's policy forbids code made from strings
+    actions: { export: true, source: false, compiled: false, editor: false },
+    downloadFileName: name,
+    i18n: { CLICK_TO_VIEW_ACTIONS: "Save the chart", SVG_ACTION: "Save as SVG", PNG_ACTION: "Save as PNG" },
+  };
+  return window.vegaEmbed(place, spec, options).catch((error) => { console.error(`${name}: ${error.message}`); return null; });
+}
+
+async function draw(figure) {
+  const spec = JSON.parse(figure.querySelector('script[type="application/json"]').textContent.replaceAll(INK, "currentColor"));
+  const live = make("div", { className: "live" });
+  figure.querySelector(".still").after(live);
+  (await embed(live, spec, figure.id)) ? figure.classList.add("drawn") : live.remove();
+}
+
+function whenSeen(elements, act) {
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((e) => e.isIntersecting)) {
+      seen.unobserve(entry.target);
+      act(entry.target);
+    }
+  }, { rootMargin: "200px" });
+  elements.forEach((element) => seen.observe(element));
+}
+
+function drawWhenSeen() {
+  if (window.vegaEmbed) whenSeen(document.querySelectorAll("figure:has(> script)"), draw);
+}
+
+const [LONG, MOST] = [12, 200]; // rows: longer tables get a search field; at most this many rows are shown at first
+const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
+const number = (word) => (/^[-+×\d.]/.test(word) ? parseFloat(word.replace(/^[×+\s]+/, "").replaceAll(",", "")) : NaN);
+
+// Numbers by size, words alphabetically; anything that is not a number (n/a, an outcome) comes last in either direction.
+function compare(a, b, down) {
+  const [x, y] = [number(a), number(b)];
+  if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
+  const order = Number.isNaN(x) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
+  return down ? -order : order;
+}
+
+function sortable(table, show) {
+  const body = table.tBodies[0];
+  if (body.rows.length < 2 || table.querySelector("td[colspan], td[rowspan]")) return;
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    const button = make("button", { type: "button", className: "sort" });
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const rows = [...body.rows].map((row) => [text(row, column), row]);
+      body.append(...rows.sort(([a], [b]) => compare(a, b, down)).map(([, row]) => row));
+      show();
+    });
+  });
+}
+
+// A long table shows the rows that match the search; a very long one shows only the first. The page says how many there are.
+function searchable(table) {
+  const body = table.tBodies[0];
+  const total = body.rows.length;
+  if (total <= LONG) return () => {};
+  const label = make("label", { className: "search", textContent: "Search these rows " });
+  const field = make("input", { type: "search" });
+  const count = make("output");
+  const all = make("button", { type: "button", textContent: `Show all ${total}`, hidden: true });
+  const words = new Map(); // read on first use
+  const said = (row) => words.get(row) ?? words.set(row, row.textContent.toLowerCase()).get(row);
+  let most = MOST;
+  function show() {
+    const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let found = 0;
+    for (const row of body.rows) {
+      const meant = !wanted.length || wanted.every((word) => said(row).includes(word));
+      found += meant;
+      row.hidden = !meant || found > most;
+    }
+    const shown = Math.min(found, most);
+    count.value = shown < total ? ` ${shown} of ${total} rows${found > shown ? `, ${found} found` : ""} ` : "";
+    all.hidden = found <= shown;
+  }
+  const open = () => { most = Infinity; show(); };
+  field.addEventListener("input", show);
+  all.addEventListener("click", open);
+  window.addEventListener("beforeprint", open);
+  label.append(field, count);
+  table.parentNode.before(label, all);
+  show();
+  return show;
+}
+
+function colours() {
+  const names = { "": "system", light: "light", dark: "dark" };
+  const button = make("button", { type: "button", className: "colours" });
+  let mode = "";
+  const show = () => {
+    mode ? (document.documentElement.dataset.theme = mode) : delete document.documentElement.dataset.theme;
+    button.textContent = `Colours: ${names[mode]}`;
+  };
+  button.addEventListener("click", () => { mode = { "": "dark", dark: "light", light: "" }[mode]; show(); });
+  show();
+  document.querySelector("nav").append(button);
+}
+
+function copyable(button) {
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(document.getElementById(button.dataset.held).textContent);
+    button.textContent = "Copied";
+  });
+  button.hidden = false;
+}
+
+// Folds are open in the page, for readers without scripts and for print; a link into one opens it.
+function foldable() {
+  const folds = [...document.querySelectorAll("details.fold")];
+  const reveal = () => {
+    const target = document.getElementById(location.hash.slice(1).split(":")[0]); // a section, or an explorer whose view follows
+    const fold = target?.querySelector("details.fold") ?? target?.closest("details.fold");
+    if (!fold) return;
+    fold.open = true;
+    target.scrollIntoView();
+  };
+  for (const fold of folds) fold.open = false;
+  for (const fold of folds) fold.classList.add("ready");
+  let closed = [];
+  window.addEventListener("beforeprint", () => { closed = [...document.querySelectorAll("details:not([open])")]; closed.forEach((one) => { one.open = true; }); });
+  window.addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));
+  window.addEventListener("hashchange", reveal);
+  document.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']")?.hash === location.hash) reveal(); });
+  reveal();
+}

@@ -1,0 +1,92 @@
+"""What a buyer asks besides throughput: which GPUs these machines have, and throughput per watt, per price and per GB."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis import gpu_table, prices
+from torchmatrix.analysis.machines import Machine
+from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.tables import Row, records, with_none
+
+_CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
+GPU_COLUMNS = [
+    "gpu",
+    "machines",
+    "counts",
+    "drivers",
+    "power_limit_low_watts",
+    "power_limit_high_watts",
+    "catalog_name",
+    *_CATALOG,
+]
+WORTH_COLUMNS = [
+    "machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput", "per_watt", "per_joule", "per_gb",
+    "per_price", "per_rent",
+]  # fmt: skip
+
+
+def fleet_gpu_table(machines: Sequence[Machine], cells: pd.DataFrame) -> pd.DataFrame:
+    """One row per GPU model of a fleet's tables.cells_table; None and NaN are unknown. CPUs have a row without specifications.
+
+    `machines` that have it (labels), with how many each (`counts`), their `drivers`; the limits of power that the drivers
+    report, lowest and highest. `catalog_name`: in gpus.csv; from there on the columns of gpu_table.gpu_table.
+    """
+    rows = []
+    for gpu, own in cells.groupby("gpu", sort=False):
+        having = [machine for machine in machines if machine.label in set(own["machine"])]
+        known = records(gpu_table.gpu_table(own))
+        told = known[0] if known else dict.fromkeys(gpu_table.COLUMNS)
+        limits = _power_limits(having, {name for names in own["gpu_names"] for name in names})
+        rows.append({
+            "gpu": gpu,
+            "machines": tuple(machine.label for machine in having),
+            "counts": tuple(machine.gpu_count for machine in having),
+            "drivers": tuple(dict.fromkeys(machine.driver for machine in having if machine.driver)),
+            "power_limit_low_watts": min(limits, default=math.nan),
+            "power_limit_high_watts": max(limits, default=math.nan),
+            "catalog_name": told["gpu"],
+            **{name: told[name] for name in _CATALOG},
+        })  # fmt: skip
+    return (
+        with_none(pd.DataFrame(rows, columns=GPU_COLUMNS), rows, ("catalog_name", *_CATALOG)) if rows else _empty(GPU_COLUMNS)
+    )
+
+
+def worth_table(cells: pd.DataFrame, held: PriceList = NONE) -> pd.DataFrame:
+    """One row per DDP cell of a fleet's tables.cells_table that has a throughput; columns as WORTH_COLUMNS, NaN is unknown.
+
+    Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
+    items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
+    """
+    rows = [_worth(row, held) for row in records(cells) if row["parallel"] == "ddp" and row["n"]]
+    return pd.DataFrame(rows, columns=WORTH_COLUMNS) if rows else _empty(WORTH_COLUMNS)
+
+
+def _worth(row: Row, held: PriceList) -> Row:
+    rate, memory = row["throughput"], row["device_memory_bytes"]
+    gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
+    return {
+        **{name: row[name] for name in WORTH_COLUMNS if name in row},
+        "per_watt": _over(rate, row["power_watts"]),
+        "per_joule": _over(1.0, row["energy_per_item"]),
+        "per_gb": _over(rate, gigabytes),
+        "per_price": _over(1000 * rate, prices.cost(held, row, "purchase")),
+        "per_rent": _over(3600 * rate, prices.cost(held, row, "per_hour")),
+    }
+
+
+def _over(amount: float, base: float) -> float:
+    return amount / base if base > 0 else math.nan
+
+
+def _power_limits(machines: Iterable[Machine], names: set[str]) -> list[float]:
+    """As the drivers report them, of the GPUs of these names."""
+    found: list[Any] = [gpu.get("power_limit_watts") for one in machines for gpu in one.gpus if gpu.get("name") in names]
+    return [float(limit) for limit in found if isinstance(limit, (int, float))]
+
+
+def _empty(columns: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=columns)

@@ -1,0 +1,199 @@
+"""Which machine measured a run, the run that stands for each machine, and the table of the launches of several machines.
+
+A machine is known by the identity in its runs' records, not by its name. Runs that were recorded before there was one belong to
+the machine that the other runs of their folder name (see Results.home). If they name none, the folder's name is the identity,
+which is unverified, since two machines may bear the same name.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis import gpu_specs, tables
+from torchmatrix.analysis.tables import Row
+from torchmatrix.facts.events import read_lines
+from torchmatrix.facts.run_record import RunRecord, record_of
+from torchmatrix.facts.run_words import host_of
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import printable
+
+UNKNOWN_GPU = "unknown GPU"
+_SHORTEST_ID = 4
+"""Letters of an identity that tell apart two machines of one name; more where they don't suffice."""
+_FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
+"""What a short name leaves out, since the rest of the name says it already."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """One machine. `id`: its identity; `verified`: whether it recorded one, else `id` is the name of the runs' folder.
+
+    `name`: of the host; `label`: this name, with the beginning of its id where another machine bears the same. `gpu`: its GPU
+    model by its short name, several joined by " + "; of a machine without GPUs "CPU: " and the CPU's name. `gpus`: what was
+    recorded of each. `memory_bytes`: of the host. What is unknown is None.
+    """
+
+    id: str
+    name: str
+    label: str
+    verified: bool
+    gpu: str
+    gpus: tuple[Mapping[str, Any], ...]
+    cpu: str | None
+    cores: int
+    memory_bytes: int | None
+    driver: str | None
+    os: str | None
+    kernel: str | None
+
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The run that stands for a machine; `note`: what a reader must know of that choice, else None."""
+
+    machine: Machine
+    run: RunFolder
+    note: str | None = None
+
+
+def of_runs(runs: Sequence[RunFolder]) -> list[Machine]:
+    """The machine of each of these runs, in their order, as the last of its runs tells of it. Labels are unique among them."""
+    records = [_header(run) for run in runs]
+    identities: dict[Path, set[str]] = {}
+    for run, record in zip(runs, records, strict=True):
+        identities.setdefault(run.path.parent, set()).update(filter(None, [record.machine]))
+    found = [_machine(run, record, identities[run.path.parent]) for run, record in zip(runs, records, strict=True)]
+    newest = {machine.id: machine for machine in found}
+    labels = _labels(list(newest.values()))
+    return [replace(newest[machine.id], label=labels[machine.id]) for machine in found]
+
+
+def grouped(runs: Sequence[RunFolder]) -> list[tuple[Machine, list[RunFolder]]]:
+    """Each machine with its runs in their order; the machines in the order of their first run."""
+    groups: dict[str, tuple[Machine, list[RunFolder]]] = {}
+    for machine, run in zip(of_runs(runs), runs, strict=True):
+        groups.setdefault(machine.id, (machine, []))[1].append(run)
+    return list(groups.values())
+
+
+def newest_complete(runs: Sequence[RunFolder]) -> list[Chosen]:
+    """The newest complete run of each machine in `runs` (oldest first); where none is complete, the newest one, with a note."""
+    return [_chosen(machine, own) for machine, own in grouped(runs)]
+
+
+def find(runs: Sequence[RunFolder], word: str) -> Chosen | None:
+    """The newest complete run of the machine whose label or id is `word`; None if there is none.
+
+    Raises BadInput where several machines bear that name.
+    """
+    groups = grouped(runs)
+    named = [(machine, own) for machine, own in groups if word in (machine.label, machine.id)]
+    named = named or [(machine, own) for machine, own in groups if machine.name == word]
+    if len(named) > 1:
+        raise BadInput(f"{word} names {len(named)} machines", hint=f"name one: {', '.join(one.label for one, _ in named)}")
+    return _chosen(*named[0]) if named else None
+
+
+def fleet_table(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> pd.DataFrame:
+    """One row per launch of several machines: the columns of tables.launches_table, `machine` (its label) and `gpu`.
+
+    The rows of a machine are those of one of its runs (tables.launch_rows, or Indexed.launches). `gpu`: short name of the GPU
+    model that the launch used, "CPU: " and the CPU's name if none. All tables made of this one keep the machines apart.
+    Raises BadInput if a machine is named twice, as launches of two runs must not be pooled.
+    """
+    found: dict[str, list[Row]] = {}
+    for machine, rows in parts:
+        if machine.label in found:
+            raise BadInput(f"two runs of {machine.label}: a comparison of machines takes one of each", hint="name one of them")
+        found[machine.label] = [row | {"machine": machine.label, "gpu": gpu_of(machine, row["gpu_names"])} for row in rows]
+    every = [row for rows in found.values() for row in rows]
+    tables.borrow_flops(every)
+    if every:
+        return tables.table_of(every)
+    return tables.table_of([]).assign(**dict.fromkeys(tables.OF_A_FLEET, ""))
+
+
+def gpu_of(machine: Machine, names: Sequence[str]) -> str:
+    """The short name of the GPU models that the driver calls so; of the CPU where no GPU is named."""
+    if not names:
+        return _cpu(machine.cpu)
+    memories = {str(gpu.get("name")): gpu.get("memory_bytes") for gpu in machine.gpus}
+    return " + ".join(dict.fromkeys(short_name(name, memories.get(name)) for name in names))
+
+
+def short_name(driver_name: str, memory_bytes: Any) -> str:
+    """Such as "H100 SXM5 80GB" or "RTX 4090": as in gpus.csv, else the driver's name, without the family."""
+    facts = gpu_specs.find(driver_name, memory_bytes if isinstance(memory_bytes, int) else None)
+    name = facts.name if facts else driver_name
+    for family in _FAMILIES:
+        name = name.removeprefix(family)
+    return name or UNKNOWN_GPU
+
+
+def _cpu(name: str | None) -> str:
+    return f"CPU: {name or 'unknown'}"
+
+
+def _header(run: RunFolder) -> RunRecord:
+    """The run's record as far as its first line, since there may be thousands of runs; empty if it can't be read."""
+    try:
+        return record_of(islice(read_lines(run.record), 1))
+    except OSError:
+        return record_of(())
+
+
+def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> Machine:
+    """`in_folder`: the identities that the runs of this run's folder name."""
+    host = record.host
+    gpus, cores, memory = tuple(host.get("gpus") or ()), host.get("cores"), host.get("memory_bytes")
+    names = dict.fromkeys(short_name(str(gpu.get("name") or ""), gpu.get("memory_bytes")) for gpu in gpus)
+    known = record.machine or (next(iter(in_folder)) if len(in_folder) == 1 else None)
+    cpu, name = host.get("cpu"), printable(str((known and host.get("name")) or host_of(run)))
+    return Machine(
+        id=known or host_of(run),
+        name=name,
+        label=name,
+        verified=known is not None,
+        gpu=" + ".join(names) if gpus else _cpu(cpu),
+        gpus=gpus,
+        cpu=cpu,
+        cores=len(cores) if isinstance(cores, list) else 0,
+        memory_bytes=memory if isinstance(memory, int) else None,
+        **{name: _text(host.get(name)) for name in ("driver", "os", "kernel")},
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _labels(machines: Sequence[Machine]) -> dict[str, str]:
+    """By id: the name; for machines of one name NAME#ID, with as much of the id as tells all machines apart."""
+    longest = max((len(machine.id) for machine in machines), default=0)
+    for length in range(_SHORTEST_ID, longest + _SHORTEST_ID):
+        labels = {machine.id: _label(machine, machines, length) for machine in machines}
+        if len(set(labels.values())) == len(labels):
+            return labels
+    return {machine.id: machine.id for machine in machines}
+
+
+def _label(machine: Machine, machines: Sequence[Machine], length: int) -> str:
+    if sum(machine.name == other.name for other in machines) == 1:
+        return machine.name
+    return f"{machine.name}#{machine.id[:length] if machine.verified else 'unverified'}"
+
+
+def _chosen(machine: Machine, runs: Sequence[RunFolder]) -> Chosen:
+    complete = next((run for run in reversed(runs) if run.read_record().complete), None)
+    if complete:
+        return Chosen(machine=machine, run=complete)
+    return Chosen(machine=machine, run=runs[-1], note=f"no run of {machine.label} is complete; this is the newest one")

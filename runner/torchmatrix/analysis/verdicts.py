@@ -1,0 +1,102 @@
+"""Several ratios judged at once: tests, and verdicts that are corrected for their number."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr
+
+from torchmatrix.analysis.intervals import (
+    CONFIDENCE,
+    MEAN_FROM,
+    SAME_WITHIN,
+    Interval,
+    difference_of_logarithms,
+    difference_verdict,
+)
+
+FALSE_DISCOVERIES = 1 - CONFIDENCE
+"""The share of FASTER and SLOWER that may be false, on average; of SAME half of it, as that takes two one-sided tests."""
+CORRECTION = "Benjamini-Hochberg"
+VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "n/a")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chances:
+    """p-values of a ratio: `differs`: that there is no difference; `same`: that it isn't within the margin of SAME."""
+
+    differs: float
+    same: float
+
+
+UNTESTED = Chances(differs=math.nan, same=math.nan)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """`adjusted_p_value`: of the test for a difference; NaN where there was none."""
+
+    verdict: str
+    adjusted_p_value: float
+
+
+def chances(above: Sequence[float], below: Sequence[float], paired: bool = False) -> Chances:
+    """Two p-values of the tests that the intervals of `ratio` and `paired_ratio` stand for; NaN with too few launches.
+
+    That there is no difference (two-sided), and that the ratio is not within 1 ± SAME_WITHIN (the larger of two one-sided
+    tests: D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680). An interval at CONFIDENCE excludes 1 where the first
+    is below 1 - CONFIDENCE, and lies within the margin where the second is below half of that.
+    """
+    if min(len(above), len(below)) < (MEAN_FROM if paired else 2):
+        return UNTESTED
+    return chances_of(*(_mean_of_logarithms if paired else difference_of_logarithms)(above, below))
+
+
+def chances_of(center: float, error: float, freedom: float) -> Chances:
+    """The same of the logarithm of a ratio, its standard error and its degrees of freedom."""
+    low, high = center - math.log(1 - SAME_WITHIN), math.log(1 + SAME_WITHIN) - center
+    if error == 0.0:
+        return Chances(differs=float(center == 0.0), same=float(min(low, high) < 0))
+    differs, below_margin, above_margin = (float(stdtr(freedom, -distance / error)) for distance in (abs(center), low, high))
+    return Chances(differs=2 * differs, same=max(below_margin, above_margin))
+
+
+def adjusted(values: Sequence[float]) -> list[float]:
+    """p-values of several tests, adjusted so that of those below a limit not more than this share are false, on average.
+
+    Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995), 289-300. NaN is no test and stays NaN.
+    """
+    known = sorted((value, place) for place, value in enumerate(values) if not math.isnan(value))
+    found, least = [math.nan] * len(values), 1.0
+    for rank, (value, place) in reversed(list(enumerate(known, start=1))):
+        least = min(least, value * len(known) / rank)
+        found[place] = least
+    return found
+
+
+def judged(found: Sequence[Interval], tests: Sequence[Chances]) -> list[Judged]:
+    """The verdicts of intervals.difference_verdict, those that don't survive the correction made AMBIGUOUS."""
+    differs, same = adjusted([one.differs for one in tests]), adjusted([one.same for one in tests])
+    return [_judged(*one) for one in zip(found, differs, same, strict=True)]
+
+
+def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
+    """The confidence at which one more of these differences would be found."""
+    known = [p for p in adjusted_p_values if not math.isnan(p)]
+    found = sum(p <= FALSE_DISCOVERIES for p in known)
+    return 1 - FALSE_DISCOVERIES * min(1.0, (found + 1) / max(1, len(known)))
+
+
+def _judged(found: Interval, differs: float, same: float) -> Judged:
+    verdict = difference_verdict(found)
+    is_difference, is_same = verdict in ("FASTER", "SLOWER"), verdict == "SAME"
+    if (is_difference and differs > FALSE_DISCOVERIES) or (is_same and same > FALSE_DISCOVERIES / 2):
+        verdict = "AMBIGUOUS"
+    return Judged(verdict=verdict, adjusted_p_value=differs)
+
+
+def _mean_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of the logarithms of the ratios of pairs, its standard error and its degrees of freedom."""
+    logs = np.log(np.asarray(above, dtype=float) / np.asarray(below, dtype=float))
+    return float(logs.mean()), math.sqrt(float(np.var(logs, ddof=1)) / len(logs)), len(logs) - 1

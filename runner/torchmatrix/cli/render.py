@@ -1,0 +1,166 @@
+"""The verb `report`: one run, several machines side by side, or a site of many runs."""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchmatrix.cli import completing
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import say
+from torchmatrix.cli.options import (
+    REPORT,
+    RESULTS,
+    HostOption,
+    OutputOption,
+    PricesOption,
+    RedactOption,
+    ResultsOption,
+    SinceOption,
+)
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import scratch
+from torchmatrix.ground.texts import count
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.machines import Chosen
+    from torchmatrix.analysis.prices import PriceList
+    from torchmatrix.facts.store import Results, RunFolder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What the options say of the page."""
+
+    output: Path
+    redact: bool
+    baseline: str | None
+    baseline_gpu: str | None
+    own_batch: bool
+
+    @property
+    def of_machines(self) -> bool:
+        return self.own_batch or self.baseline_gpu is not None
+
+
+@app.command()
+def report(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="last (the default), last~1 or a run's id. Several runs, all or last-30d: their machines side by side.",
+            show_default=False,
+            autocompletion=completing.runs,
+        ),
+    ] = None,
+    results: ResultsOption = RESULTS,
+    output: OutputOption = REPORT,
+    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=completing.runs)] = None,
+    machines: Annotated[
+        bool, typer.Option("--machines", help="Compare all machines, each by its newest complete run.")
+    ] = False,
+    baseline_gpu: Annotated[
+        str | None,
+        typer.Option("--baseline-gpu", metavar="GPU", help='The GPU that others are relative to, such as "RTX 3090".'),
+    ] = None,
+    own_batch: Annotated[
+        bool, typer.Option("--own-batch", help="Compare machines each at its own batch, which is shown.")
+    ] = False,
+    publish: Annotated[
+        Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs into this folder.")
+    ] = None,
+    since: SinceOption = None,
+    host: HostOption = None,
+    redact: RedactOption = False,
+    prices: PricesOption = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", help="The stack that speed-ups are relative to; default: the first.", autocompletion=completing.stacks
+        ),
+    ] = None,
+) -> None:
+    """Render a run, or several machines side by side, as one HTML file; or many runs as a website.
+
+    Only reads recorded results; needs no engine.
+    """
+    from torchmatrix.facts import run_words
+    from torchmatrix.facts.store import Results
+
+    asked = _Asked(output=output, redact=redact, baseline=baseline, baseline_gpu=baseline_gpu, own_batch=own_batch)
+    if publish and (machines or asked.of_machines or baseline):
+        raise BadInput(
+            "--publish renders all its pages by itself",
+            hint="leave out --baseline, --machines, --baseline-gpu and --own-batch",
+        )
+    store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
+    several = bool(publish or machines or asked.of_machines)
+    runs = run_words.select_each(store, named or ["all" if several else "last"], since, host)
+    from torchmatrix.analysis.prices import held_for
+
+    gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
+    held = held_for(prices, runs)
+    if publish:
+        _publish(store, runs, publish, redact, held)
+    elif several or len(runs) > 1:
+        _compare_machines(store, runs, named, asked, held)
+    else:
+        _render(store, runs[0], asked, held)
+
+
+def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact: bool, held: "PriceList") -> None:
+    from torchmatrix.reporting import site
+
+    gc.enable()  # of thousands of runs not everything is needed to the end
+    made = site.publish(store, runs, folder, redact=redact, held=held, tell=say)
+    say(f"{count(len(made.written), 'run')} written, {len(made.kept)} unchanged")
+    print(made.index)
+
+
+def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList") -> None:
+    from torchmatrix.reporting import redaction
+    from torchmatrix.reporting import report as pages
+
+    with scratch() as temporary:
+        shown = redaction.redacted(store, run, temporary) if asked.redact else run
+        print(pages.save(pages.page_of(shown, asked.baseline, held), asked.output))
+
+
+def _compare_machines(
+    store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], asked: _Asked, held: "PriceList"
+) -> None:
+    from torchmatrix.reporting import machines_page
+    from torchmatrix.reporting.report import page
+
+    with scratch() as temporary:
+        chosen = one_of_each(store, runs, named, temporary if asked.redact else None)
+        print(page.save(machines_page.page_of(chosen, asked.baseline_gpu, asked.own_batch, held), asked.output))
+
+
+def one_of_each(
+    store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], redact_into: Path | None
+) -> "list[Chosen]":
+    """One run of each machine, redacted into a folder if there is one; says which runs don't count. Raises BadInput."""
+    from torchmatrix.analysis import machines
+    from torchmatrix.reporting import redaction
+
+    chosen = machines.newest_complete(runs)
+    if len(chosen) == 1:
+        raise BadInput(
+            f"{count(len(runs), 'run')} of one machine, {chosen[0].machine.label}; a comparison of machines needs two",
+            hint=f"one run: torchmatrix report {runs[-1].id}; two: torchmatrix compare RUN RUN; all: torchmatrix history",
+        )
+    if len(named) == len(runs) > len(chosen):
+        raise BadInput(
+            "two of these runs are of one machine; a comparison of machines takes one of each",
+            hint="two runs of one machine: torchmatrix compare RUN RUN",
+        )
+    if older := len(runs) - len(chosen):
+        say(f"{count(len(chosen), 'machine')}, each by its newest complete run; {count(older, 'other run')} left out")
+    if redact_into:
+        return machines.newest_complete([redaction.redacted(store, one.run, redact_into) for one in chosen])
+    return chosen

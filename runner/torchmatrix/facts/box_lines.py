@@ -1,0 +1,180 @@
+"""What a box and the telemetry wrote into a launch's file -> fields of a Launch. A malformed line is reported, once.
+
+event_fields.py says what is malformed; here its fields only become a Launch's.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from torchmatrix.facts import checked, event_fields
+from torchmatrix.facts.checked import Malformed, Record
+from torchmatrix.facts.events import Event, version_problem
+from torchmatrix.facts.parts import Block, Box, Failure, Memory, Precision, Readings, Reference, SeenDevice, WarmUp
+from torchmatrix.ground.numbers import number_or_nan
+
+_SENSED = frozenset({
+    "temperature_celsius", "sm_clock_mhz", "clock_mhz", "power_watts", "energy_joules", "busy_cpus", "throttle_count",
+    "ecc_uncorrected",
+})  # fmt: skip
+"""The fields of a reading that are computed with."""
+
+_Place = tuple[str, int | None]
+"""Phase and number of a window."""
+_Rows = Sequence[Sequence[float]]
+"""For each rank, the steps in order."""
+
+
+def told(events: Sequence[Event]) -> dict[str, Any]:
+    """The fields that come from the box's lines and the telemetry; the first malformed line is reported."""
+    kinds: dict[str, list[Event]] = {}
+    for event in events:
+        kinds.setdefault(event["event"], []).append(event)
+    made, wrong = _made(kinds)
+
+    def all_of(kind: str) -> tuple[Any, ...]:
+        return made.get(kind, ())
+
+    def first_of(kind: str, default: Any = None) -> Any:
+        return made[kind][0] if made.get(kind) else default
+
+    return {
+        "box": first_of("environment"),
+        "seen_devices": first_of("setup", ()),
+        "compile_cache": first_of("hello"),
+        "windows": _blocks("measure", all_of("sample"), all_of("steps")),
+        "warm_up_blocks": _blocks("warm-up", all_of("sample"), all_of("steps")),
+        "warm_up": first_of("warm-up"),
+        "phases": dict(reversed(all_of("phase"))),
+        "memory": all_of("memory"),
+        "enqueue_seconds": first_of("enqueue", ()),
+        "precision": first_of("precision", ()),
+        "reference": first_of("reference"),
+        "bus_bytes_per_second": first_of("all-reduce", math.nan),
+        "telemetry": all_of("telemetry"),
+        "failures": all_of("failure"),
+        "is_done": "done" in kinds,
+        "refused": next(filter(None, map(version_problem, kinds.get("hello", ()))), None),
+        "malformed": wrong,
+    }
+
+
+def _made(kinds: Mapping[str, Sequence[Event]]) -> tuple[dict[str, tuple[Any, ...]], str | None]:
+    """What the events of each kind say, none of a kind with a malformed line; and what is wrong with the first such line."""
+    made: dict[str, tuple[Any, ...]] = {}
+    wrong: list[str] = []
+    for kind, make in _MAKERS.items():
+        if kind in kinds:
+            try:
+                for event in kinds[kind]:
+                    event_fields.check(event)
+                made[kind] = tuple(map(make, kinds[kind]))
+            except Malformed as why:
+                wrong.append(f'the box wrote an invalid "{kind}" line: {why}')
+    return made, next(iter(wrong), None)
+
+
+def _sample(event: Record) -> tuple[_Place, Block]:
+    begin, end = (event.get(f"{edge}_monotonic_seconds") for edge in ("start", "stop"))
+    block = Block(
+        steps=event["steps"],
+        items=event["items"],
+        seconds=tuple(event["seconds"]),
+        edges=None if begin is None or end is None else (begin, end),
+        step_seconds=tuple(map(tuple, event.get("step_seconds") or ())),
+    )
+    return (event["phase"], event.get("window")), block
+
+
+def _steps(event: Record) -> tuple[_Place, list[list[float]]]:
+    return (event["phase"], event.get("window")), event["step_seconds"]
+
+
+def _blocks(phase: str, samples: Iterable[tuple[_Place, Block]], parts: Sequence[tuple[_Place, _Rows]]) -> tuple[Block, ...]:
+    """The blocks of a phase. The step times of many steps stand on lines of their own, in order, before their block."""
+    return tuple(_whole(block, [rows for at, rows in parts if at == place]) for place, block in samples if place[0] == phase)
+
+
+def _whole(block: Block, parts: Sequence[_Rows]) -> Block:
+    if not parts:
+        return block
+    return replace(block, step_seconds=tuple(tuple(chain.from_iterable(rows)) for rows in zip(*parts, strict=False)))
+
+
+def _box(event: Record) -> Box:
+    return Box(torch=event.get("torch"), packages=tuple(event.get("packages") or ()), facts=event)
+
+
+def _seen(event: Record) -> tuple[SeenDevice, ...]:
+    names = ("name", "memory_bytes", "multiprocessors", "uuid")
+    return tuple(SeenDevice(**{name: device.get(name) for name in names}) for device in event.get("devices") or ())
+
+
+def _warm_up(event: Record) -> WarmUp:
+    return WarmUp(seconds=event.get("seconds"), flat=event.get("flat"))
+
+
+def _memory(event: Record) -> Memory:
+    return Memory(phase=event["phase"], peak_bytes=tuple(event["peak_bytes"]))
+
+
+def _known_step_seconds(event: Record) -> tuple[float, ...]:
+    return tuple(seconds for seconds in event.get("step_seconds") or () if seconds is not None)
+
+
+def _precision(event: Record) -> tuple[Precision, ...]:
+    found = event.get("effective") or ()
+    return tuple(Precision(matmul=rank["matmul"], convolution=rank["convolution"]) for rank in found)
+
+
+def _reference(event: Record) -> Reference:
+    return Reference(
+        flops_per_item=number_or_nan(event.get("flops_per_item")),
+        differences=tuple(one if checked.is_number(one) else math.nan for one in event.get("differences") or ()),
+        error=event.get("error"),
+    )
+
+
+def _bus_bandwidth(event: Record) -> float:
+    sizes = event.get("sizes")
+    return number_or_nan(sizes[-1].get("bus_bytes_per_second")) if sizes else math.nan
+
+
+def _failure(event: Record) -> Failure:
+    return Failure(kind=event["kind"], message=event.get("message"))
+
+
+def _readings(event: Record) -> Readings:
+    found = tuple(map(_reading, checked.parts(event, "readings")))
+    return Readings(monotonic_seconds=checked.number(event, "monotonic_seconds"), readings=found)
+
+
+def _reading(reading: Record) -> Record:
+    """As it is, but without numbers that are null."""
+    checked.text(reading, "device")
+    for key in ("reasons", "foreign"):
+        checked.texts(reading, key)
+    checked.text_or_none(reading, "error")
+    unknown = [key for key in reading.keys() & _SENSED if checked.number_or_none(reading, key) is None]
+    return {key: value for key, value in reading.items() if key not in unknown} if unknown else reading
+
+
+_MAKERS: Mapping[str, Callable[[Event], Any]] = {
+    "sample": _sample,
+    "steps": _steps,
+    "environment": _box,
+    "setup": _seen,
+    "precision": _precision,
+    "all-reduce": _bus_bandwidth,
+    "hello": lambda event: event.get("compile_cache"),
+    "warm-up": _warm_up,
+    "reference": _reference,
+    "enqueue": _known_step_seconds,
+    "phase": lambda event: (event["phase"], event["seconds"]),
+    "memory": _memory,
+    "telemetry": _readings,
+    "failure": _failure,
+}
+"""By the kind of event; of several malformed lines the first in this order is reported."""

@@ -1,0 +1,148 @@
+"""An archive as a source: tar, tar.gz, zip, or a report that carries one; told by its content, never unpacked by its names.
+
+A compressed tar is first unpacked into a nameless temporary file in the results folder, since gzip can't be read in any order.
+"""
+
+import base64
+import gzip
+import io
+import re
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, Name, Offer, Sorting, Source
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import sha256_of
+
+MOST_PACKING = 300
+"""Facts compress to about a tenth: what unpacks to more than so many times its size is no archive of facts."""
+FREE_BYTES = 256 << 20
+"""Up to this size any archive is unpacked."""
+_CHUNK = 1 << 20
+_CARRIED = re.compile(rb'download="[^"]*facts\.tar\.gz" href="data:application/gzip;base64,([A-Za-z0-9+/=]+)"')
+_LARGEST_PAGE = 256 << 20
+_HINT = "it is a .tar, .tar.gz or .zip of a results folder, facts.tar.gz of a site, or a report that carries its facts"
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file's content. Raises BadInput."""
+    try:
+        with path.open("rb") as file:
+            return sha256_of(file)
+    except OSError as error:
+        raise BadInput(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
+
+
+def of_archive(path: Path, temporary: Path, stack: ExitStack) -> Source:
+    """The facts in an archive, which `stack` closes. `temporary`: a folder for nameless files. Raises BadInput."""
+    try:
+        file = stack.enter_context(path.open("rb"))
+    except OSError as error:
+        raise BadInput(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
+    return of_file(file, str(path), temporary, stack)
+
+
+def of_file(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> Source:
+    """As of_archive, for an open file."""
+    file.seek(0)
+    head = file.read(4)
+    file.seek(0)
+    try:
+        if head[:2] == b"PK":
+            return _zip(stack.enter_context(zipfile.ZipFile(file)), label)
+        if head.lstrip()[:1] == b"<":
+            file = _within_page(file)
+            head = file.read(2)
+        if head[:2] == b"\x1f\x8b":
+            file = _unpacked(file, label, temporary, stack)
+        return _tar(stack.enter_context(tarfile.open(fileobj=file, mode="r:")), label)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+        raise BadInput(f"{label} is no archive of facts, or it is damaged: {error}", hint=_HINT) from None
+
+
+@contextmanager
+def nameless(folder: Path) -> Iterator[IO[bytes]]:
+    """A temporary file that is gone with this process, however it ends. Raises EngineUnusable."""
+    try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+    except OSError as error:
+        raise EngineUnusable(f"can't write {folder}: {error.strerror}", hint="free space or fix the permissions") from None
+    with file:
+        yield file
+
+
+def _within_page(file: IO[bytes]) -> IO[bytes]:
+    """The archive of facts that a report carries; empty if it carries none."""
+    found = _CARRIED.search(file.read(_LARGEST_PAGE))
+    return io.BytesIO(base64.b64decode(found[1]) if found else b"")
+
+
+def _unpacked(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> IO[bytes]:
+    packed_bytes = file.seek(0, 2)
+    file.seek(0)
+    found = stack.enter_context(nameless(temporary))
+    limit = max(FREE_BYTES, MOST_PACKING * packed_bytes)
+    with gzip.GzipFile(fileobj=file) as packed:
+        while chunk := _next_chunk(packed, label):
+            if found.tell() + len(chunk) > limit:
+                raise BadInput(f"{label} unpacks to more than {limit >> 20} MiB: it is no archive of facts", hint=_HINT)
+            try:
+                found.write(chunk)
+            except OSError as error:
+                raise EngineUnusable(f"can't unpack {label} in {temporary}: {error.strerror}", hint="free space") from None
+    found.seek(0)
+    return found
+
+
+def _next_chunk(packed: gzip.GzipFile, label: str) -> bytes:
+    try:
+        return packed.read(_CHUNK)
+    except OSError as error:  # gzip's own complaints are OSErrors
+        raise BadInput(f"{label} is damaged: {error}", hint="copy it again") from None
+
+
+def _tar(tar: tarfile.TarFile, label: str) -> Source:
+    found, members = Sorting(), {}
+    for member in tar:
+        if not member.isdir():
+            problem = None if member.isreg() and not member.issparse() else LINK
+            name = member.name.removeprefix("./")
+            if found.add(name, Offer(size=member.size), problem):
+                members[name] = member
+
+    def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
+        for name in names:
+            content = tar.extractfile(members[name])
+            assert content is not None  # it is a regular file
+            yield name, content.read(LONGEST_FILE_BYTES + 1)
+
+    return found.source(label, fetch)
+
+
+def _zip(archive: zipfile.ZipFile, label: str) -> Source:
+    found, members = Sorting(), {}
+    for member in archive.infolist():
+        kind = member.external_attr >> 28
+        problem = None if kind in (0, 8) else LINK
+        if problem is None and member.flag_bits & 1:
+            problem = "it is encrypted"
+        if problem is None and member.file_size > max(FREE_BYTES >> 8, MOST_PACKING * member.compress_size):
+            problem = f"it unpacks to more than {MOST_PACKING} times its size"
+        if not member.is_dir() and found.add(member.filename, Offer(size=member.file_size), problem):
+            members[member.filename] = member
+
+    def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
+        for name in names:
+            try:
+                with archive.open(members[name]) as content:
+                    yield name, content.read(LONGEST_FILE_BYTES + 1)
+            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+                raise BadInput(f"{label} is damaged at {name}: {error}", hint="copy it again") from None
+
+    return found.source(label, fetch)

@@ -1,0 +1,103 @@
+"""What a source of facts is, whatever it is made of: files with sizes, read in any order; and which of them are facts."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+LONGEST_FILE_BYTES = 64 << 20
+"""A larger file is refused: no launch writes so much."""
+MOST_FILES = 1_000_000
+DEEPEST = 24
+_LONGEST_NAME = 200
+RECORD = "run.jsonl"
+_FACTS = re.compile(r"run\.jsonl|(?:round|batch)[0-9]{1,9}-try[0-9]{1,9}\.(?:jsonl|log)")
+_ENDINGS = (".jsonl", ".log")
+_LOCK = re.compile(r"(?:.*/)?locks/[^/]+\.lock")
+_HIDDEN_OR_ODD = re.compile(r"\.|.*[\\:*?\"<>|]", re.DOTALL)
+
+Name = str
+"""The path of a file in its source, with slashes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """One file of a source. `changed_ns`: when it was changed last, in unix nanoseconds; None: only its content tells."""
+
+    size: int
+    changed_ns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A place with facts. `fetch`: the contents of these files, in their order; a file that has gone since is left out.
+
+    `refused`: names of facts that can't be read, and why; `others`: how many files aren't facts.
+    """
+
+    label: str
+    offers: Mapping[Name, Offer]
+    fetch: Callable[[Iterable[Name]], Iterator[tuple[Name, bytes]]]
+    refused: Mapping[Name, str] = field(default_factory=dict)
+    others: int = 0
+
+
+LINK = "it is a link or a device"
+"""Why such a file is refused, whatever it is called: it may lead anywhere."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Sorting:
+    """Collects the names of a source while it is listed: what is offered, what is refused, what isn't a fact."""
+
+    offers: dict[Name, Offer] = field(default_factory=dict)
+    refused: dict[Name, str] = field(default_factory=dict)
+    others: int = 0
+
+    def add(self, name: Name, offer: Offer, problem: str | None = None) -> bool:
+        """Take note of a file; whether it is offered. `problem`: why it can't be taken, whatever it is called."""
+        last = name.rpartition("/")[2]
+        if not is_lock(name) and (
+            (not last.endswith(_ENDINGS) and problem != LINK)
+            or (problem is None and not _FACTS.fullmatch(last) and _is_plain(name))
+        ):
+            self.others += 1
+            return False
+        why = problem or problem_of(name, offer.size)
+        if why is None and name in self.offers:
+            why = "it is there twice"
+        if why is None and len(self.offers) >= MOST_FILES:
+            why = f"there are more than {MOST_FILES} files"
+        if why is None:
+            self.offers[name] = offer
+        elif len(self.refused) < MOST_FILES:
+            self.refused[name] = why
+        return why is None
+
+    def source(self, label: str, fetch: Callable[[Iterable[Name]], Iterator[tuple[Name, bytes]]]) -> Source:
+        """The source with what was found."""
+        return Source(label=label, offers=self.offers, fetch=fetch, refused=self.refused, others=self.others)
+
+
+def is_lock(name: Name) -> bool:
+    """Whether it is what a stack of a run was made of, exactly: with it a gathered launch can be repeated."""
+    return _LOCK.fullmatch(name) is not None
+
+
+def problem_of(name: Name, size: int) -> str | None:
+    """Why a file of this name and size is not taken, or None."""
+    if not _is_plain(name):
+        return "its name is not that of a file in a results folder"
+    if size > LONGEST_FILE_BYTES:
+        return f"it is larger than {LONGEST_FILE_BYTES >> 20} MiB"
+    return None
+
+
+def _is_plain(name: Name) -> bool:
+    """Whether every part of a path can safely be a name here: no "..", nothing hidden, nothing that another system reads."""
+    parts = name.split("/")
+    return len(parts) <= DEEPEST and all(map(is_plain_part, parts))
+
+
+def is_plain_part(part: str) -> bool:
+    """Whether this can safely be the name of a file or folder."""
+    return 0 < len(part) <= _LONGEST_NAME and part.isprintable() and not _HIDDEN_OR_ODD.match(part)

@@ -1,0 +1,239 @@
+"""Takes the facts of one run: each file is compared with what is here, checked, and written whole or not at all.
+
+The record's first line is written first, which makes the folder this run's; the whole record comes last. So a run that was
+brought half is one that isn't complete, and the next call goes on.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmatrix.facts import old_facts
+from torchmatrix.facts.disk import disk_errors
+from torchmatrix.facts.events import most_bytes
+from torchmatrix.facts.gathering.brought import Brought
+from torchmatrix.facts.gathering.placing import Places, beginning_of, begins, machine_in
+from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
+from torchmatrix.facts.launch import Unreadable
+from torchmatrix.facts.lines import ends_of
+from torchmatrix.facts.reading import launch_of
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.files import plain_bytes, settle
+
+NEW, UPDATED, HERE, OLDER, OTHER = "new", "updated", "here", "older", "other"
+"""A file is not here; here but shorter; the same; here and longer; here with another content."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfferedRun:
+    """A run in a source. `folder`: its path there; `files`: its other files by their path in the run."""
+
+    folder: Name
+    files: Mapping[str, Name]
+
+    @property
+    def id(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+    @property
+    def record(self) -> Name:
+        return f"{self.folder}/{RECORD}"
+
+
+def runs_of(source: Source, brought: Brought) -> list[OfferedRun]:
+    """The runs of a source, in the order of their names; files that belong to none are refused."""
+    folders = {name.rpartition("/")[0] for name in source.offers if name.endswith(f"/{RECORD}")}
+    files: dict[Name, dict[str, Name]] = {folder: {} for folder in folders}
+    for name in source.offers:
+        place = name.rpartition("/")[0]
+        while place and place not in folders:
+            place = place.rpartition("/")[0]
+        if not place:
+            brought.refused[name] = "it lies in no run: there is no folder with a run.jsonl above it"
+        elif name != f"{place}/{RECORD}":
+            files[place][name[len(place) + 1 :]] = name
+    return [OfferedRun(folder=folder, files=dict(sorted(files[folder].items()))) for folder in sorted(folders)]
+
+
+def take(source: Source, run: OfferedRun, places: Places, brought: Brought, dry_run: bool) -> None:
+    """Bring what is new of a run. Raises EngineUnusable if it can't be written."""
+    before = brought.new + brought.updated
+    target, record = _untouched(source, run, places), b""
+    if target is None:
+        record = next((content for _, content in source.fetch([run.record])), b"")
+        target, record = _placed(run, record, places, brought)
+    if target is None:
+        return
+    state = _compared(target / RECORD, record) if record else HERE
+    if state == OTHER:
+        brought.refused[run.record] = f"it contradicts {_shown(target)}/{RECORD}, which is kept"
+    is_new = state in (NEW, UPDATED)
+    if state == NEW and not dry_run:
+        _put(target / RECORD, record[: record.index(b"\n") + 1], None)
+    _settle(_take_files(source, run, target, brought, dry_run))
+    if record and not dry_run and state in (NEW, UPDATED, HERE):
+        (_put if is_new else _stamp)(target / RECORD, record, source.offers[run.record].changed_ns)
+        _settle([target / RECORD] if is_new else [])
+    if is_new or brought.new + brought.updated > before:
+        brought.runs.append(_shown(target))
+    else:
+        brought.runs_here.append(_shown(target))
+
+
+def _take_files(source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool) -> list[Path]:
+    """The files that were written."""
+    machine, written = machine_in(target / RECORD), []
+    for name, content, state in _differing(source, run, target, brought, dry_run):
+        is_launch = name.endswith(".jsonl")
+        if not dry_run:
+            if why := _problem(run, name, content, machine, brought):
+                brought.refused[run.files[name]] = why
+                continue
+            if name.endswith(".log") and not (target / name).with_suffix(".jsonl").exists():
+                brought.others += 1  # what a launch printed that isn't here
+                continue
+            _put(target / name, content, source.offers[run.files[name]].changed_ns)
+            brought.bytes += len(content)
+            written.append(target / name)
+        brought.new += is_launch and state == NEW
+        brought.updated += is_launch and state == UPDATED
+    return written
+
+
+def _untouched(source: Source, run: OfferedRun, places: Places) -> Path | None:
+    """Where this run is already with the same size and time of its record, so that it need not be fetched."""
+    offer = source.offers[run.record]
+    found = [place for place in places.all_of(run.id) if _has_state(place / RECORD, offer)] if is_plain_part(run.id) else []
+    return found[0] if len(found) == 1 else None
+
+
+def _placed(run: OfferedRun, record: bytes, places: Places, brought: Brought) -> tuple[Path | None, bytes]:
+    """The folder of a run here, by how its record begins, and the record as far as it is taken; None if nothing is taken."""
+    begin, damage = beginning_of(record, run.folder.rpartition("/")[0].rpartition("/")[2]), ends_of(record).damage
+    target = places.of(run.id, begin) if begin else None
+    is_here = target is not None and (target / RECORD).exists()
+    if target is None or begin is None or (damage and not is_here):
+        lost = f"; nor are the other {len(run.files)} files of its run" if run.files else ""
+        brought.refused[run.record] = f"{damage or 'it does not begin with the line of a run'}; it is not taken{lost}"
+        return None, b""
+    if is_here and not begins(target / RECORD, begin.content):
+        brought.refused[run.record] = (
+            f"{_shown(target)} begins otherwise: another run, or another copy of it; nothing of it is taken"
+        )
+        return None, b""
+    if damage:
+        brought.refused[run.record] = damage
+    return target, b"" if damage else record
+
+
+def _differing(
+    source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool
+) -> Iterator[tuple[str, bytes, str]]:
+    """Path in the run, content and state of each file that is new or has grown; the others are counted.
+
+    `dry_run`: contents of new files are not fetched.
+    """
+    missing = {name: not (target / name).exists() for name in run.files}
+    wanted = {}
+    for name, there in run.files.items():
+        if missing[name] and dry_run:
+            yield name, b"", NEW
+        elif not missing[name] and _has_state(target / name, source.offers[there]):
+            brought.here += name.endswith(".jsonl")
+        else:
+            wanted[there] = name
+    for there, content in source.fetch(wanted):
+        name = wanted[there]
+        state = NEW if missing[name] else _compared(target / name, content)
+        if state == OTHER:
+            brought.refused[there] = f"it contradicts {_shown(target)}/{name}, which is kept"
+        elif state in (NEW, UPDATED):
+            yield name, content, state
+        else:
+            brought.here += name.endswith(".jsonl")
+            if state == HERE and not dry_run:
+                _stamp(target / name, content, source.offers[there].changed_ns)
+
+
+def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, brought: Brought) -> str | None:
+    """Why a file is not taken, or None."""
+    if len(content) > LONGEST_FILE_BYTES:
+        return f"it is larger than {LONGEST_FILE_BYTES >> 20} MiB"
+    if name.endswith(".log") or is_lock(name):
+        return None
+    found = ends_of(content)
+    if found.damage:
+        return found.damage
+    if not found.events:
+        return "it has no header"
+    path = Path(name)
+    launch = launch_of(path, found.events, found.verified)
+    if isinstance(launch, Unreadable):
+        return launch.reason
+    if launch.run != run.id:
+        return f"it belongs to run {launch.run}"
+    if launch.cell != path.parent.as_posix():
+        return f"it belongs to cell {launch.cell}"
+    if machine and launch.machine and launch.machine != machine:
+        return f"it was measured on another machine, {launch.machine}"
+    if launch.trial_batch is None and (why := old_facts.misnamed(path, launch.round, launch.number)):
+        return why
+    brought.unverified += not launch.verified
+    return None
+
+
+def _has_state(path: Path, offer: Offer) -> bool:
+    """Whether a file has the size and the time of an offer that tells its time."""
+    if offer.changed_ns is None:
+        return False
+    try:
+        state = path.stat()
+    except OSError:
+        return False
+    return (state.st_size, state.st_mtime_ns) == (offer.size, offer.changed_ns)
+
+
+def _compared(path: Path, content: bytes) -> str:
+    """What a file here is to this content."""
+    try:
+        own = plain_bytes(path, most_bytes())
+    except OSError:
+        return NEW
+    if own == content:
+        return HERE
+    return UPDATED if content.startswith(own) else OLDER if own.startswith(content) else OTHER
+
+
+def _put(path: Path, content: bytes, changed_ns: int | None) -> None:
+    """Write a file whole, with the time of the original. Raises EngineUnusable."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        if changed_ns is not None:
+            os.utime(part, ns=(changed_ns, changed_ns))
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        hint = "free space or fix the permissions; the same command then goes on"
+        raise EngineUnusable(f"can't write {path}: {error.strerror or error}", hint=hint) from None
+
+
+def _settle(written: Sequence[Path]) -> None:
+    """A run is complete only once its launches are on the disk. Raises EngineUnusable."""
+    with disk_errors(written[0] if written else Path()):
+        settle(written)
+
+
+def _stamp(path: Path, content: bytes, changed_ns: int | None) -> None:
+    """Give a file of this content the time of its original, so that it needn't be compared again."""
+    with suppress(OSError):
+        if changed_ns is not None:
+            os.utime(path, ns=(changed_ns, changed_ns))
+
+
+def _shown(target: Path) -> str:
+    return f"{target.parent.name}/{target.name}"

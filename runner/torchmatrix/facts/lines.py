@@ -1,0 +1,137 @@
+"""Lines of facts with a running checksum: a changed byte is found, a cut-off end is harmless, and every line may be the last.
+
+The last field of a line, `crc`, is the CRC-32 of all bytes of the file before that field, in eight hex digits. So the last line
+vouches for the whole file, also for the order and number of its lines; reading needs one pass. It finds damage and mistakes; it
+is no signature. Files of earlier versions have no checksums: they are read, and count as unverified.
+"""
+
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from torchmatrix.facts.events import CUT_OFF, Event, events_in, most_bytes
+from torchmatrix.ground.files import plain_bytes
+
+DAMAGED = "damaged"
+"""The kind of a line that says why a file is damaged: copies begin with it, so that no copy makes damaged facts whole."""
+_FORM = b', "crc": "%08x"}\n'
+_LONGEST = len(_FORM % 0)
+_CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n?\Z')
+_WITHIN = re.compile(rb', "crc": "[0-9a-f]{8}"\}.', re.DOTALL)
+_BEGIN = b', "crc": "'
+"""Within a text of JSON its quotes would be escaped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lines:
+    """A file of facts. `verified`: it has checksums and they match; `damage`: why they don't, None otherwise."""
+
+    events: list[Event]
+    verified: bool
+    damage: str | None
+
+
+@dataclass(kw_only=True, slots=True)
+class End:
+    """Where a file ends that is only appended to: how many bytes, their checksum, whether the last line is cut off."""
+
+    size: int = 0
+    crc: int = 0
+    is_cut_off: bool = False
+
+    def add(self, data: bytes) -> None:
+        """Take note of appended bytes."""
+        self.size += len(data)
+        self.crc = zlib.crc32(data, self.crc)
+        self.is_cut_off = not data.endswith(b"\n") if data else self.is_cut_off
+
+
+def append(file: IO[bytes], event: Event, end: End) -> None:
+    """Append a line with its checksum; a line that was cut off before stays by itself. Raises OSError."""
+    data = _line(event, end)
+    while data:
+        written = file.write(data)
+        end.add(data[:written])
+        data = data[written:]
+
+
+def packed(events: Iterable[Event], checksums: bool = True) -> bytes:
+    """The content of a file with these lines."""
+    if not checksums:
+        return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    end, found = End(), []
+    for event in events:
+        found.append(_line(event, end))
+        end.add(found[-1])
+    return b"".join(found)
+
+
+def read(path: Path) -> Lines:
+    """The lines of a file; none if there is no file. What can't be read (a folder, a link, too large) is damaged."""
+    try:
+        return lines_of(plain_bytes(path, most_bytes()))
+    except FileNotFoundError:
+        return Lines(events=[], verified=False, damage=None)
+    except OSError as error:
+        return Lines(events=[], verified=False, damage=error.strerror or str(error))
+
+
+def lines_of(data: bytes) -> Lines:
+    """The lines in the content of a file, without their checksums, which are checked."""
+    return _lines(data, data)
+
+
+def ends_of(data: bytes) -> Lines:
+    """As lines_of, but with only the events in the first and the last line, which are the host's."""
+    first, _, rest = data.partition(b"\n")
+    return _lines(data, b"\n".join((first, rest.rstrip(b"\n").rpartition(b"\n")[2])))
+
+
+def _lines(data: bytes, read: bytes) -> Lines:
+    verified, damage = _checked(data)
+    events = list(events_in(read))
+    for event in events:
+        event.pop("crc", None)
+    if events and events[0]["event"] == DAMAGED:
+        verified, damage = False, str(events[0].get("reason"))
+    return Lines(events=events, verified=verified, damage=damage)
+
+
+def _line(event: Event, end: End) -> bytes:
+    own = {key: value for key, value in event.items() if key != "crc"} if "crc" in event else event
+    body = (CUT_OFF + b"\n" if end.is_cut_off else b"") + json.dumps(own).encode()[:-1]
+    return body + _FORM % zlib.crc32(body, end.crc)
+
+
+def _checked(data: bytes) -> tuple[bool, str | None]:
+    """Whether the checksums match, and why not; a file without any is neither."""
+    last = _CHECKSUM.search(data, max(0, len(data) - _LONGEST))
+    if last and zlib.crc32(memoryview(data)[: last.start()]) == int(last[1], 16):
+        return True, None
+    return _searched(data) if _BEGIN in data else (False, None)
+
+
+def _searched(data: bytes) -> tuple[bool, str | None]:
+    """As _checked, line by line, for a file whose end doesn't vouch for it: it is cut off or damaged."""
+    end, has_checksums = End(), False
+    for number, line in enumerate(io.BytesIO(data), start=1):
+        found = _CHECKSUM.search(line, max(0, len(line) - _LONGEST))
+        if found and zlib.crc32(line[: found.start()], end.crc) != int(found[1], 16):
+            return False, f"the checksum in line {number} does not match: it was changed, or something before it"
+        if not found and has_checksums and not _is_cut_off(line):
+            return False, f"line {number} was changed: it has no checksum, which the lines before it have"
+        has_checksums = has_checksums or bool(found)
+        end.add(line)
+    return has_checksums, None
+
+
+def _is_cut_off(line: bytes) -> bool:
+    """Whether it can be the beginning of a line with a checksum."""
+    if line.endswith(b"\n"):
+        return line.endswith(CUT_OFF + b"\n")
+    return not _WITHIN.search(line) and not any(events_in(line))

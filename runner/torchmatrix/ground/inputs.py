@@ -1,0 +1,253 @@
+"""Files that a user gives, whatever is in them: read and parsed within bounds, or refused with a reason. All raise BadInput.
+
+Every kind of input comes in through here: TOML (matrix, lock, settings, prices), JSON and CSV. What comes out is plain data of
+bounded size and depth, whose whole numbers fit 64 bits.
+"""
+
+import csv
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import clipped, printable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SMALL_FILE_BYTES = 256 << 10
+"""The most that a file written by hand may hold."""
+LARGE_FILE_BYTES = 8 << 20
+"""The most that a file written by a program may hold, such as a lock or a published table."""
+MOST_ROWS = 100_000
+MOST_COLUMNS = 1_000
+MOST_LEVELS = 16
+"""Tables and lists within each other; no file of ours has more than five."""
+_TOO_DEEP = f"more than {MOST_LEVELS} lists or tables within each other"
+MOST_ENTRIES = 100_000
+"""Lines, values, headers and parts of keys of a TOML file: its parser is slow. The lock of 300 stacks has 68,000."""
+_MOST_PARTS = 8
+"""Of a dotted key."""
+_TOML_TOKENS = re.compile(
+    r'"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:"{3,5}|\Z)'
+    r"|'''(?:[^']|'(?!''))*(?:'{3,5}|\Z)"
+    r'|"(?:\\[^\n]|[^"\\\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|\#[^\n]*",
+    re.DOTALL,
+)
+"""Texts and comments; one that never ends reaches to the end of its line or of the file, where a parser stops too."""
+_LONG_KEY = re.compile(rf"(?<![\w.-])(?:[\w-]+[ \t]*\.[ \t]*){{{_MOST_PARTS},}}")
+
+
+def read_text(path: Path, *, hint: str, most_bytes: int = SMALL_FILE_BYTES) -> str:
+    """The text of a UTF-8 file of at most so many bytes. Raises FileNotFoundError if nothing is there, else BadInput.
+
+    A folder, a pipe or a device is refused, and none is waited for. Every line ends with a line feed.
+    """
+    text = _decoded(read_bytes(path, hint=hint, most_bytes=most_bytes), str(path), hint)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
+    """The content of a regular file of at most so many bytes. Raises FileNotFoundError if nothing is there, else BadInput."""
+    try:
+        with _opened(path) as file:
+            state = os.fstat(file)
+            if not stat.S_ISREG(state.st_mode):
+                raise BadInput(f"{_named(path)} is {_kind(state.st_mode)}, not a file", hint=hint)
+            content = b"" if state.st_size > most_bytes else _all_of(file, most_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"can't read {_named(path)}: {reason}", hint=hint) from None
+    if max(state.st_size, len(content)) > most_bytes:
+        raise BadInput(f"{_named(path)} is larger than {_size(most_bytes)}, the most that such a file may hold", hint=hint)
+    return content
+
+
+def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid TOML") -> dict[str, Any]:
+    """What a TOML text says. `name`: of its file, for messages, followed by `complaint` where it can't be parsed.
+
+    Raises BadInput.
+    """
+    _refuse_nul(text, name, hint)
+    skeleton = _TOML_TOKENS.sub(_without_content, text)
+    if sum(skeleton.count(mark) for mark in "[=,.\n") + text.count("\\") > MOST_ENTRIES:
+        raise BadInput(f"{name} has more than {MOST_ENTRIES:,} lines, keys and values", hint=hint)
+    _refuse_depth(skeleton, name, hint)
+    if found := _LONG_KEY.search(skeleton):
+        raise BadInput(f"{name}, {_line(skeleton, found.start())}: a key of more than {_MOST_PARTS} parts", hint=hint)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{name}{complaint}: {_clean(error)}", hint=hint) from None
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise BadInput(f"{name}{complaint}: {_unparsable(text, error)}", hint=hint) from None
+    return dict(_checked(data, name, hint))
+
+
+def json_of(text: str | bytes, name: str, *, hint: str) -> Any:
+    """What a JSON text says: without NaN and Infinity, which JSON doesn't have. Raises BadInput."""
+    text = _decoded(text, name, hint) if isinstance(text, bytes) else text
+    _refuse_nul(text, name, hint)
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not valid JSON: {_unparsable(text, error)}", hint=hint) from None
+    return _checked(data, name, hint)
+
+
+def csv_of(path: Path, *, hint: str, strict: bool = True) -> tuple[list[str], dict[int, list[str]]]:
+    """The header of a CSV file and its other rows by number (the header is row 1); empty ones are left out.
+
+    `strict`: refuse wrong quotes. Raises BadInput, also if the file isn't there.
+    """
+    try:
+        text = _decoded(read_bytes(path, hint=hint, most_bytes=LARGE_FILE_BYTES), str(path), hint)
+    except FileNotFoundError:
+        raise BadInput(f"can't read {_named(path)}: there is no such file", hint=hint) from None
+    _refuse_nul(text, str(path), hint)
+    rows = csv.reader(_lines(text.removeprefix("\ufeff")), strict=strict)
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        if len(header) > MOST_COLUMNS:
+            raise BadInput(f"{path} has more than {MOST_COLUMNS:,} columns", hint=hint)
+        return header, dict(_filled(rows, path, hint))
+    except csv.Error as error:
+        raise BadInput(f"can't read {path}, line {rows.line_num}: {error}", hint=hint) from None
+
+
+def _filled(rows: Iterable[list[str]], path: Path, hint: str) -> Iterator[tuple[int, list[str]]]:
+    found = 0
+    for number, row in enumerate(rows, start=2):
+        if any(row):
+            found += 1
+            if found > MOST_ROWS:
+                raise BadInput(f"{path} has more than {MOST_ROWS:,} rows", hint=hint)
+            if len(row) > MOST_COLUMNS:
+                raise BadInput(f"{path}, row {number}: more than {MOST_COLUMNS:,} fields", hint=hint)
+            yield number, [field.strip() for field in row]
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a text, one at a time, as csv wants them: only \\n, \\r\\n and \\r end one."""
+    start = 0
+    for found in re.finditer(r"\r\n|\n|\r", text):
+        yield text[start : found.end()]
+        start = found.end()
+    if start < len(text):
+        yield text[start:]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Its descriptor; a pipe without a writer isn't waited for."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _all_of(file: int, most_bytes: int) -> bytes:
+    """Until the end or so many bytes: what says that it is empty, as files in /proc do, may hold more."""
+    blocks = []
+    while most_bytes > 0 and (block := os.read(file, min(most_bytes, 1 << 20))):
+        blocks.append(block)
+        most_bytes -= len(block)
+    return b"".join(blocks)
+
+
+def _decoded(content: bytes, name: str, hint: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        said = f"byte {content[error.start]:#04x} is not UTF-8"
+        raise BadInput(f"can't read {printable(name)}, line {line}: {said}", hint=hint) from None
+
+
+def _refuse_nul(text: str, name: str, hint: str) -> None:
+    place = text.find("\0")
+    if place >= 0:
+        raise BadInput(f"{name}, {_line(text, place)}: a NUL byte, which no text has", hint=hint)
+
+
+def _without_content(token: "re.Match[str]") -> str:
+    """Keeps the lines, so that places stay right; a text counts as a word, since keys may be quoted."""
+    word = "" if token[0].startswith("#") else "t"
+    return word + "\n" * token[0].count("\n")
+
+
+def _refuse_depth(skeleton: str, name: str, hint: str) -> None:
+    """Parsers recurse; a line ends no bracket that a header opened, so the depth is that of values."""
+    depth = 0
+    for found in re.finditer(r"[\[{]|[\]}]", skeleton):
+        depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
+        if depth > MOST_LEVELS:
+            raise BadInput(
+                f"{name}, {_line(skeleton, found.start())}: {_TOO_DEEP}",
+                hint=hint,
+            )
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _unparsable(text: str, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
+    long = re.search(r"\d[\d_]{4000,}", text)
+    return f"{_line(text, long.start())}: a number of more than 4,000 digits" if long else _clean(error)
+
+
+def _checked(data: Any, name: str, hint: str) -> Any:
+    """The data, if nothing in it is too deep or too large a number."""
+    pending: list[tuple[Any, tuple[str, ...]]] = [(data, ())]
+    while pending:
+        value, place = pending.pop()
+        if isinstance(value, (dict, list)):
+            if len(place) > MOST_LEVELS:
+                raise BadInput(f"{name}, {_place(place)}: {_TOO_DEEP}", hint=hint)
+            inner = value.items() if isinstance(value, dict) else enumerate(value, start=1)
+            pending += [(one, (*place, str(key))) for key, one in inner if isinstance(one, (dict, list, int))]
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise BadInput(f"{name}, {_place(place)}: a whole number of more than 64 bits", hint=hint)
+    return data
+
+
+def _place(keys: tuple[str, ...]) -> str:
+    return clipped(printable(" ".join(clipped(key) for key in keys[:4])))
+
+
+def _line(text: str, position: int) -> str:
+    return f"line {text.count(chr(10), 0, position) + 1}"
+
+
+def _clean(error: Exception) -> str:
+    return clipped(printable(str(error)), 300)
+
+
+def _named(path: Path) -> str:
+    return printable(clipped(str(path), 300))
+
+
+def _size(most_bytes: int) -> str:
+    return f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "a socket"

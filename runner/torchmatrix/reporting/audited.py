@@ -1,0 +1,69 @@
+"""What `audit` reads and prints: the figures of a table or of a run, the findings, what could not be read or checked."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from torchmatrix.analysis.chosen import choose
+from torchmatrix.analysis.published import figure_files, figures
+from torchmatrix.analysis.published.figure_files import Taken, Unparsed
+from torchmatrix.analysis.published.findings import Finding, place
+from torchmatrix.analysis.published.layouts import HINT
+from torchmatrix.analysis.published.scaling_checks import Coverage
+from torchmatrix.analysis.tables import cells_table, launches_table
+from torchmatrix.facts.store import Results
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import clipped, count, printable
+
+
+def stated(results: Results, word: str) -> Taken:
+    """The throughputs of a CSV file, or those of the launches that `word` names (as in compare). Raises BadInput if none."""
+    path = Path(word)
+    if word.lower().endswith(".csv"):
+        return figure_files.take(path)
+    if path.is_file() and path.suffix != ".jsonl":
+        raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
+    chosen = choose(results, word)
+    table = launches_table(chosen.launches)
+    found = figures.measured(cells_table(table).to_dict("records"), table.to_dict("records"))
+    if not found:
+        raise BadInput(f"{word} has no figure: none of its launches is ok", hint="torchmatrix report shows why they failed")
+    return Taken(figures=tuple(own.figure for own in found), unparsed=(), unreadable=chosen.unreadable)
+
+
+def findings_in_words(findings: Iterable[Finding]) -> str:
+    """One line per finding: place, level, field, value, limit and reason; what is said of several rows alike, on one line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for one in findings:
+        value = f"{clipped(one.value)} {one.unit}".strip() or "unknown"
+        alike.setdefault((one.level, one.field, value, one.limit, one.reason), []).append(place(one).removeprefix("row "))
+    rows: list[tuple[str, ...]] = [("row", "level", "field", "value", "limit", "reason")]
+    rows += [(_several(places), *said) for said, places in alike.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join("  ".join([*(f"{printable(row[i]):<{widths[i]}}" for i in range(5)), printable(row[5])]) for row in rows)
+
+
+def unparsed_in_words(unparsed: Iterable[Unparsed]) -> str:
+    """One line for each text that could not be read, with its rows."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in unparsed:
+        alike.setdefault((one.column, one.text, one.why), []).append(str(one.row))
+    return "\n".join(
+        f"not read: row {_several(rows)}{f', {printable(column)}' if column else ''}: "
+        + (f'"{clipped(printable(text))}" ' if text else "")
+        + why
+        for (column, text, why), rows in alike.items()
+    )
+
+
+def coverage_in_words(found: Coverage) -> str:
+    """What the figures of several GPUs were held against; "" if there are none."""
+    if not found.several:
+        return ""
+    parts = [f"{found.baseline} held against one GPU"]
+    parts += [f"{found.siblings} without such a baseline against other batches or numbers of GPUs"] if found.siblings else []
+    parts += [f"{found.unchecked} against nothing: no baseline"] if found.unchecked else []
+    return f"{count(found.several, 'figure')} of several GPUs: {'; '.join(parts)}"
+
+
+def _several(places: Sequence[str]) -> str:
+    return places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"

@@ -1,0 +1,279 @@
+"""Tables -> the cells that a page carries once, and the dimensions that they differ in (from the factor table)."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from torchmatrix.analysis import gpu_specs, prices
+from torchmatrix.analysis.intervals import moments
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.tables import records
+from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
+from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, Factor
+from torchmatrix.reporting.explorers.choosing import Dim, Row
+from torchmatrix.reporting.explorers.metrics import Metric, metrics_of
+from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
+
+Keys: TypeAlias = dict[str, tuple[str, str]]
+"""For each dimension a value as it stands in an address, and as a reader sees it."""
+Published: TypeAlias = Mapping[tuple[str, str, str, str], tuple[float, str]]
+"""By machine, stack, workload and devices a published throughput that is comparable, and whose it is."""
+NONE_PUBLISHED: Published = {}
+NOTHING = Within()
+_FIRST = ("model", "mode")
+_LATER = tuple(factor.name for factor in COLUMNS if factor.name not in _FIRST)
+_DIGITS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """`rows`: the cells; `dims`: from the first that is chosen to the last; `pairs`: ratios of cells, by what is compared.
+
+    `parts`: what else is known of cells, by explorer."""
+
+    dims: tuple[Dim, ...]
+    rows: tuple[Row, ...]
+    metrics: tuple[Metric, ...]
+    pairs: tuple[Row, ...]
+    parts: Parts
+
+
+def data_of(
+    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFrame, settings: pd.DataFrame,
+    held: PriceList, published: Published = NONE_PUBLISHED,
+    within: Within = NOTHING,
+) -> Data:  # fmt: skip
+    """The cells of DDP or one device of tables as of the module tables, with what scaling and ratios say of them.
+
+    The columns `machine` and `gpu` tell several machines apart; without them there is one.
+    """
+    told = [_plain(row) for row in records(cells[cells["parallel"] == "ddp"])] if len(cells) else []
+    gpus = _gpus(told)
+    spread, scaled = _spread(launches), {_key(row): row for row in records(scaling)}
+    keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(told, gpus, strict=True)])
+    dims = tuple(_dims(keyed))
+    places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
+    sets = _sets(keyed)
+    rows = []
+    for row, keys in zip(told, keyed, strict=True):
+        which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
+        figures = _figures(row, held) | spread.get(_key(row), {}) | _scaled(scaled.get(_key(row), {}))
+        figures["which"] = which
+        figures["theirs"], figures["source"] = published.get(_place(row), (math.nan, None))
+        rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in figures.items()})
+    _mark_scaling(rows, dims)
+    pairs = tuple(_pairs(told, speedups, settings))
+    parts = parts_of(within, [row["cell"] for row in told])
+    return Data(dims=dims, rows=tuple(rows), metrics=tuple(metrics_of(rows, held.currency)), pairs=pairs, parts=parts)
+
+
+def _mark_scaling(rows: Sequence[Row], dims: Sequence[Dim]) -> None:
+    """`scales`: does a line over the number of devices go through this cell?"""
+    names = [dim.name for dim in dims if dim.name not in ("devices", "set")]
+    lines = {tuple(row[name] for name in names) for row in rows if row["S"] is not None}
+    for row in rows:
+        row["scales"] = int(tuple(row[name] for name in names) in lines)
+
+
+def as_json(data: Data) -> str:
+    """For the page: columns; of texts the different ones and each row's place among them; what all rows share, once.
+
+    A cell's id is left out: its dimensions say the same.
+    """
+    dims = [
+        {"name": dim.name, "title": dim.title, "values": dim.values, "labels": dim.labels, "own": dim.own} for dim in data.dims
+    ]
+    metrics = [{name: getattr(metric, name) for name in metric.__dataclass_fields__} for metric in data.metrics]
+    contrasts = {pair.name: {"words": pair.words, "factor": factor.name} for factor in CONTRASTED for pair in factor.contrasts}
+    found = {
+        "dims": dims,
+        "metrics": metrics,
+        "contrasts": contrasts,
+        "rows": _columns([{name: value for name, value in row.items() if name != "cell"} for row in data.rows]),
+        "pairs": _columns(data.pairs),
+        "parts": {name: _columns(rows) for name, rows in data.parts.items()},
+    }
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, Any]:
+    return {name: _column([row.get(name) for row in rows]) for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def _column(values: list[Any]) -> Any:
+    if len(values) > 1 and all(type(value) is type(values[0]) and value == values[0] for value in values):
+        return {"same": values[0], "count": len(values)}
+    if values == list(range(len(values))):
+        return {"places": len(values)}
+    if not any(isinstance(value, str) for value in values):
+        return values
+    words = list(dict.fromkeys(values))
+    places = {word: place for place, word in enumerate(words)}
+    return {"words": words, "at": [places[value] for value in values]}
+
+
+def _plain(row: Mapping[str, Any]) -> Row:
+    """Every row has a machine."""
+    return {"machine": "", **row}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return str(row.get("machine", "")), str(row["cell"])
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return str(row["machine"]), str(row["stack"]), str(row["workload"]), str(row["devices"])
+
+
+def _gpus(rows: Sequence[Row]) -> list[str]:
+    """The short name of each row's device; what a failed cell doesn't say, its machine's other cells do."""
+    own = [row.get("gpu") or _gpu(row) for row in rows]
+    known: dict[tuple[str, str], str] = {}
+    for row, name in zip(rows, own, strict=True):
+        if name:
+            known.setdefault((row["machine"], _kind(row)), name)
+    return [name or known.get((row["machine"], _kind(row)), _kind(row)) for row, name in zip(rows, own, strict=True)]
+
+
+def _gpu(row: Row) -> str | None:
+    if _kind(row) == "CPU":
+        return "CPU"
+    name, memory = row["device_name"], row["device_memory_bytes"]
+    if not isinstance(name, str) or row["mixed"]:
+        return "mixed GPUs" if row["mixed"] else None
+    facts = gpu_specs.find(name, int(memory) if is_known(memory) else None)
+    return facts.name if facts else name
+
+
+def _kind(row: Row) -> str:
+    return "GPU" if str(row["device_list"][0]).startswith("gpu") else "CPU"
+
+
+def _keys(row: Row, gpu: str) -> Keys:
+    """For each dimension in order the row's value, as in an address and for a reader."""
+    _, _, image_size, sequence_length = row["flops_key"]
+    count, kind, indices = int(row["count"]), _kind(row), [name[3:] for name in row["device_list"]]
+    devices = f"{count} CPU slot{'s' * (count > 1)}" if kind == "CPU" else f"{count} GPU{'s' * (count > 1)}"
+    named = f"{'slot' if kind == 'CPU' else 'GPU'}{'s' * (count > 1)} {', '.join(indices)}"
+    found = {name: (str(row[name]), str(row[name])) for name in (*_FIRST,)}
+    found |= {"devices": (f"{count}" if kind == "GPU" else f"{count}-cpu", devices)}
+    found |= {name: (_word(row[name]), _label(_FACTORS[name], row[name])) for name in _LATER}
+    found |= {"image_size": _sized(image_size, "pixels"), "sequence_length": _sized(sequence_length, "tokens")}
+    found |= {"batch": (_word(row["batch_requested"]), f"batch {row['batch_requested']}")}
+    found |= {"gpu": (gpu, gpu), "machine": (row["machine"],) * 2, "stack": (row["stack"],) * 2}
+    return found | {"set": (row["devices"], named), "variant": (row["workload"],) * 2}
+
+
+_FACTORS = {factor.name: factor for factor in COLUMNS}
+_ORDER = ("gpu", "machine", "stack", *_FIRST, "devices", *_LATER, "image_size", "sequence_length", "batch", "set", "variant")
+_SORTED = frozenset({"devices", "batch", "image_size", "sequence_length"})
+_FOR_ALL = ("precision", "compile")
+"""Settings that are chosen for all models at once; of the others each model may have its own, as of its batch."""
+_OWN = frozenset(
+    {"image_size", "sequence_length", "batch", "set", "variant", *(name for name in _LATER if name not in _FOR_ALL)}
+)
+_TITLES = {"gpu": "GPU", "set": "which", "batch": "batch per device"}
+
+
+def _with_variants(keyed: Sequence[Keys]) -> list[Keys]:
+    """The variant is the workload's name where two cells differ in nothing else, such as their number of steps; else ""."""
+    others = [tuple(key for name, (key, _) in keys.items() if name != "variant") for keys in keyed]
+    seen = Counter(others)
+    return [keys if seen[other] > 1 else {**keys, "variant": ("", "")} for keys, other in zip(keyed, others, strict=True)]
+
+
+def _sets(keyed: Sequence[Keys]) -> dict[tuple[str, str], set[str]]:
+    """The sets of devices by machine and number of devices."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for keys in keyed:
+        found.setdefault((keys["machine"][0], keys["devices"][0]), set()).add(keys["set"][0])
+    return found
+
+
+def _dims(keyed: Sequence[Keys]) -> Iterable[Dim]:
+    for name in _ORDER:
+        labels = {keys[name][0]: keys[name][1] for keys in keyed}
+        values = sorted(labels, key=_number) if name in _SORTED else list(labels)
+        title = _TITLES.get(name, name.replace("_", " "))
+        yield Dim(name=name, title=title, values=tuple(values), labels=tuple(labels[v] for v in values), own=name in _OWN)
+
+
+def _number(key: str) -> tuple[bool, float, str]:
+    """CPU slots before GPUs, then by size."""
+    digits = key.removesuffix("-cpu")
+    return not key.endswith("-cpu"), float(digits) if digits.isdigit() else math.inf, key
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
+
+
+def _sized(value: int | None, unit: str) -> tuple[str, str]:
+    return _word(value), UNKNOWN if value is None else f"{value} {unit}"
+
+
+def _label(factor: Factor, value: Any) -> str:
+    """The words that charts of this setting's two values use."""
+    words = {pair.value: pair.words[0] for pair in factor.contrasts} | {pair.over: pair.words[1] for pair in factor.contrasts}
+    return UNKNOWN if value is None else words.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _figures(row: Row, held: PriceList) -> Row:
+    energy, memory = row["energy_per_item"], row["peak_bytes"]
+    return {
+        "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
+        "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
+        "rate": row["throughput"], "low": row["low"], "high": row["high"],
+        "per_joule": 1 / energy if is_known(energy) and energy else math.nan, "watts": row["power_watts"],
+        "memory": memory / 2**30, "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
+    }  # fmt: skip
+
+
+def _spread(launches: pd.DataFrame) -> dict[tuple[str, str], Row]:
+    """Of each cell with two ok launches or more: the mean of the logarithms of its throughputs, and its squared error."""
+    samples: dict[tuple[str, str], list[float]] = {}
+    machines = launches["machine"] if "machine" in launches else [""] * len(launches)
+    for machine, cell, outcome, rate in zip(
+        machines, launches["cell"], launches["outcome"], launches["throughput"], strict=True
+    ):
+        if outcome == "ok":
+            samples.setdefault((machine, cell), []).append(float(rate))
+    return {
+        key: dict(zip(("center", "error"), moments(rates)[:2], strict=True)) for key, rates in samples.items() if len(rates) > 1
+    }
+
+
+def _scaled(row: Mapping[str, Any]) -> Row:
+    return {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
+
+
+def _short(value: Any) -> Any:
+    """Numbers with eight digits, None for what is unknown."""
+    if not isinstance(value, float):
+        return value
+    return in_digits(value, _DIGITS) if math.isfinite(value) else None
+
+
+Places: TypeAlias = dict[tuple[str, str, str, str], int]
+"""Of each cell its place by machine, stack, workload and devices."""
+
+
+def _pairs(cells: Sequence[Row], speedups: pd.DataFrame, settings: pd.DataFrame) -> list[Row]:
+    """Stacks over their baselines, settings over what they replace; `at`: the cell, as its place among `cells`."""
+    places: Places = {_place(row): place for place, row in enumerate(cells)}
+    others = [row for row in records(speedups) if row["stack"] != row["baseline"]]
+    return [
+        *(_pair("stack", row, row["baseline"], places) for row in others),
+        *(_pair(row["setting"], row, "", places) for row in records(settings)),
+    ]
+
+
+def _pair(kind: str, row: Mapping[str, Any], base: str, places: Places) -> Row:
+    at = places[row.get("machine", ""), row["stack"], row["workload"], row["devices"]]
+    figures = {name: _short(row[name]) for name in ("ratio", "low", "high")}
+    return {"kind": kind, "at": at, "base": base, **figures, "n": row["n"], "base_n": row["baseline_n"], "why": row["why"]}

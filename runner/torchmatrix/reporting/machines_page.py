@@ -1,0 +1,189 @@
+"""Several machines side by side -> one self-contained HTML file: who is how much faster, how each scales, what failed where."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from torchmatrix.analysis import across, facts_cache, fleet_tables, ratios, scaling, tables
+from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.machines import Chosen, fleet_table
+from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.published import beside, figures
+from torchmatrix.analysis.published.beside import Beside
+from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.facts.store import Results
+from torchmatrix.reporting import explorers, side_by_side
+from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.report import page, sections
+from torchmatrix.reporting.report.filters import utc
+from torchmatrix.reporting.report.headline import fastest
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The machines of a comparison, each with the run that stands for it as read."""
+
+    chosen: tuple[Chosen, ...]
+    runs: tuple[Indexed, ...]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The launches of all machines (machines.fleet_table)."""
+        return fleet_table((one.machine, run.launches) for one, run in zip(self.chosen, self.runs, strict=True))
+
+    @property
+    def has_models(self) -> bool:
+        """Whether there are devices of several models to compare."""
+        return len(set(self.table["gpu"])) > 1
+
+    @property
+    def sides(self) -> pd.DataFrame:
+        """The launches by what stands side by side: device models, or, if all are of one model, machines."""
+        return self.table if self.has_models else self.table.assign(gpu=self.table["machine"])
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        found = tables.cells_table(self.table)
+        return found[found["parallel"] == "ddp"]
+
+    @cached_property
+    def measured(self) -> list[tuple[Measured, ...]]:
+        """Of each machine its cells as published figures are."""
+        labels = [one.machine.label for one in self.chosen]
+        of = [[tables.records(table[table["machine"] == label]) for table in (self.cells, self.table)] for label in labels]
+        return [figures.measured(cells, launches) for cells, launches in of]
+
+    @cached_property
+    def published(self) -> list[list[Beside]]:
+        """Of each machine its cells beside published figures (beside.paired)."""
+        return [beside.paired(own)[0] for own in self.measured]
+
+    @cached_property
+    def scaling(self) -> pd.DataFrame:
+        return scaling.scaling_table(self.table)
+
+    def explorers(self, held: PriceList) -> explorers.Explorers:
+        over = ratios.speedup_table(self.table)
+        published = {
+            (one.machine.label, *place): found
+            for one, pairs in zip(self.chosen, self.published, strict=True)
+            for place, found in beside.throughputs(pairs).items()
+        }
+        return explorers.of(self.table, self.cells, self.scaling, over, ratios.settings_table(self.table), held, published)
+
+
+def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
+    """Reads the runs, all of one results folder, or what was kept of them the last time."""
+    results = Results(chosen[0].run.path.parent.parent)
+    return Fleet(tuple(chosen), tuple(facts_cache.each(results, [one.run for one in chosen])))
+
+
+def every_chart(fleet: Fleet, relative: across.Relative, held: PriceList) -> list[Chart]:
+    """What a page of these machines draws first, for files."""
+    own = [chart for one in fleet.explorers(held).by_name.values() for chart in one.charts()]
+    return [*side_by_side.charts(relative), *own]
+
+
+def page_of(
+    chosen: Sequence[Chosen],
+    baseline_gpu: str | None = None,
+    own_batch: bool = False,
+    held: PriceList = NONE,
+    links: Mapping[str, str] | None = None,
+    pages: Mapping[str, str] | None = None,
+    site: Mapping[str, Any] | None = None,
+) -> str:
+    """The page of these machines. `pages`: machine id -> relative address of the report of its run.
+
+    `site`: what the sections of a site show, if this is its front page.
+    """
+    fleet = fleet_of(chosen)
+    found = across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
+    words = {"sides": "GPU", "beside": "GPU"} if fleet.has_models else {"sides": "Machine", "beside": "machine"}
+    context = _context(fleet, pages or {}, held) | _relative(found) | words
+    return page.render("machines.html.j2", True, links=links or {}, site=site, **context)
+
+
+def _relative(found: across.Relative) -> dict[str, Any]:
+    return {
+        "relative_charts": [page.shown(chart) for chart in side_by_side.charts(found)],
+        "headlines": side_by_side.in_short(found),
+        "baseline_gpu": found.baseline,
+        "batch": found.batch,
+        "grids": side_by_side.grids(found),
+        "each_machine": side_by_side.of_each_machine(found),
+        "refused": found.refused,
+    }
+
+
+def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[str, Any]:
+    every, explored = fleet.cells, fleet.explorers(held)
+    return {
+        "machines": [_machine(one, run, pages) for one, run in zip(fleet.chosen, fleet.runs, strict=True)],
+        "fastest": fastest(explored.data),
+        "models": list(dict.fromkeys(every["gpu"])),
+        "measured": int((every["n"] > 0).sum()),
+        "planned": sum(len(run.planned) for run in fleet.runs),
+        "gpus": tables.records(fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every)),
+        "explorers": explored,
+        "cells": _cells(fleet, held),
+        "currency": held.currency,
+        "failures": [_failure(row) for row in tables.records(fleet.table) if row["outcome"] != "ok"],
+        "published": _published(fleet),
+        "pending": sum(_pending(run) for run in fleet.runs),
+        "unreadable": [f"{sections.below_results(one.path)}: {one.reason}" for run in fleet.runs for one in run.unreadable],
+        "definitions": DEFINITIONS,
+    }
+
+
+def _published(fleet: Fleet) -> dict[str, Any]:
+    """Published throughputs beside those of ours that they are comparable to; `others`: how many are not to any cell."""
+    every = [(one.machine.label, pair) for one, own in zip(fleet.chosen, fleet.published, strict=True) for pair in own]
+    found = [(label, pair) for label, pair in every if not pair.differs]
+    return {"pairs": found, "others": len(every) - len(found)}
+
+
+def _failure(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
+
+
+def _pending(run: Indexed) -> int:
+    """How many planned cells have no launch."""
+    launched = {row["cell"] for row in run.launches}
+    return sum(cell not in launched for cell in run.planned)
+
+
+def _cells(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
+    """The cells of all machines with what they give per watt, price and GB."""
+    key = ("machine", "stack", "workload", "devices")
+    worth = {tuple(row[name] for name in key): row for row in tables.records(fleet_tables.worth_table(fleet.cells, held))}
+    return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in tables.records(fleet.cells)]
+
+
+def _machine(one: Chosen, run: Indexed, pages: Mapping[str, str]) -> dict[str, Any]:
+    machine = one.machine
+    return {
+        "label": machine.label,
+        "verified": machine.verified,
+        "note": one.note,
+        "hardware": f"{machine.gpu_count} × {machine.gpu}" if machine.gpu_count else machine.gpu.removeprefix("CPU: "),
+        "cpu": machine.cpu or "n/a",
+        "cores": machine.cores,
+        "memory_bytes": machine.memory_bytes,
+        "driver": machine.driver or "n/a",
+        "os": machine.os or "n/a",
+        "kernel": machine.kernel or "n/a",
+        "started": utc(run.started),
+        "run": run.id,
+        "page": pages.get(machine.id),
+        "measured": len({row["cell"] for row in run.launches if row["outcome"] == "ok"}),
+        "planned": len(run.planned),
+        "not_ok": sum(row["outcome"] != "ok" for row in run.launches),
+        "skipped": len(run.skipped),
+        "stacks": list(dict.fromkeys(row["stack"] for row in run.launches)),
+    }

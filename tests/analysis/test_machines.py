@@ -1,0 +1,136 @@
+"""Machines: who measured a run, which run stands for each machine, and that nothing of two machines is ever pooled."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import machines, ratios, scaling, tables
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import BadInput
+
+H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "memory_bytes": 80 * 2**30}
+RTX4090 = {"name": "NVIDIA GeForce RTX 4090", "uuid": "GPU-2", "memory_bytes": 24 * 2**30}
+
+
+def run_on(
+    root: Path, machine: str | None, launches: list[dict[str, Any]] | None = None, gpus: tuple[dict[str, Any], ...] = (H100,),
+    folder: str = "gpu01", **more: Any,
+) -> RunFolder:  # fmt: skip
+    host = {"name": "gpu01", "cpu": "Test CPU", "gpus": list(gpus), "cores": [0, 1], "memory_bytes": 2**30, "driver": "575.1"}
+    identity = {} if machine is None else {"machine": machine}
+    return write_run(root, launches or [{}], folder=folder, host=host, **identity, **more)
+
+
+def test_two_boxes_of_one_name_are_two_machines_with_labels_that_tell_them_apart(tmp_path: Path) -> None:
+    runs = [run_on(tmp_path / name, identity) for name, identity in (("a", "1234aa"), ("b", "1234bb"), ("c", None))]
+    found = machines.of_runs(runs)
+    assert [one.label for one in found] == ["gpu01#1234a", "gpu01#1234b", "gpu01#unverified"]
+    assert [(one.id, one.verified) for one in found] == [("1234aa", True), ("1234bb", True), ("gpu01", False)]
+
+
+def test_a_machine_is_known_again_in_another_folder_and_keeps_its_name(tmp_path: Path) -> None:
+    runs = [run_on(tmp_path, "1234", folder="one"), run_on(tmp_path, "1234", folder="two")]
+    ((machine, own),) = machines.grouped(runs)
+    assert machine.label == "gpu01" and own == runs
+    assert (machine.gpu, machine.gpu_count, machine.cpu, machine.cores, machine.driver) == (
+        "H100 SXM5 80GB", 1, "Test CPU", 2, "575.1",
+    )  # fmt: skip
+
+
+def test_a_machine_without_gpus_is_called_by_its_cpu_and_an_unreadable_record_by_its_folder(tmp_path: Path) -> None:
+    (plain,) = machines.of_runs([run_on(tmp_path / "a", None, gpus=(), folder="box")])
+    assert (plain.label, plain.gpu, plain.gpu_count) == ("box", "CPU: Test CPU", 0)
+    broken = run_on(tmp_path / "b", "1234", folder="box")
+    broken.record.write_text("{")
+    (unknown,) = machines.of_runs([broken])
+    assert (unknown.id, unknown.gpu, unknown.verified) == ("box", "CPU: unknown", False)
+
+
+def test_a_run_without_an_identity_is_of_the_machine_of_its_folder_if_that_has_one(tmp_path: Path) -> None:
+    old, new = run_on(tmp_path, None, run="20250101T000000Z"), run_on(tmp_path, "1234")
+    ((machine, own),) = machines.grouped([old, new])
+    assert (machine.id, machine.verified, own) == ("1234", True, [old, new])
+    other = run_on(tmp_path, "5678", run="20260201T000000Z")
+    assert [one.id for one in machines.of_runs([old, new, other])] == ["gpu01", "1234", "5678"]
+
+
+def test_the_newest_complete_run_stands_for_a_machine(tmp_path: Path) -> None:
+    for day, complete in ((1, True), (2, True), (3, False)):
+        run_on(tmp_path, "1111", run=f"2026010{day}T000000Z", complete=complete)
+    run_on(tmp_path, "2222", folder="other", run="20260104T000000Z", complete=False)
+    first, second = machines.newest_complete(Results(tmp_path).runs())
+    assert (first.run.id, first.note) == ("20260102T000000Z", None)
+    assert second.run.id == "20260104T000000Z" and second.note == "no run of gpu01#2222 is complete; this is the newest one"
+
+
+def test_a_machine_is_named_by_its_label_its_id_or_its_name_if_that_is_unique(tmp_path: Path) -> None:
+    runs = [run_on(tmp_path / "a", "1111"), run_on(tmp_path / "b", "2222"), run_on(tmp_path, None, folder="cpubox", gpus=())]
+    for word, number in (("gpu01#2222", 1), ("1111", 0), ("cpubox", 2)):
+        found = machines.find(runs, word)
+        assert found is not None and found.run is runs[number]
+    assert machines.find(runs, "nosuch") is None
+    with pytest.raises(BadInput, match="gpu01 names 2 machines") as error:
+        machines.find(runs, "gpu01")
+    assert "gpu01#1111, gpu01#2222" in error.value.hint
+
+
+def fleet(tmp_path: Path) -> Any:
+    """Two machines that measured the same cells: the second is twice as fast, and scales worse."""
+    cells = [{"rate": 100.0}, {"rate": 102.0}, {"rate": 190.0, "devices": (0, 1)}, {"rate": 50.0, "stack": "stack-b"}]
+    other = [{**cell, "rate": 2 * float(cell["rate"])} for cell in cells[:2]]
+    other += [{"rate": 300.0, "devices": (0, 1)}, {"outcome": "oom", "stack": "stack-b"}]
+    ours, theirs = ([cell | {"device": gpu["name"]} for cell in side] for side, gpu in ((cells, H100), (other, RTX4090)))
+    runs = [run_on(tmp_path / "a", "1111", ours), run_on(tmp_path / "b", "2222", theirs, (RTX4090,))]
+    found = zip(machines.of_runs(runs), runs, strict=True)
+    return machines.fleet_table((machine, tables.launch_rows(run.launches())) for machine, run in found)
+
+
+def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
+    cells = tables.records(tables.cells_table(fleet(tmp_path)))
+    assert [tuple(row[name] for name in ("machine", "gpu", "stack", "count", "n", "throughput")) for row in cells] == [
+        ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 1, 2, pytest.approx(101)),
+        ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 2, 1, pytest.approx(190)),
+        ("gpu01#1111", "H100 SXM5 80GB", "stack-b", 1, 1, pytest.approx(50)),
+        ("gpu01#2222", "RTX 4090", "stack-a", 1, 2, pytest.approx(202)),
+        ("gpu01#2222", "RTX 4090", "stack-a", 2, 1, pytest.approx(300)),
+        ("gpu01#2222", "RTX 4090", "stack-b", 1, 0, pytest.approx(math.nan, nan_ok=True)),
+    ]
+
+
+def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> None:
+    table = fleet(tmp_path)
+    scales = tables.records(scaling.scaling_table(table))
+    assert [(row["machine"], row["S"]) for row in scales] == [
+        ("gpu01#1111", pytest.approx(190 / 101)), ("gpu01#2222", pytest.approx(300 / 202)),
+    ]  # fmt: skip
+    speeds = tables.records(ratios.speedup_table(table))
+    found = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
+    assert found["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / 101), "")
+    assert found["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
+    assert found["gpu01#2222", "stack-a", "gpu0"][0] == 1.0
+
+
+def test_a_fleet_takes_one_run_of_each_machine(tmp_path: Path) -> None:
+    run = run_on(tmp_path, "1111")
+    (machine,), rows = machines.of_runs([run]), tables.launch_rows(run.launches())
+    with pytest.raises(BadInput, match="two runs of gpu01"):
+        machines.fleet_table([(machine, rows), (machine, rows)])
+    empty = machines.fleet_table([])
+    assert empty.empty and list(empty.columns[-2:]) == ["machine", "gpu"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "memory_gib", "short"),
+    [
+        ("NVIDIA H100 80GB HBM3", 80, "H100 SXM5 80GB"),
+        ("NVIDIA GeForce RTX 4090", 24, "RTX 4090"),
+        ("AMD Instinct MI300X", 192, "MI300X"),
+        ("NVIDIA Unheard Of", None, "Unheard Of"),
+        ("", None, "unknown GPU"),
+    ],
+)
+def test_short_names_of_gpus(driver: str, memory_gib: int | None, short: str) -> None:
+    assert machines.short_name(driver, memory_gib and memory_gib * 2**30) == short

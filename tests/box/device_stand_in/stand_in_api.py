@@ -1,0 +1,146 @@
+"""torch.cuda as the box calls it, on invented devices; and what torch itself asks of torch.cuda while the box runs."""
+
+import collections
+import datetime
+import time
+from types import SimpleNamespace
+
+import torch
+from stand_in_failures import FAILURES, watch_collectives
+from stand_in_memory import MEMORY
+from stand_in_script import SCRIPT, tell, uuid
+
+_state = SimpleNamespace(current=0, is_chosen=False, completed=0.0)
+
+
+_EventBase = getattr(getattr(torch, "_streambase", None), "_EventBase", object)  # torch looks for it
+
+
+class Event(_EventBase):
+    """A point on the device's own clock. It can be read only after the device was waited for."""
+
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False):
+        self._timing, self._at = enable_timing, None
+
+    def record(self, stream=None):
+        self._at = time.perf_counter()
+
+    def query(self):
+        return self._at is not None and self._at <= _state.completed
+
+    def synchronize(self):
+        synchronize()
+
+    def wait(self, stream=None):
+        """Later work waits for it; here all work is done at once."""
+
+    def elapsed_time(self, other):
+        """Milliseconds on the device's clock."""
+        if not (self._timing and other._timing):
+            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        if self._at is None or other._at is None:
+            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+        if not other.query():
+            raise RuntimeError("Both events must be completed before calculating elapsed time.")
+        return (other._at - self._at) * 1e3 * SCRIPT["clock"]
+
+
+class Autocast(torch.autocast):
+    """Autocast of the CPU where that of CUDA is asked for: the tensors are the CPU's."""
+
+    def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+        tell("autocast", device_type=device_type, dtype=str(dtype))
+        super().__init__("cpu" if device_type == "cuda" else device_type, dtype, enabled, cache_enabled)
+
+
+def install():
+    """Change torch. Meant for one process of the box, for good."""
+    import stand_in_tensors
+
+    for name, function in _API.items():
+        setattr(torch.cuda, name, function)
+    torch.autocast = torch.amp.autocast = torch.amp.autocast_mode.autocast = Autocast
+    _map_collectives()
+    torch.nn.modules.module.register_module_forward_pre_hook(FAILURES.enter)
+    torch.nn.modules.module.register_module_forward_hook(FAILURES.leave, always_call=True)
+    stand_in_tensors.Kernels().__enter__()
+    stand_in_tensors.Devices().__enter__()
+
+
+def _map_collectives():
+    import torch.distributed as dist
+
+    begin = dist.init_process_group
+
+    def init_process_group(backend=None, timeout=None, **words):
+        tell("init_process_group", backend=backend, timeout_seconds=timeout.total_seconds(), device=_state.current)
+        if backend != "nccl":
+            return begin(backend, timeout=timeout, **words)
+        if not _state.is_chosen:
+            raise RuntimeError("NCCL was set up before a device was chosen: every rank would use GPU 0")
+        watch_collectives(timeout.total_seconds())
+        return begin("gloo", timeout=datetime.timedelta(hours=1), **words)
+
+    dist.init_process_group = init_process_group
+    for name in ("barrier", "all_reduce", "all_gather_object", "_broadcast_coalesced"):
+        setattr(dist, name, FAILURES.waits(getattr(dist, name)))
+
+
+def _index(device=None):
+    from stand_in_tensors import index_of
+
+    return _state.current if device is None else index_of(device)
+
+
+def set_device(device):
+    if not 0 <= _index(device) < SCRIPT["devices"]:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    tell("set_device", device=_index(device))
+    _state.current, _state.is_chosen = _index(device), True
+
+
+def synchronize(device=None):
+    FAILURES.reach("synchronize")
+    _state.completed = time.perf_counter()
+
+
+def get_device_properties(device=None):
+    major, minor = SCRIPT["capability"]
+    return SimpleNamespace(
+        name=SCRIPT["name"], total_memory=SCRIPT["memory_bytes"], major=major, minor=minor, multi_processor_count=132,
+        uuid=uuid(_index(device)),
+    )  # fmt: skip
+
+
+def reset_peak_memory_stats(device=None):
+    tell("reset_peak_memory_stats", peak_bytes=MEMORY.peak[_index(device)])
+    MEMORY.reset_peak(_index(device))
+
+
+def memory_stats(device=None):
+    index = _index(device)
+    return collections.OrderedDict({"allocated_bytes.all.peak": MEMORY.peak[index]})
+
+
+_API = {
+    "Event": Event,
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "device_count": lambda: SCRIPT["devices"],
+    "current_device": lambda: _state.current,
+    "set_device": set_device,
+    "synchronize": synchronize,
+    "get_device_properties": get_device_properties,
+    "get_device_capability": lambda device=None: tuple(SCRIPT["capability"]),
+    "get_device_name": lambda device=None: SCRIPT["name"],
+    "can_device_access_peer": lambda one, other: SCRIPT["peers"],
+    "memory_stats": memory_stats,
+    "memory_allocated": lambda device=None: MEMORY.allocated[_index(device)],
+    "max_memory_allocated": lambda device=None: MEMORY.peak[_index(device)],
+    "max_memory_reserved": lambda device=None: MEMORY.peak_reserved[_index(device)],
+    "reset_peak_memory_stats": reset_peak_memory_stats,
+    "empty_cache": lambda: MEMORY.release(_state.current),
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+    "is_current_stream_capturing": lambda: False,
+}

@@ -1,0 +1,41 @@
+"""What the stand-in is to be and to do: the JSON object in STAND_IN.
+
+`folder`: where it records calls. `below`: the folder whose executed lines are recorded too (slow), or none.
+`devices`, `memory_bytes`, `capability`, `uuids`, `name`: of the invented GPUs. `clock`: how many seconds of the device's events
+a second of the host lasts. `peers`: false if the devices can't read each other's memory. `no_tf32`: the devices ignore the
+settings for TF32. `fail`: {"kind": …, "step": k, "rank": r}: what goes wrong in forward pass k, counting from 1 (in every rank
+if there is no "rank").
+"""
+
+import json
+import os
+import time
+
+_GIVEN = json.loads(os.environ["STAND_IN"])
+_FACTS = {
+    "devices": 2, "memory_bytes": 80 << 30, "capability": [9, 0], "name": "NVIDIA H100 80GB HBM3", "uuids": None, "clock": 1.0,
+    "peers": True, "fail": None, "no_tf32": False, "below": None,
+}  # fmt: skip
+SCRIPT = {**_FACTS, **_GIVEN}
+RANK = int(os.environ.get("RANK", "0"))
+UNCORRECTABLE = (
+    "CUDA error: uncorrectable ECC error encountered\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n"
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+)
+"""As torch words it."""
+
+
+def uuid(index):
+    return (SCRIPT["uuids"] or ["%08d-0000-0000-0000-000000000000" % i for i in range(SCRIPT["devices"])])[index]
+
+
+def tell(call, **facts):
+    """Record a call of the device's API."""
+    with open(os.path.join(SCRIPT["folder"], "calls-%d.jsonl" % os.getpid()), "a") as file:
+        file.write(json.dumps(dict(facts, call=call, rank=RANK, monotonic_seconds=time.monotonic())) + "\n")
+
+
+def wait_forever():
+    while True:
+        time.sleep(3600)

@@ -1,0 +1,311 @@
+"""The box's code for CUDA, executed: real torch on invented devices (device_stand_in/), whole launches, scripted failures."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+from boxes import bench, only
+
+from support import PATIENCE_SECONDS
+from torchmatrix.engines import recipes
+from torchmatrix.engines.choose import choose
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+from torchmatrix.ground import assets
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Method
+from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.plan import make_plan
+from torchmatrix.running import launch_cell
+
+pytestmark = pytest.mark.thorough
+
+STAND_IN = Path(__file__).parent / "device_stand_in"
+SMALL = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--device", "cuda"]
+IN_HALF_PRECISION = ("--precision", "amp", "--all-reduce-probe")
+INFERENCE_IN_TF32 = ("--mode", "infer", "--precision", "tf32")
+BELOW = str(assets.WORKLOAD)
+"""The stand-in notes which lines of files below this folder are executed."""
+PARAMETERS = 11_689_512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A launch on invented devices: what it said, and what it asked of the devices' API."""
+
+    code: int
+    events: list[dict[str, Any]]
+    stderr: str
+    folder: Path
+
+    def calls(self, name: str, rank: int = 0) -> list[dict[str, Any]]:
+        """The calls of a function by one rank, in order."""
+        lines = (line for path in self.folder.glob("calls-*.jsonl") for line in path.read_text().splitlines())
+        return [call for line in lines if (call := json.loads(line))["call"] == name and call["rank"] == rank]
+
+    @property
+    def lines(self) -> set[str]:
+        """Lines of the box that were executed, as FILE:NUMBER."""
+        return {line for path in self.folder.glob("lines-*.txt") for line in path.read_text().splitlines()}
+
+
+@pytest.fixture(scope="module")
+def on_cuda(real_python: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
+    """Runs bench.py on invented devices: takes its flags, `processes`, and the stand-in's script; equal launches only once."""
+
+    @cache
+    def launch(words: tuple[str, ...], processes: int, script: str) -> Done:
+        folder = tmp_path_factory.mktemp("devices")
+        given = json.dumps({"folder": str(folder), **json.loads(script)})
+        variables = {"PYTHONPATH": str(STAND_IN), "STAND_IN": given}
+        code, events, stderr = bench(real_python, *SMALL, *words, processes=processes, **variables)
+        return Done(code=code, events=events, stderr=stderr, folder=folder)
+
+    return lambda *words, processes=1, **script: launch(words, processes, json.dumps(script))
+
+
+def test_training_on_two_devices_reads_their_clock_their_memory_and_computes_in_half_precision(
+    on_cuda: Callable[..., Done],
+) -> None:
+    """The devices' clock runs a thousand times as fast as the host's: nothing but an event can show it."""
+    done = on_cuda(*IN_HALF_PRECISION, processes=2, clock=1000.0, below=BELOW)
+    assert done.code == 0, done.stderr
+    assert only(done.events, "setup")["backend"] == "nccl"
+    for rank in range(2):
+        (chosen,), (joined,) = done.calls("set_device", rank), done.calls("init_process_group", rank)
+        assert chosen["device"] == joined["device"] == rank and chosen["monotonic_seconds"] <= joined["monotonic_seconds"]
+        assert (joined["backend"], joined["timeout_seconds"]) == ("nccl", 600)
+        assert {call["device_type"] for call in done.calls("autocast", rank)} == {"cuda"}
+    (window,) = (e for e in done.events if e["event"] == "sample" and e["phase"] == "measure")
+    for wall, steps in zip(window["seconds"], window["step_seconds"], strict=True):
+        assert sum(steps) == pytest.approx(1000 * wall, rel=0.05)
+    cold, warm = (e for e in done.events if e["event"] == "memory")
+    for memory in (cold, warm):
+        for peak, reserved in zip(memory["peak_bytes"], memory["peak_reserved_bytes"], strict=True):
+            assert 12 * PARAMETERS < peak <= reserved, "weights, gradients and momentum in float32 at least"
+    assert len(done.calls("reset_peak_memory_stats")) == 1, "the warm peak is that of the timed windows"
+    assert only(done.events, "enqueue")["step_seconds"] == [None, None], "GradScaler waits for the device in each step"
+    assert [one["matmul"] for one in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
+    assert [one["uuid"][:8] for one in only(done.events, "setup")["devices"]] == ["00000000", "00000001"]
+    assert only(done.events, "all-reduce")["gradient_bytes"] == 4 * PARAMETERS
+    assert only(done.events, "reference")["agrees"]
+
+
+def test_inference_in_tf32_is_measured_on_one_device_and_refused_where_the_device_ignores_the_setting(
+    on_cuda: Callable[..., Done],
+) -> None:
+    done = on_cuda(*INFERENCE_IN_TF32, below=BELOW)
+    assert done.code == 0, done.stderr
+    assert only(done.events, "setup")["backend"] is None
+    assert only(done.events, "precision")["effective"][0]["matmul"] == "tf32"
+    (enqueued,) = only(done.events, "enqueue")["step_seconds"]
+    assert enqueued > 0
+    assert only(on_cuda(*INFERENCE_IN_TF32, no_tf32=True).events, "failure")["kind"] == "numerics"
+    old = only(on_cuda(*INFERENCE_IN_TF32, capability=[7, 5]).events, "failure")
+    assert old["kind"] == "unsupported" and "compute capability 8.0" in old["message"]
+
+
+def test_a_model_that_does_not_fit_is_out_of_memory(on_cuda: Callable[..., Done]) -> None:
+    """Weights fit, gradients and the optimizer's state do not."""
+    done = on_cuda(memory_bytes=9 * PARAMETERS)
+    failure = only(done.events, "failure")
+    assert done.code != 0 and failure["kind"] == "oom" and "CUDA out of memory. Tried to allocate" in failure["message"]
+    assert not any(event["event"] in ("sample", "done") for event in done.events)
+
+
+def launched(
+    real_python: str, host: Host, folder: Path, ranks: int, seconds: float, words: str, script: dict[str, Any]
+) -> Launch:
+    """One launch by the tool itself, with the local engine, recorded and read back."""
+    python = folder / "python"
+    given = json.dumps({"folder": str(folder), **script})
+    python.write_text(
+        f"#!/bin/sh\nexport PYTHONPATH='{STAND_IN}' STAND_IN='{given}' GLOO_SOCKET_IFNAME=lo\n"
+        f'case "$*" in *bench.py*) exec {real_python} "$@" {words};; *) exec {real_python} "$@";; esac\n'
+    )
+    python.chmod(0o755)
+    matrix = folder / "matrix.toml"
+    matrix.write_text(
+        f'[gpus]\ncounts = [{ranks}]\n[[stack]]\nname = "invented"\npython = "{python}"\naccelerator = "cuda"\n'
+        '[[workload]]\nmodel = "resnet18"\nimage_size = 32\nbatch = 2\nsteps = 3\nwarmup_steps = 2\n'
+    )
+    gpus = tuple(replace(gpu, uuid=f"GPU-{gpu.index:08d}-0000-0000-0000-000000000000") for gpu in host.gpus)
+    host, results = replace(host, gpus=gpus), Results(folder / "results")
+    cells = make_plan(matrix_file.load(matrix), host, Supplies(containers=False)).cells
+    (cell,) = (cell for cell in cells if len(cell.gpus.indices) == ranks)
+    local = choose("local", results.owner).local
+    job = launch_cell.Job(
+        folder=results.new_run(host.name), host=host, owner=results.owner, timeout_seconds=seconds, seed=0, method=Method(),
+        engine_for=lambda stack: local, recipe_for=lambda stack: recipes.recipes(stack)[0],
+    )  # fmt: skip
+    image = local.build(job.recipe_for(cell.stack), lambda line: None)
+    list(launch_cell.launch(job, launch_cell.Attempt(cell=cell, number=1, batch=2), image))
+    (launch,) = job.folder.launches()
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "seconds", "outcome", "said"),
+    [
+        ("oom", 1, PATIENCE_SECONDS, "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate"),
+        ("oom", 2, PATIENCE_SECONDS, "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate"),
+        ("ecc", 1, PATIENCE_SECONDS, "crashed", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
+        ("late rank", 2, PATIENCE_SECONDS, "crashed", "Watchdog caught collective operation timeout"),
+        ("stubborn hang", 1, 30, "timeout", "ended after the time-out of 30 s"),
+    ],
+)
+def test_a_failure_in_the_middle_has_its_outcome_and_no_number(
+    real_python: str, nvidia_host: Host, tmp_path: Path, kind: str, ranks: int, seconds: float, outcome: str, said: str
+) -> None:
+    """It begins in the fourth forward pass, in the last rank; the others wait for it in an all-reduce."""
+    script = {"fail": {"kind": kind, "step": 4, "rank": ranks - 1}}
+    words = "--collective-timeout 20 --threads 1 --reference-steps 0"
+    launch = launched(real_python, nvidia_host, tmp_path, ranks, seconds, words, script)
+    assert launch.outcome == outcome and said in str(launch.error)
+    assert not launch.windows or outcome != "ok"
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if _is_of(pid, str(tmp_path))], "nothing is left over"
+
+
+def _is_of(process: Path, word: str) -> bool:
+    try:
+        return word.encode() in (process / "environ").read_bytes()
+    except OSError:
+        return False
+
+
+def test_the_stand_in_refuses_what_a_device_refuses(real_python: str, tmp_path: Path) -> None:
+    code = """
+import torch
+def said(action):
+    try:
+        action()
+    except (RuntimeError, TypeError) as error:
+        return str(error)
+here, there = torch.ones(3), torch.ones(3, device="cuda:1")
+print(said(lambda: here + there))
+print(said(lambda: there.to("cuda:0") + there))
+print(said(lambda: there.numpy()))
+first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+first.record(), second.record()
+print(said(lambda: first.elapsed_time(second)))
+torch.cuda.synchronize()
+print(said(lambda: first.elapsed_time(second)), (2 * there).device, there.cpu().device, torch.cuda.memory_allocated(1))
+print(said(lambda: torch.cuda.set_device(7)))
+"""
+    variables = {"PYTHONPATH": str(STAND_IN), "STAND_IN": json.dumps({"folder": str(tmp_path)})}
+    done = subprocess.run(
+        [real_python, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, env={**os.environ, **variables}
+    )
+    assert done.returncode == 0, done.stderr
+    mixed, crossed, converted, early, fine, absent = done.stdout.splitlines()
+    assert "at least two devices, cuda:1 and cpu" in mixed and "at least two devices, cuda:0 and cuda:1" in crossed
+    assert "can't convert cuda" in converted and "must be completed" in early
+    assert fine == "None cuda:1 cpu 12" and "invalid device ordinal" in absent
+
+
+def executable_lines(path: Path) -> dict[int, str]:
+    """The numbers and texts of a file's lines that hold code of a function."""
+    texts, found, waiting = path.read_text().splitlines(), set[int](), [compile(path.read_text(), str(path), "exec")]
+    while waiting:
+        code = waiting.pop()
+        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+        if code.co_name != "<module>":
+            found |= {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
+    return {number: texts[number - 1].strip() for number in sorted(found)}
+
+
+NEVER_ON_A_GPU: dict[str, list[str]] = {
+    "collectives.py": [],
+    "measure.py": [  # the CPU's clock
+        "self._marks.append(time.perf_counter_ns())",
+        "return [(b - a) / 1e9 for a, b in pairs]",
+    ],
+    "phases.py": [  # failures, which other tests cause; the CPU's memory; torch.compile
+        'raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)',
+        "raise Numerics(problems[0])",
+        "raise Numerics(",
+        '"the first losses differ from those of eager fp32 by %s (relative), more than the tolerances %s"',
+        '% (["%.1e" % x for x in checked["differences"]], checked["tolerances"])',
+        'return {"peak_bytes": world.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}',
+        "with contextlib.suppress(ImportError, AttributeError):",
+        "from torch._dynamo.utils import counters",
+        'return sum(counters["graph_break"].values())',
+        "return None",
+    ],
+    "precision.py": [  # refusals, which other tests cause; newer and older versions of torch
+        'raise Unsupported("precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % name)',
+        'raise Unsupported("tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")',
+        "_set_by_operation(mode)",
+        "backends = torch.backends",
+        'backends.fp32_precision = "ieee"',
+        "for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):",
+        "operation.fp32_precision = mode",
+        "for operation in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):",
+        'operation.fp32_precision = "ieee"',
+        "except (AttributeError, AssertionError):",
+        "return",
+        "return torch.cuda.amp.GradScaler(enabled=enabled)",
+        "else None,",
+    ],
+    "proofs/reference.py": [  # a reference that doesn't fit; torch before 2.1
+        "except Exception as error:  # the figure has been measured; what is missing is reported, not raised",
+        "problem = failures.describe(error)",
+        "return dict(record, losses=None, differences=None, tolerances=None, agrees=None, error=problem)",
+        "except ImportError:",
+        "return None",
+    ],
+    "record.py": [  # the CPU; what a stack lacks
+        'return {"name": "cpu", "threads": torch.get_num_threads(), "cpus": world.cpus, "isa": _cpu_capability()}',
+        "except (AttributeError, RuntimeError, TypeError):",
+        "return None",
+        "except ImportError:",
+        "return None",
+        "try:",
+        "return torch.backends.cpu.get_cpu_capability()",
+        "except AttributeError:",
+        "return None",
+        "except OSError:",
+        "return platform.platform()",
+        "except (OSError, subprocess.TimeoutExpired):",
+        "return None",
+    ],
+    "samples.py": [  # windows of very many steps, a loss that is not finite: tests/box/test_samples.py
+        "for first in range(0, count, at_once):",
+        "part = {name: [row[first : first + at_once] for row in rows] for name, rows in steps.items()}",
+        'channel.emit("steps", phase=phase, window=window, first=first, **part)',
+        "steps = {}",
+        'raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))',
+    ],
+    "world.py": [  # the CPU's cores
+        "cpus = set()",
+        'for part in sets.split(":")[local_rank].split(","):',
+        'first, _, last = part.partition("-")',
+        "cpus.update(range(int(first), int(last or first) + 1))",
+        "os.sched_setaffinity(0, cpus)",
+        "return sorted(cpus)",
+    ],
+}
+"""What no launch on invented GPUs reaches, in the files that treat GPUs and CPUs differently, with this version of torch."""
+
+
+def test_every_line_that_a_gpu_reaches_is_executed(on_cuda: Callable[..., Done]) -> None:
+    launches = [
+        on_cuda(*IN_HALF_PRECISION, processes=2, clock=1000.0, below=BELOW),
+        on_cuda(*INFERENCE_IN_TF32, below=BELOW),
+        on_cuda("--optimizer", "adamw", "--warmup-cap", "2", capability=[7, 5], below=BELOW),
+    ]
+    assert [done.code for done in launches] == [0, 0, 0], [done.stderr for done in launches]
+    executed = set().union(*(done.lines for done in launches))
+    never = {
+        name: [text for number, text in executable_lines(assets.WORKLOAD / name).items() if f"{name}:{number}" not in executed]
+        for name in NEVER_ON_A_GPU
+    }
+    assert never == NEVER_ON_A_GPU

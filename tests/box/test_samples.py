@@ -1,0 +1,46 @@
+"""What the box writes of many steps reaches the host whole, on lines within its limit."""
+
+from typing import Any
+
+import pytest
+from boxes import Written
+
+import channel
+import samples
+from torchmatrix.facts import box_lines, pipe
+
+
+def rank(number: int, steps: int) -> dict[str, Any]:
+    """What a rank measured: values with as many digits as a float can have."""
+    times = [(number + 1) / 3 * 1e-3 + step / 7e9 for step in range(steps)]
+    timed = {"start_monotonic_seconds": 1.0, "stop_monotonic_seconds": 9.0, "seconds": sum(times), "enqueue_seconds": 0.1}
+    return {**timed, "step_seconds": times, "losses": [1 / 3 + time for time in times]}
+
+
+@pytest.mark.parametrize(("ranks", "steps", "lines"), [(1, 20, 1), (8, 2000, 1), (8, 2001, 3), (8, 50_000, 26), (1, 40_000, 4)])
+def test_every_step_of_every_rank_arrives_in_order_on_lines_below_a_megabyte(ranks: int, steps: int, lines: int) -> None:
+    measured, written = [rank(number, steps) for number in range(ranks)], Written()
+    samples.emit(written, 4, "measure", 0, measured)
+    assert len(written.lines) == lines
+    events = [event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None]
+    (window,) = box_lines.told(events)["windows"]
+    assert (window.steps, window.items) == (steps, 4 * steps * ranks)
+    assert window.step_seconds == tuple(tuple(one["step_seconds"]) for one in measured)
+
+
+def test_each_window_gets_its_own_steps() -> None:
+    written = Written()
+    for window in (0, 1):
+        samples.emit(written, 1, "measure", window, [rank(window, 20_000)])
+    events = [event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None]
+    first, second = box_lines.told(events)["windows"]
+    assert first.step_seconds == (tuple(rank(0, 20_000)["step_seconds"]),) and len(first.step_seconds[0]) == 20_000
+    assert second.step_seconds == (tuple(rank(1, 20_000)["step_seconds"]),)
+
+
+def test_a_loss_that_is_not_finite_is_told_with_its_step_after_the_line() -> None:
+    measured, written = rank(0, 20_000), Written()
+    measured["losses"][19_000] = float("inf")
+    with pytest.raises(channel.Numerics, match="the loss of rank 0 is not finite in step 19000 of measure window 1"):
+        samples.emit(written, 1, "measure", 1, [measured])
+    assert len(written.lines) == 3

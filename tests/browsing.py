@@ -1,0 +1,110 @@
+"""A reader with a real Chromium that has no network, and a run with many kinds of cells to read about."""
+
+import shutil
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+STACKS = ("torch1.13.1-cu117", "torch2.5.1-cu124", "torch2.7.1-cu128")
+
+
+def launches() -> list[dict[str, Any]]:
+    """Three stacks, two models, two precisions, eager and compiled, 1 to 4 devices, three launches of each; some fail."""
+    found: list[dict[str, Any]] = []
+    for s, stack in enumerate(STACKS):
+        for model, base in (("resnet50", 400.0), ("bert-base-cased", 90.0)):
+            for precision in ("fp32", "amp"):
+                for compile_ in (False, True):
+                    name = f"{model}-train-{precision}{'-compile' if compile_ else ''}-b64"
+                    job = {"precision": precision, "compile": compile_, "batch": 64}
+                    if compile_ and s == 0:
+                        found.append({"stack": stack, "workload": name, "outcome": "unsupported", "error": HOSTILE, "job": job})
+                        continue
+                    for n in (1, 2, 4):
+                        rate = (
+                            base
+                            * n
+                            * (0.97 ** (n - 1))
+                            * (1 + 0.2 * s)
+                            * (1.8 if precision == "amp" else 1)
+                            * (1.2 if compile_ else 1)
+                        )
+                        found += [
+                            {"stack": stack, "workload": name, "model": model, "devices": tuple(range(n)), "job": job,
+                             "rate": rate * (1 + 0.004 * r)}
+                            for r in range(3)
+                        ]  # fmt: skip
+    return [*found, {"stack": HOSTILE.replace("/", "∕"), "workload": "resnet50-train-fp32-b64", "rate": 500.0}]
+
+
+def within() -> list[dict[str, Any]]:
+    """Launches that explain a loss, devices one by one, and the same with readings, of which one was slowed down."""
+    job = {"precision": "fp32", "compile": False, "batch": 32}
+    name = "resnet50-train-fp32-b32"
+    found: list[dict[str, Any]] = []
+    for s, stack in enumerate(STACKS[1:]):
+        for devices, rate in (((0,), 400.0), ((1,), 360.0), ((2,), 401.0), ((0, 1), 700.0)):
+            slow = {"reasons": ["hw_thermal_slowdown"]} if devices == (2,) else {}
+            seen = [
+                (float(t), {"device": f"GPU-{i}", "temperature_celsius": 50 + t / 10, "power_watts": 400.0 + 100 * s, **slow})
+                for t in range(90, 131) for i in devices
+            ]  # fmt: skip
+            own = {"stack": stack, "workload": name, "devices": devices, "job": job, "readings": seen}
+            found += [own | {"rate": rate * (1 + 0.001 * r)} for r in range(3)]
+        for parallel, rate in (("independent", 719.0), ("no-sync", 710.0)):
+            own = {"stack": stack, "workload": f"{name}-{parallel}", "devices": (0, 1), "job": job, "parallel": parallel}
+            found += [own | {"rate": rate * (1 + 0.001 * r)} for r in range(3)]
+    return found
+
+
+class Reader:
+    """A page in a browser that has no network, and what its console said."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(offline=True, **context)
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on(
+            "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(address)
+
+    def follow(self, link: Any) -> None:
+        """Click, and wait for the page behind the link: a click alone returns while the old page is still shown."""
+        with self.page.expect_navigation(wait_until="load"):
+            link.click()
+
+    def draw_all(self) -> int:
+        """Scroll through the page, until every chart is drawn; how many there are."""
+        self.page.evaluate("document.querySelectorAll('details.fold:has(figure)').forEach(one => { one.open = true; })")
+        figures = self.page.locator("figure:has(> script)")
+        for number in range(figures.count()):
+            figures.nth(number).evaluate("one => one.scrollIntoView({behavior: 'instant'})")
+            figures.nth(number).locator(".live svg").first.wait_for(state="visible")
+        views = self.page.locator("section.explorer .views")
+        for number in range(views.count()):
+            views.nth(number).evaluate("one => one.scrollIntoView({behavior: 'instant'})")
+            views.nth(number).locator(".live:not(.coming) svg").first.wait_for(state="visible")
+        return int(figures.count() + views.locator(".live figure").count())
+
+    def open(self, fold: str) -> None:
+        """As a link from the top of the page does."""
+        self.page.locator(f"nav a[href='#{fold}']").click()
+        self.page.locator(f"#{fold} details.fold[open]").wait_for()
+
+    def panels(self, explorer: str) -> list[str]:
+        """The sentences of an explorer's charts, once all are drawn."""
+        views = self.page.locator(f"#{explorer} .views")
+        self.page.evaluate("document.querySelectorAll('details.fold').forEach(one => { one.open = true; })")
+        views.evaluate("one => one.scrollIntoView({behavior: 'instant'})")
+        views.locator(".live:not(.coming) svg").first.wait_for(state="visible")
+        self.page.wait_for_function("name => !document.querySelector(`#${name} .coming`)", arg=explorer)
+        return [str(text) for text in views.locator(".live figcaption").all_text_contents()]
+
+    def choose(self, explorer: str, **picked: str) -> list[str]:
+        for name, value in picked.items():
+            self.page.locator(f"#{explorer} select[name={name}]").select_option(value)
+        return self.panels(explorer)

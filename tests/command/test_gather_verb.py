@@ -1,0 +1,54 @@
+"""What `gather` prints and how it ends."""
+
+import json
+import shutil
+from pathlib import Path
+
+from records import write_run
+from support import Command
+
+RUN = "20260101T000000Z"
+
+
+def test_what_came_is_said_per_source_and_a_second_time_nothing_is_new(torchmatrix: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [{}, {}], folder="one", machine="a" * 16)
+    write_run(tmp_path / "b", [{}], folder="one", machine="b" * 16)
+    done = torchmatrix("gather", "a", "b")
+    assert done.returncode == 0 and done.stdout.splitlines() == [
+        "a: 1 run came, 0 already here; launches: 2 new, 0 already here; 2 unverified",
+        "b: 1 run came, 0 already here; launches: 1 new, 0 already here; 1 unverified",
+    ]
+    assert f"1 of 1: one/{RUN}, 2 files" in done.stderr
+    assert {path.parent.parent.name for path in (tmp_path / "results").glob("*/*/run.jsonl")} == {"one", "one-bbbbbb"}
+    again = torchmatrix("gather", "a", "b", "--json")
+    told = json.loads(again.stdout)
+    assert again.returncode == 0 and [(one["new"], one["here"]) for one in told["sources"]] == [(0, 2), (0, 1)]
+    assert torchmatrix("report", f"one-bbbbbb/{RUN}").returncode == 0
+
+
+def test_what_is_refused_is_named_and_the_rest_comes_all_the_same(torchmatrix: Command, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", [{}, {}], folder="one")
+    shutil.copy(run.launches()[0].path, run.path / "round3-try1.jsonl")
+    write_run(tmp_path / "b", [{}], folder="two")
+    done = torchmatrix("gather", "a", "nowhere", "b", "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 2 and "error: there is no nowhere" in done.stderr and "hint: name a folder" in done.stderr
+    assert f"refused  one/{RUN}/round3-try1.jsonl: it belongs to cell" in done.stderr
+    assert [one["new"] for one in told["sources"]] == [2, 1] and len(told["errors"]) == 1
+    assert torchmatrix("gather", "a").returncode == 1
+
+
+def test_a_dry_run_says_what_would_come_and_leaves_no_trace(torchmatrix: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [{}, {}], folder="one")
+    done = torchmatrix("gather", "a", "--dry-run")
+    assert done.returncode == 0 and "1 run would come" in done.stdout and not (tmp_path / "results").exists()
+
+
+def test_a_report_brings_the_facts_that_it_carries(torchmatrix: Command, tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [{}, {}], folder="one", machine="a" * 16)
+    assert torchmatrix("report", "--results", "a", "--output", "page.html").returncode == 0
+    done = torchmatrix("gather", "page.html")
+    assert done.returncode == 0 and "launches: 2 new" in done.stdout
+    (tmp_path / "empty.html").write_text("<!doctype html><p>no facts")
+    done = torchmatrix("gather", "empty.html")
+    assert done.returncode == 2 and "is no archive of facts" in done.stderr

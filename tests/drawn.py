@@ -1,0 +1,114 @@
+"""Charts and explorers of cells that run at exactly known rates, made in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from records import launch_lines
+from torchmatrix.analysis import ratios, scaling, time_split, traces
+from torchmatrix.analysis import tables as run_tables
+from torchmatrix.analysis.prices import NONE, Price, PriceList
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
+from torchmatrix.reporting import explorers
+from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.explorers import Explorers
+from torchmatrix.reporting.explorers.parts import Within
+
+STEADY = (0.999, 1.0, 1.001)
+WILD = (0.8, 1.0, 1.25)
+_PRICE = Price(gpu="H200 SXM", per_hour=2.5, purchase=20_000.0, currency="EUR", source="us", date="2026-01-31")
+PRICES = PriceList(prices={_PRICE.gpu: _PRICE})
+HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """All that the charts are made from."""
+
+    table: pd.DataFrame
+    cells: pd.DataFrame
+    speedups: pd.DataFrame
+    settings: pd.DataFrame
+    scales: pd.DataFrame
+    decomposition: pd.DataFrame
+    devices: pd.DataFrame
+    launches: list[Launch]
+
+    def explorers(self, held: PriceList = NONE) -> Explorers:
+        within = Within(
+            decomposition=self.decomposition,
+            devices=self.devices,
+            phases=time_split.phases_table(self.launches),
+            steps=time_split.steps_table(self.launches),
+            traces=traces.traces(self.launches),
+        )
+        return explorers.of(self.table, self.cells, self.scales, self.speedups, self.settings, held, within=within)
+
+    def all(self) -> list[Chart]:
+        return [chart for one in self.explorers().by_name.values() for chart in one.charts()]
+
+    def titles(self, name: str) -> list[str]:
+        """Of an explorer's default view."""
+        explorer = self.explorers().by_name.get(name)
+        return [panel.title for panel in explorer.panels] if explorer else []
+
+
+def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:
+    """Of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
+    launches = [launch({**cell, "rate": cell.get("rate", 1.0) * f}, i) for cell in cells for i, f in enumerate(factors)]
+    table = run_tables.launches_table(launches)
+    found = run_tables.cells_table(table)
+    return Tables(
+        table=table,
+        cells=found,
+        speedups=ratios.speedup_table(table, baseline),
+        settings=ratios.settings_table(table),
+        scales=scaling.scaling_table(table),
+        decomposition=scaling.decomposition_table(table),
+        devices=scaling.devices_table(table),
+        launches=launches,
+    )
+
+
+def launch(cell: dict[str, Any], number: int) -> Launch:
+    told = tuple({"event": "phase", "phase": name, "seconds": 2.0} for name in ("import", "init", "model", "first-step"))
+    header, *events = launch_lines(**cell)
+    found = launch_of(Path(f"{header['cell']}/round{number}-try1.jsonl"), [header | {"round": number}, *told, *events])
+    assert isinstance(found, Launch), found
+    return found
+
+
+def cell(stack: str = "a", rate: float = 100.0, precision: str = "fp32", compile: bool = False, **more: Any) -> dict[str, Any]:
+    name = f"resnet50-train-{precision}{'-compile' if compile else ''}-b4"
+    return {"stack": stack, "rate": rate, "workload": name, "job": {"precision": precision, "compile": compile}, **more}
+
+
+def readings(count: int = 1, **values: Any) -> list[tuple[float, dict[str, Any]]]:
+    known = {"temperature_celsius": 60, "sm_clock_mhz": 1980, "power_watts": 500.0, **values}
+    return [(float(t), {"device": f"GPU-{i}", **known}) for t in range(90, 131) for i in range(count)]
+
+
+def everything() -> Tables:
+    """A bit of all: three stacks, settings, several devices, an explained loss, a weak device, a failure, readings, prices."""
+    some = [
+        cell(
+            stack,
+            100.0 * speed * gain * (1.9 if n == 2 else 1),
+            precision,
+            compiled,
+            devices=tuple(range(n)),
+            readings=readings(n),
+        )
+        for stack, speed in (("a", 1.0), ("b", 1.3), ("c", 1.2))
+        for precision, gain in (("fp32", 1.0), ("amp", 2.0))
+        for compiled in (False, True)
+        for n in (1, 2)
+    ]
+    some += [cell("a", 80.0, devices=(2,)), cell("a", 101.0, devices=(1,)), cell("c", precision="tf32", outcome="oom")]
+    parts = (("independent", 195.0), ("no-sync", 193.0))
+    some += [cell("a", rate, devices=(0, 1), parallel=p) | {"workload": f"resnet50-train-fp32-b4-{p}"} for p, rate in parts]
+    return tables(*some)

@@ -1,0 +1,397 @@
+"""Runs of other machines come in whole, or are refused by name; what is here stays, and nothing else is written."""
+
+import gzip
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from torchmatrix.facts import lines
+from torchmatrix.facts.disk import held
+from torchmatrix.facts.gathering import Brought, gather
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+
+RUN = "20260101T000000Z"
+FIRST, SECOND = "a" * 16, "b" * 16
+
+
+def measured(root: Path, launches: int = 3, machine: str | None = FIRST, host: str = "gpu01", **more: Any) -> RunFolder:
+    """A run as today's version writes it: with checksums."""
+    told = {"machine": machine} if machine else {}
+    run = write_run(root, [{"rate": 100.0 + n} for n in range(launches)], folder=host, **told, **more)
+    for path in run.path.rglob("round*.jsonl"):
+        path.write_bytes(lines.packed(lines.read(path).events))
+    return run
+
+
+def brought(here: Path, source: Path, **options: Any) -> Brought:
+    return gather(Results(here), str(source), **options)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """All files that are not ours to hide."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name[0] != "."
+    }
+
+
+def tar_of(folder: Path, path: Path, mode: str) -> Path:
+    with tarfile.open(path, mode) as tar:
+        tar.add(folder, folder.name)
+    return path
+
+
+def zip_of(folder: Path, path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in sorted(folder.rglob("*")):
+            archive.write(one, one.relative_to(folder))
+    return path
+
+
+PACKED: dict[str, Callable[[Path, Path], Path]] = {
+    "folder": lambda folder, aside: folder,
+    "host": lambda folder, aside: folder / "gpu01",
+    "run": lambda folder, aside: folder / "gpu01" / RUN,
+    "tar": lambda folder, aside: tar_of(folder, aside / "x.tar", "w"),
+    "tar.gz": lambda folder, aside: tar_of(folder, aside / "x.tgz", "w:gz"),
+    "zip": lambda folder, aside: zip_of(folder, aside / "x.zip"),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_source_comes_whole_and_a_second_time_nothing_is_new(tmp_path: Path, kind: str) -> None:
+    run = measured(tmp_path / "there")
+    launch = run.launches()[0].path
+    launch.with_suffix(".log").write_text("printed\n")
+    (run.path / "locks").mkdir()
+    (run.path / "locks/stack-a.lock").write_text("lock")
+    (run.path / "pinned").touch()
+    source, here = PACKED[kind](tmp_path / "there", tmp_path), tmp_path / "here"
+    first = brought(here, source)
+    assert (first.runs, first.new, first.here, first.unverified, first.refused) == ([f"gpu01/{RUN}"], 3, 0, 0, {})
+    assert first.others == 1, "the mark is no fact; the lock is what the stack was made of"
+    assert files(here) == {name: data for name, data in files(tmp_path / "there").items() if "pinned" not in name}
+    times = {path: path.stat().st_mtime_ns for path in here.rglob("*.jsonl")}
+    again = brought(here, source)
+    assert (again.runs, again.runs_here, again.new, again.here) == ([], [f"gpu01/{RUN}"], 0, 3)
+    assert times == {path: path.stat().st_mtime_ns for path in here.rglob("*.jsonl")}
+    assert not any(path.stat().st_mode & stat.S_IXUSR for path in here.rglob("*") if path.is_file())
+
+
+def test_a_dry_run_lists_and_writes_nothing(tmp_path: Path) -> None:
+    measured(tmp_path / "there")
+    for source in (tmp_path / "there", tar_of(tmp_path / "there", tmp_path / "x.tgz", "w:gz")):
+        found = brought(tmp_path / "here", source, dry_run=True)
+        assert (found.runs, found.new) == ([f"gpu01/{RUN}"], 3) and not (tmp_path / "here").exists()
+
+
+def test_facts_of_earlier_versions_come_and_count_as_unverified(tmp_path: Path) -> None:
+    write_run(tmp_path / "there", [{}, {}], folder="old")
+    found = brought(tmp_path / "here", tmp_path / "there")
+    assert (found.new, found.unverified, found.refused) == (2, 2, {})
+
+
+def test_a_flipped_digit_is_refused_by_name_and_the_rest_is_taken(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    damaged = run.launches()[1].path
+    damaged.write_bytes(damaged.read_bytes().replace(b'"steps": 10', b'"steps": 11', 1))
+    found = brought(tmp_path / "here", tmp_path / "there")
+    name = damaged.relative_to(tmp_path / "there").as_posix()
+    assert list(found.refused) == [name] and "checksum" in found.refused[name] and found.new == 2
+    assert len(Results(tmp_path / "here").runs()[0].launches()) == 2
+
+
+def test_a_damaged_record_brings_nothing_of_a_new_run_but_launches_of_a_known_one(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there", launches=3)
+    shutil.copytree(run.path, tmp_path / "good" / "gpu01" / RUN)
+    (extra := run.launches()[2].path).rename(tmp_path / "aside")
+    brought(tmp_path / "here", tmp_path / "there")
+    (tmp_path / "aside").rename(extra)
+    run.record.write_bytes(run.record.read_bytes().replace(b'"complete": true', b'"complete": trus'))
+    name = f"gpu01/{RUN}/run.jsonl"
+    known, new = brought(tmp_path / "here", tmp_path / "there"), brought(tmp_path / "other", tmp_path / "there")
+    assert list(known.refused) == list(new.refused) == [name] and "nor are the other 3 files" in new.refused[name]
+    assert (known.new, known.here, new.new) == (1, 2, 0) and not files(tmp_path / "other")
+
+
+def test_what_contradicts_what_is_here_is_refused_by_name_and_what_is_here_stays(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    brought(tmp_path / "here", tmp_path / "there")
+    before = files(tmp_path / "here")
+    path = run.launches()[0].path
+    events = lines.read(path).events
+    events[-2]["note"] = "another story"
+    path.write_bytes(lines.packed(events))
+    found = brought(tmp_path / "here", tmp_path / "there")
+    assert "contradicts" in found.refused[path.relative_to(tmp_path / "there").as_posix()] and found.here == 2
+    assert files(tmp_path / "here") == before
+
+
+def test_a_run_that_goes_on_there_is_an_update_and_an_older_copy_changes_nothing(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    whole = files(tmp_path / "there")
+    path = run.launches()[0].path
+    path.write_bytes(path.read_bytes()[:-200])
+    run.record.write_bytes(run.record.read_bytes()[:-90])
+    shutil.copytree(tmp_path / "there", tmp_path / "older")
+    assert brought(tmp_path / "here", tmp_path / "there").new == 3
+    for name, data in whole.items():
+        (tmp_path / "there" / name).write_bytes(data)
+    grown = brought(tmp_path / "here", tmp_path / "there")
+    assert (grown.new, grown.updated, grown.here, grown.refused) == (0, 1, 2, {}) and files(tmp_path / "here") == whole
+    older = brought(tmp_path / "here", tmp_path / "older")
+    assert (older.new, older.updated, older.here, older.refused) == (0, 0, 3, {}) and files(tmp_path / "here") == whole
+
+
+def test_two_machines_of_one_name_with_runs_of_one_second_stay_two(tmp_path: Path) -> None:
+    for number, machine in enumerate((FIRST, SECOND)):
+        measured(tmp_path / machine, machine=machine, launches=2 + number)
+    for machine in (FIRST, SECOND, SECOND, FIRST):
+        found = brought(tmp_path / "here", tmp_path / machine)
+        assert not found.refused
+    runs = Results(tmp_path / "here").runs()
+    assert [(run.path.parent.name, len(run.launches())) for run in runs] == [("gpu01", 2), ("gpu01-bbbbbb", 3)]
+    assert Results(tmp_path / "here").home("gpu01", SECOND) == "gpu01-bbbbbb", "a run here goes on where its machine is"
+
+
+def test_without_identities_two_machines_are_told_apart_by_their_hardware(tmp_path: Path) -> None:
+    def host(memory: int) -> dict[str, Any]:
+        return {"name": "gpu01", "cpu": "CPU", "memory_bytes": memory, "gpus": []}
+
+    measured(tmp_path / "a", machine=None, host="gpu01", run=RUN, **{"matrix": "x"})
+    for name, memory, run in (("b", 1, "20260102T000000Z"), ("c", 2, "20260103T000000Z"), ("d", 1, "20260104T000000Z")):
+        made = measured(tmp_path / name, machine=None, run=run)
+        events = lines.read(made.record).events
+        made.record.write_bytes(lines.packed([{**events[0], "host": host(memory)}, *events[1:]]))
+        brought(tmp_path / "here", tmp_path / name)
+    places = {run.id: run.path.parent.name for run in Results(tmp_path / "here").runs()}
+    assert places["20260102T000000Z"] == places["20260104T000000Z"] == "gpu01" != places["20260103T000000Z"]
+
+
+def test_a_launch_of_another_run_cell_or_machine_is_refused(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there", launches=4)
+    for launch, change in zip(
+        run.launches(), ({"run": "other"}, {"cell": "a/b/c"}, {"machine": SECOND}, {"round": 9}), strict=True
+    ):
+        head, *rest = lines.read(launch.path).events
+        launch.path.write_bytes(lines.packed([head | change, *rest]))
+    found = brought(tmp_path / "here", tmp_path / "there")
+    said = ("belongs to run other", "belongs to cell a/b/c", "another machine", "copied or renamed")
+    assert found.new == 0 and all(word in why for word, why in zip(said, found.refused.values(), strict=True))
+
+
+def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    (cell := tmp_path / "there/stray/a/b/c").mkdir(parents=True)
+    shutil.copy(run.launches()[0].path, cell)
+    (tmp_path / "secret").write_text("a secret")
+    (run.path / "round9-try1.log").symlink_to(tmp_path / "secret")
+    (tmp_path / "there/another").symlink_to(run.path.parent, target_is_directory=True)
+    found = brought(tmp_path / "here", tmp_path / "there")
+    assert found.refused["another"] == "it is a link or a device"
+    assert found.new == 3 and sorted(found.refused.values()) == [
+        "it is a link or a device",
+        "it is a link or a device",
+        found.refused["stray/a/b/c/round1-try1.jsonl"],
+    ]
+    assert "it lies in no run" in found.refused["stray/a/b/c/round1-try1.jsonl"]
+
+
+def member(name: str, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info, io.BytesIO(data)
+
+
+HOSTILE_NAMES = (
+    "/etc/20260101T000000Z/run.jsonl",
+    "../outside/run.jsonl",
+    f"gpu01/{RUN}/../../../outside/round1-try1.jsonl",
+    "gpu01/../../x/run.jsonl",
+    ".ssh/x/run.jsonl",
+    f"gpu01/{RUN}/a\nb/round1-try1.jsonl",
+    f"gpu01/{RUN}/a\\..\\b/round1-try1.jsonl",
+    f"gpu01/{RUN}/\x1b[2J/round1-try1.log",
+    f"gpu01/{RUN}//round1-try1.jsonl",
+    f"gpu01/{RUN}/{'d/' * 40}round1-try1.jsonl",
+    f"gpu01/{RUN}/{'n' * 250}/round1-try1.jsonl",
+)
+
+
+@pytest.mark.parametrize("form", ["tar", "zip"])
+def test_nothing_is_written_elsewhere_whatever_an_archive_says(tmp_path: Path, form: str) -> None:
+    run = measured(tmp_path / "there")
+    record, launch = run.record.read_bytes(), run.launches()[0].path
+    within = launch.relative_to(tmp_path / "there").as_posix()
+    archive = tmp_path / "box" / f"x.{form}"
+    archive.parent.mkdir()
+    if form == "tar":
+        with tarfile.open(archive, "w") as tar:
+            tar.addfile(*member("gpu01", type=tarfile.SYMTYPE, linkname=str(tmp_path / "outside")))
+            tar.addfile(*member(f"gpu01/{RUN}/run.jsonl", record))
+            tar.addfile(*member(within, launch.read_bytes()))
+            tar.addfile(*member(f"gpu01/{RUN}/round2-try1.log", type=tarfile.LNKTYPE, linkname="/etc/passwd"))
+            tar.addfile(*member(f"gpu01/{RUN}/round3-try1.log", type=tarfile.SYMTYPE, linkname="/etc/passwd"))
+            tar.addfile(*member(f"gpu01/{RUN}/round4-try1.jsonl", type=tarfile.CHRTYPE, devmajor=1, devminor=5))
+            tar.addfile(*member(f"gpu01/{RUN}/round5-try1.jsonl", type=tarfile.FIFOTYPE))
+            for name in HOSTILE_NAMES:
+                tar.addfile(*member(name, record if name.endswith("run.jsonl") else launch.read_bytes()))
+            tar.addfile(*member(within, launch.read_bytes()))
+    else:
+        with zipfile.ZipFile(archive, "w") as zipped:
+            zipped.writestr(f"gpu01/{RUN}/run.jsonl", record)
+            zipped.writestr(within, launch.read_bytes())
+            link = zipfile.ZipInfo(f"gpu01/{RUN}/round3-try1.log")
+            link.external_attr = (stat.S_IFLNK | 0o777) << 16
+            zipped.writestr(link, "/etc/passwd")
+            for name in HOSTILE_NAMES:
+                zipped.writestr(zipfile.ZipInfo(name), record if name.endswith("run.jsonl") else launch.read_bytes())
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                zipped.writestr(within, launch.read_bytes())
+    before = {path for path in tmp_path.rglob("*")}
+    found = brought(tmp_path / "box/here", archive)
+    assert found.new == 1 and found.runs == [f"gpu01/{RUN}"]
+    assert len(found.refused) == len(HOSTILE_NAMES) + 1 + (5 if form == "tar" else 1)
+    assert found.refused[within] == "it is there twice"
+    assert {path for path in tmp_path.rglob("*") if not path.is_relative_to(tmp_path / "box/here")} == before
+    assert len(files(tmp_path / "box/here")) == 2
+
+
+def test_bombs_are_refused_without_unpacking_them(tmp_path: Path) -> None:
+    zeros = tmp_path / "x.tar.gz"
+    with gzip.open(zeros, "wb", compresslevel=9) as packed:
+        packed.write(member(f"h/{RUN}/run.jsonl", b"", size=900 << 20)[0].tobuf())
+        for _ in range(900):
+            packed.write(b"\0" * (1 << 20))
+    with pytest.raises(BadInput, match="unpacks to more than"):
+        brought(tmp_path / "here", zeros)
+    large = tmp_path / "large.zip"
+    with zipfile.ZipFile(large, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"h/{RUN}/run.jsonl", b"0" * (65 << 20))
+    found = brought(tmp_path / "here", large)
+    assert not found.runs and len(found.refused) == 1 and not files(tmp_path / "here")
+
+
+def test_a_launch_file_of_more_than_64_mib_is_refused(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    with run.launches()[0].path.open("ab") as file:
+        file.truncate((64 << 20) + 1)
+    found = brought(tmp_path / "here", tmp_path / "there")
+    assert list(found.refused.values()) == ["it is larger than 64 MiB"] and found.new == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"PK\x03\x04 no", b"\x1f\x8b no", gzip.compress(b"no tar" * 200, mtime=0), b"\0" * 5000]
+)
+def test_what_is_no_archive_is_bad_input(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(content)
+    try:
+        assert not brought(tmp_path / "here", tmp_path / "x.tar.gz").runs
+    except BadInput as error:
+        assert "no archive of facts" in str(error) or "damaged" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip", "tar"])
+def test_an_archive_that_is_cut_off_or_flipped_never_brings_wrong_facts(tmp_path: Path, kind: str) -> None:
+    run = measured(tmp_path / "there")
+    right = files(tmp_path / "there")
+    source = PACKED[kind](tmp_path / "there", tmp_path)
+    data = source.read_bytes()
+    for number in range(30):
+        place = len(data) * number // 30
+        changed = data[:place] if number % 2 else data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
+        source.write_bytes(changed)
+        with suppress(BadInput):
+            brought(tmp_path / str(number), source)
+        got = files(tmp_path / str(number)) if (tmp_path / str(number)).exists() else {}
+        for name, content in got.items():
+            assert right[name] == content or (name.endswith("run.jsonl") and right[name].startswith(content)), (number, name)
+    assert run.id == RUN
+
+
+def test_a_full_disk_is_said_leaves_no_half_file_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (run.launches()[0].path.stat().st_size // 2, most))
+    try:
+        with pytest.raises(EngineUnusable, match="can't write") as caught:
+            brought(tmp_path / "here", tmp_path / "there")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    assert "goes on" in caught.value.hint and not list((tmp_path / "here").rglob("round*"))
+    assert brought(tmp_path / "here", tmp_path / "there").new == 3 and files(tmp_path / "here") == files(tmp_path / "there")
+
+
+def test_an_unwritable_folder_is_said_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    measured(tmp_path / "there")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/gpu01").write_text("in the way")
+    with pytest.raises(EngineUnusable, match="can't write"):
+        brought(tmp_path / "here", tmp_path / "there")
+    (tmp_path / "here/gpu01").unlink()
+    assert brought(tmp_path / "here", tmp_path / "there").new == 3
+
+
+def killed(here: Path, source: Path, at: int) -> None:
+    """Gather in a child that is killed by SIGKILL, as by a crash, before it gives its file number `at` its name."""
+    child, renamed, real = os.fork(), 0, Path.replace
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        return
+
+    def replace(path: Path, target: Any) -> Any:
+        nonlocal renamed
+        renamed += 1
+        if renamed == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(path, target)
+
+    Path.replace = replace  # type: ignore[method-assign]
+    brought(here, source)
+    os._exit(0)
+
+
+def test_a_gather_that_was_killed_left_no_half_file_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    measured(tmp_path / "there", launches=6)
+    whole = files(tmp_path / "there")
+    for number in range(1, 9):
+        here = tmp_path / f"here{number}"
+        killed(here, tmp_path / "there", number)
+        for name, data in files(here).items():
+            assert whole[name] == data or (name.endswith("run.jsonl") and whole[name].startswith(data))
+        assert not any(run.read_record().complete for run in Results(here).runs())
+        found = brought(here, tmp_path / "there")
+        assert (found.new, found.here) == (7 - max(number - 1, 1), max(number - 2, 0)), number
+        assert files(here) == whole and not list(here.rglob("*.part"))
+
+
+def test_two_gathers_into_one_folder_wait_for_each_other(tmp_path: Path) -> None:
+    measured(tmp_path / "there")
+    with held(tmp_path / "here/.gather.lock", "x", "y"), pytest.raises(EngineUnusable, match="another gather fills"):
+        brought(tmp_path / "here", tmp_path / "there")
+    with Results(tmp_path / "here").hold():
+        assert brought(tmp_path / "here", tmp_path / "there").new == 3, "a run in this folder is no obstacle"
+
+
+def test_the_records_of_gathered_runs_are_json_lines(tmp_path: Path) -> None:
+    measured(tmp_path / "there")
+    brought(tmp_path / "here", tmp_path / "there")
+    for line in Results(tmp_path / "here").runs()[0].record.read_text().splitlines():
+        assert json.loads(line)["event"]

@@ -1,0 +1,214 @@
+"""Facts from another machine by a real sshd on loopback, and from a published site by a real HTTP server."""
+
+import getpass
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from records import write_run
+from torchmatrix.facts import lines
+from torchmatrix.facts.gathering import gather
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.reporting import site as sites
+
+RUN = "20260101T000000Z"
+
+
+def measured(root: Path, launches: int = 3, run: str = RUN) -> RunFolder:
+    """A run with checksums."""
+    made = write_run(root, [{"rate": 100.0 + n} for n in range(launches)], folder="gpu01", machine="a" * 16, run=run)
+    for path in made.path.rglob("round*.jsonl"):
+        path.write_bytes(lines.packed(lines.read(path).events))
+    return made
+
+
+def facts(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*.jsonl")}
+
+
+def test_a_folder_of_another_machine_comes_and_later_only_what_is_new(there: Callable[[Path], str], tmp_path: Path) -> None:
+    run = measured(tmp_path / "far away/it's results")
+    folder, here = run.path.parents[1], Results(tmp_path / "here")
+    run.launches()[0].path.with_suffix(".log").write_text("printed")
+    (folder / ".cache").mkdir()
+    (folder / ".cache/run.jsonl").write_text("hidden")
+    found = gather(here, there(folder))
+    assert (found.runs, found.new, found.unverified, found.refused) == ([f"gpu01/{RUN}"], 3, 0, {})
+    assert facts(here.root) == {name: data for name, data in facts(folder).items() if not name.startswith(".")}
+    again = gather(here, there(folder))
+    assert (again.runs, again.runs_here, again.new, again.here, again.bytes) == ([], [f"gpu01/{RUN}"], 0, 3, 0)
+    measured(folder, launches=2, run="20260102T000000Z")
+    more = gather(here, there(folder))
+    assert (more.runs, more.new, more.here) == (["gpu01/20260102T000000Z"], 2, 3)
+
+
+def test_a_run_that_is_still_going_on_there_grows_here(there: Callable[[Path], str], tmp_path: Path) -> None:
+    run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
+    path = run.launches()[0].path
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    assert gather(here, there(run.path)).new == 3
+    path.write_bytes(whole)
+    found = gather(here, there(run.path))
+    assert (found.new, found.updated, found.here) == (0, 1, 2) and facts(here.root) == facts(tmp_path / "there")
+
+
+def test_what_contradicts_or_is_a_link_there_is_refused_by_name(there: Callable[[Path], str], tmp_path: Path) -> None:
+    run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
+    gather(here, there(tmp_path / "there"))
+    before = facts(here.root)
+    path = run.launches()[1].path
+    path.write_bytes(lines.packed([*lines.read(path).events[:-1], {"event": "exit", "returncode": 1}]))
+    (run.path / "round7-try1.log").symlink_to("/etc/passwd")
+    found = gather(here, there(tmp_path / "there"))
+    said = {path.relative_to(tmp_path / "there").as_posix(): "contradicts", f"gpu01/{RUN}/round7-try1.log": "a link"}
+    assert found.refused.keys() == said.keys() and all(said[name] in why for name, why in found.refused.items())
+    assert facts(here.root) == before
+
+
+def test_what_ssh_says_is_passed_on_with_a_hint(there: Callable[[Path], str], tmp_path: Path) -> None:
+    here = Results(tmp_path / "here")
+    with pytest.raises(BadInput, match=r"can't read .*nowhere") as missing:
+        gather(here, there(tmp_path / "nowhere"))
+    assert "find" in missing.value.hint
+    with pytest.raises(EngineUnusable, match=r"can't reach .*Permission denied") as refused:
+        gather(here, there(tmp_path).replace(getpass.getuser(), "no-such-user"))
+    assert "without asking" in refused.value.hint
+    (tmp_path / "ssh/known").write_text("")
+    with pytest.raises(EngineUnusable, match="Host key verification failed"):
+        gather(here, there(tmp_path))
+    with pytest.raises(EngineUnusable, match="can't reach"):
+        gather(here, "ssh://127.0.0.1:1/x")
+
+
+_BREAKING = """#!/bin/sh
+for last; do :; done
+case "$*" in *"-O exit"*) exit 0;; esac
+case "$last" in *tar*) sh -c "$last" | head -c "$BREAKS_AFTER"; echo "Connection reset by peer" >&2; exit 255;; esac
+sh -c "$last"
+"""
+
+
+def test_what_came_before_the_connection_was_lost_stays_and_the_next_call_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, here = measured(tmp_path / "there", launches=20), Results(tmp_path / "here")
+    (tmp_path / "breaking").write_text(_BREAKING)
+    monkeypatch.setenv("TORCHMATRIX_SSH", f"sh {tmp_path / 'breaking'}")
+    came = []
+    for bytes_ in (100, 15_000, 30_000):
+        monkeypatch.setenv("BREAKS_AFTER", str(bytes_))
+        with pytest.raises(EngineUnusable, match="Connection reset by peer"):
+            gather(here, f"box:{run.path.parent}")
+        came.append(len(facts(here.root)))
+        assert not here.runs() or not here.runs()[0].read_record().complete
+    assert came[0] == 0 < came[1] < came[2] < 21
+    monkeypatch.setenv("BREAKS_AFTER", "1000000000")
+    with pytest.raises(EngineUnusable):  # all came, yet ssh says that it failed
+        gather(here, f"box:{run.path.parent}")
+    monkeypatch.setenv("TORCHMATRIX_SSH", f"sh {tmp_path / 'whole'}")
+    (tmp_path / "whole").write_text(_BREAKING.replace("exit 255", "exit 0"))
+    found = gather(here, f"box:{run.path.parent}")
+    assert not found.refused and found.launches == 20 and facts(here.root) == facts(tmp_path / "there")
+
+
+def test_a_word_of_ssh_is_no_option_of_it(tmp_path: Path) -> None:
+    evil = f"touch${{IFS}}{tmp_path}/evil"
+    for word in (
+        f"-oProxyCommand={evil}:x",
+        "-oProxyCommand=x:y",
+        "ssh://-oProxyCommand=x/y",
+        f"ssh://-oProxyCommand={evil}/x",
+    ):
+        with pytest.raises(BadInput):
+            gather(Results(tmp_path / "here"), word)
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder and the address at which a real server offers it."""
+    root = tmp_path / "served"
+    root.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield root, f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def published(root: Path, target: Path) -> None:
+    results = Results(root)
+    sites.publish(results, results.runs(), target, redact=False)
+
+
+@pytest.mark.parametrize("end", ["", "/", "/index.html", "/index.html?x=1#runs"])
+def test_the_runs_of_a_published_site_come_and_later_only_new_ones(served: tuple[Path, str], tmp_path: Path, end: str) -> None:
+    root, address = served
+    measured(tmp_path / "there")
+    published(tmp_path / "there", root / "bench")
+    here = Results(tmp_path / "here")
+    found = gather(here, f"{address}/bench{end}")
+    assert (found.runs, found.new, found.refused) == ([f"gpu01/{RUN}"], 3, {})
+    assert len(here.runs()[0].launches()) == 3 and here.runs()[0].read_record().machine == "a" * 16
+    measured(tmp_path / "there", launches=2, run="20260102T000000Z")
+    published(tmp_path / "there", root / "bench")
+    shutil.rmtree(root / f"bench/runs/{RUN}")  # what is here already is not even asked for
+    again = gather(here, f"{address}/bench{end}")
+    assert (again.runs, again.new, again.here, again.refused) == (["gpu01/20260102T000000Z"], 2, 3, {})
+    by_folder = gather(Results(tmp_path / "by folder"), str(root / "bench"))
+    assert by_folder.new == 2 and len(by_folder.refused) == 1, "one archive has gone"
+
+
+def test_an_archive_that_is_not_what_the_site_says_is_refused_by_name(served: tuple[Path, str], tmp_path: Path) -> None:
+    root, address = served
+    measured(tmp_path / "there")
+    measured(tmp_path / "there", run="20260102T000000Z")
+    published(tmp_path / "there", root)
+    archive = root / f"runs/{RUN}/facts.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:-1] + b"x")
+    found = gather(Results(tmp_path / "here"), address)
+    assert found.runs == ["gpu01/20260102T000000Z"] and list(found.refused) == [f"{address}/runs/{RUN}/facts.tar.gz"]
+    archive.unlink()
+    found = gather(Results(tmp_path / "here"), address)
+    assert found.runs_here == ["gpu01/20260102T000000Z"] and "404" in next(iter(found.refused.values()))
+
+
+@pytest.mark.parametrize(
+    "listed",
+    ["", "[]", "{}", '{"format": 9, "runs": []}', '{"format": 1, "runs": 5}', '{"format": 1, "runs": [5]}', "[" * 9999],
+)
+def test_an_address_without_a_list_of_facts_is_bad_input(served: tuple[Path, str], tmp_path: Path, listed: str) -> None:
+    root, address = served
+    with pytest.raises(BadInput, match="404"):
+        gather(Results(tmp_path / "here"), address)
+    (root / "site.json").write_text(listed)
+    with pytest.raises(BadInput, match=r"no list of facts in site\.json"):
+        gather(Results(tmp_path / "here"), address)
+
+
+@pytest.mark.parametrize(
+    "place", ["file:///etc/passwd", "../x.tar.gz", "%2e%2e/x.tar.gz", "http://127.0.0.1:1/x", "//127.0.0.1:1/x"]
+)
+def test_a_site_leads_nowhere_else(served: tuple[Path, str], tmp_path: Path, place: str) -> None:
+    root, address = served
+    told = f'{{"format": 1, "runs": [{{"page": "x", "facts": {{"address": "{place}", "bytes": 5, "sha256": "0"}}}}]}}'
+    (root / "bench").mkdir()
+    (root / "bench/site.json").write_text(told)
+    found = gather(Results(tmp_path / "here"), f"{address}/bench")
+    assert list(found.refused.values()) == ["it lies outside of the site"]
+
+
+def test_a_site_that_does_not_answer_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnusable, match="can't reach"):
+        gather(Results(tmp_path / "here"), "http://127.0.0.1:1/site")

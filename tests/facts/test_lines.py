@@ -1,0 +1,138 @@
+"""Checksums of facts: any changed byte is found, a cut-off end is harmless, what has none is read and said to be unverified."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from records import launch_lines, write_run
+from torchmatrix.facts import lines
+from torchmatrix.facts.launch import Launch, Unreadable
+from torchmatrix.facts.launch_file import LaunchFile
+from torchmatrix.facts.reading import launch_at, read_launch
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.reporting import redaction
+from torchmatrix.reporting.redaction import Pseudonyms
+
+RECORDED = next((Path(__file__).parents[1] / "data/recorded").rglob("round1-try1.jsonl"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A recorded launch as it would be written today."""
+    path = tmp_path / "h/20260101T000000Z/a/b/c/round1-try1.jsonl"
+    path.parent.mkdir(parents=True)
+    launch = LaunchFile(path)
+    for event in lines.read(RECORDED).events:
+        launch.copy(event)
+    launch.abandon()
+    return path
+
+
+def test_what_was_written_is_verified_and_reads_as_it_did_before(file: Path) -> None:
+    then, now = launch_at(RECORDED), launch_at(file)
+    assert now.verified and not then.verified
+    assert now.windows == then.windows and now.telemetry == then.telemetry and now.box == then.box and now.host == then.host
+    assert all(line.endswith(b'"}\n') and json.loads(line)["crc"] for line in file.read_bytes().splitlines(True))
+
+
+def test_any_flipped_bit_is_found(file: Path) -> None:
+    data = file.read_bytes()
+    chosen = random.Random(0)
+    places = [*chosen.sample(range(len(data)), 400), *range(len(data) - 40, len(data))]
+    for place in places:
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            assert lines.lines_of(bytes(changed)).damage, (place, bit)
+
+
+def test_any_changed_digit_makes_the_launch_unreadable_and_says_where(file: Path) -> None:
+    data = file.read_bytes()
+    digits = [place for place, byte in enumerate(data) if chr(byte).isdigit()]
+    for place in random.Random(1).sample(digits, 100):
+        file.write_bytes(data[:place] + (b"7" if data[place : place + 1] != b"7" else b"3") + data[place + 1 :])
+        found = read_launch(file)
+        assert isinstance(found, Unreadable) and f"line {data[:place].count(10) + 1} " in found.reason
+
+
+def test_removed_repeated_and_exchanged_lines_are_found(file: Path) -> None:
+    whole = file.read_bytes().splitlines(keepends=True)
+    for changed in (whole[1:], whole[:3] + whole[4:], [*whole, whole[-1]], [*whole[:2], whole[3], whole[2], *whole[4:]]):
+        assert lines.lines_of(b"".join(changed)).damage
+
+
+def test_cut_off_at_any_byte_it_is_verified_as_far_as_it_goes(file: Path) -> None:
+    data = file.read_bytes()
+    for size in [*range(0, len(data), 53), *range(len(data) - 60, len(data))]:
+        found = lines.lines_of(data[:size])
+        assert found.damage is None and found.verified == (size >= data.index(b"\n"))
+        assert len(found.events) == data[:size].count(10) + (data[size : size + 1] == b"\n")
+
+
+def test_a_record_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{}], complete=False)
+    whole = run.record.read_bytes()
+    for size in (len(whole) - 1, len(whole) - 2, len(whole) - 9, len(whole) - 30):
+        run.record.write_bytes(whole[:size])
+        RunFolder(run.path).append("batch", stack="a", workload="w", batch=4)
+        RunFolder(run.path).append("run-exit", complete=True)
+        record = RunFolder(run.path).read_record()
+        assert record.verified and record.complete and len(record.batches) == 1 and not record.problems
+        assert len(record.planned) == (1 if size == len(whole) - 1 else 0)
+
+
+def test_two_writers_of_one_record_after_each_other_agree(tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    for number in range(3):
+        first.append("batch", stack="a", workload=str(number), batch=1)
+        second.append("batch", stack="b", workload=str(number), batch=1)
+    assert first.read_record().verified and len(first.read_record().batches) == 6
+
+
+def test_a_damaged_record_is_a_problem_and_the_rest_is_read(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{}])
+    run.record.write_bytes(run.record.read_bytes().replace(b"testhost", b"tasthost"))
+    record = run.read_record()
+    assert not record.verified and record.complete and "checksum in line 1 does not match" in record.problems[0]
+
+
+def test_a_record_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.record.write_text(json.dumps({"event": "run", "key": "k"}) + "\n")
+    assert not run.read_record().verified and not run.read_record().problems
+    run.append("run-exit", complete=True)
+    assert run.read_record().verified and run.read_record().key == "k"
+    run.record.write_bytes(run.record.read_bytes().replace(b'"k"', b'"j"'))
+    assert run.read_record().problems
+
+
+def test_a_box_that_says_a_checksum_of_its_own_changes_nothing(tmp_path: Path) -> None:
+    file = LaunchFile(tmp_path / "round1-try1.jsonl")
+    for event in launch_lines():
+        file.copy({"crc": "00000000", **event, "note": ', "crc": "00000000"}'})
+    file.abandon()
+    found = read_launch(file.path)
+    assert isinstance(found, Launch) and found.verified and found.outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"{}\n", b"\x00\xff", b', "crc": "00000001"}', b'{"event": "x", "crc": 5}\n', b"[" * 9999]
+)
+def test_nonsense_is_no_error(text: bytes) -> None:
+    assert not lines.lines_of(text).verified
+
+
+def test_a_copy_that_is_published_is_as_trustworthy_as_the_facts_were(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "results", [{}, {}, {}])
+    good, damaged, old = sorted(run.path.rglob("round*.jsonl"))
+    for path in (good, damaged):
+        path.write_bytes(lines.packed(lines.read(path).events))
+    damaged.write_bytes(damaged.read_bytes().replace(b'"steps": 10', b'"steps": 11'))
+    cleaner = redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms())
+    copies = {found.path.name: found for found in redaction.staged(run, cleaner, tmp_path / "staged").everything()}
+    first, second, third = (copies[path.name] for path in (good, damaged, old))
+    assert isinstance(first, Launch) and first.verified
+    assert isinstance(second, Unreadable) and "checksum" in second.reason
+    assert isinstance(third, Launch) and not third.verified

@@ -1,0 +1,147 @@
+"""The border of a running box: a line is an event, a text for the log, or refused with a reason that shows where it begins."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import launch_lines
+from torchmatrix.facts import lines
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.launch_file import LaunchFile
+from torchmatrix.facts.pipe import Refused, event_in
+from torchmatrix.facts.reading import launch_of, read_launch
+from torchmatrix.ground import settings
+
+RECORDED = sorted((Path(__file__).parents[1] / "data/recorded").rglob("round*.jsonl"))
+SAMPLE: dict[str, Any] = {"event": "sample", "phase": "measure", "steps": 5, "items": 20, "seconds": [1.0]}
+
+
+def said(event: dict[str, Any] | str) -> bytes:
+    text = event if isinstance(event, str) else json.dumps(event)
+    return f"@matrix {text}\n".encode(errors="surrogateescape")
+
+
+def nested(levels: int) -> str:
+    return '{"event": "done", "x": ' + "[" * levels + "]" * levels + "}"
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.parent.name + "-" + path.stem)
+def test_what_real_boxes_wrote_passes_unchanged(path: Path) -> None:
+    told = [event for event in lines.read(path).events if event["event"] not in ("launch", "telemetry", "exit")]
+    assert len(told) > 10 and [event_in("out", said(event), 1) for event in told] == told
+
+
+def test_fields_of_newer_boxes_are_kept() -> None:
+    assert event_in("out", said({"event": "done", "new": {"x": [1, None]}}), 1) == {"event": "done", "new": {"x": [1, None]}}
+
+
+@pytest.mark.parametrize(
+    "line", [b"a banner\n", b"@matrixx {}\n", b"\x00\xff\n", b"\n", b'@matrix {"event": "samp', b"@matrix "]
+)
+def test_other_lines_and_one_that_was_cut_off_are_texts(line: bytes) -> None:
+    assert event_in("out", line, 1) is None
+
+
+def test_marked_lines_on_stderr_are_texts() -> None:
+    assert event_in("err", said({"event": "exit"}), 1) is None and event_in("err", b"x" * 3_000_000, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "no event"),
+        ("7", "no event"),
+        ('{"event": 7}', "no event"),
+        ('{"phase": "measure"}', "no event"),
+        ("[" * 990 + "]" * 990, "32 levels"),
+        (nested(40), "32 levels"),
+        (nested(990), "32 levels"),
+        (nested(100_000), "not JSON"),
+        ('{"event": "done", "x": NaN}', "not JSON"),
+        ('{"event": "done", "x": -Infinity}', "not JSON"),
+        ('{"event": "done", "x": 1e999}', "not JSON"),
+        ('{"event": "done", "x": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"event": "done", "x": "\\ud800", "y": NaN}', "not JSON"),
+        ('{"event": "done", "x": "\udcff"}', "not JSON"),
+        ({"event": "telemetry", "readings": []}, 'an event "telemetry", which only the host may write'),
+        ({"event": "exit", "returncode": 0}, 'an event "exit", which only the host may write'),
+        ({"event": "launch"}, 'an event "launch", which only the host may write'),
+        ({"event": "damaged"}, 'an event "damaged", which only the host may write'),
+        ({"event": "future"}, "protocol 1 does not have: rebuild the image (torchmatrix build)"),
+        ({"event": "sample", "phase": "measure"}, 'an invalid "sample" line: steps is missing'),
+        ({**SAMPLE, "phase": "cooling"}, 'phase is "cooling", not warm-up or measure'),
+        ({**SAMPLE, "seconds": [-1.0]}, "seconds is [-1.0], not a list of numbers from 0 to 1e+09"),
+        ({**SAMPLE, "seconds": []}, "seconds is [], not"),
+        ({**SAMPLE, "seconds": None}, "seconds is null, not"),
+        ({**SAMPLE, "seconds": [True]}, "seconds is [true], not"),
+        ({**SAMPLE, "items": 10**300}, "not a whole number from 1 to 9007199254740992"),
+        ({**SAMPLE, "items": 2.5}, "items is 2.5, not a whole number"),
+        ({**SAMPLE, "steps": 0}, "steps is 0, not a whole number from 1"),
+        ({**SAMPLE, "step_seconds": [1.0]}, "step_seconds is [1.0], not a list of lists"),
+        ({**SAMPLE, "unix_seconds": "now"}, 'unix_seconds is "now", not a number'),
+        ({"event": "environment", "packages": 7}, "packages is 7, not a list of texts"),
+        ({"event": "memory", "phase": "warm", "peak_bytes": [-1]}, "peak_bytes is [-1], not"),
+        ({"event": "precision", "effective": [{"matmul": 1}]}, "effective: matmul is 1, not a text"),
+        ({"event": "failure", "kind": "ok"}, 'kind is "ok", not crashed, oom, numerics or unsupported'),
+        ({"event": "phase", "phase": "\x1b[2J", "seconds": 1}, "not a short word"),
+        ({"event": "hello", "protocol": 2}, "the image speaks protocol 2, this tool speaks 1"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_refused_with_its_reason(line: dict[str, Any] | str, reason: str) -> None:
+    with pytest.raises(Refused) as caught:
+        event_in("out", said(line), 1)
+    told = str(caught.value)
+    assert reason in told and told.isprintable() and len(told) < 300
+    assert "speaks protocol" in told or "the line begins: @matrix" in told
+
+
+def test_a_line_has_a_limit() -> None:
+    fits, exceeds = (said({"event": "done", "x": "x" * size}) for size in (900_000, 1_000_000))
+    assert event_in("out", fits, 1) and event_in("out", exceeds, 2)
+    with pytest.raises(Refused, match=r"longer than 1 MB \(setting line_mb\); the line begins: @matrix"):
+        event_in("out", exceeds, 1)
+
+
+def test_half_a_character_is_replaced() -> None:
+    event = event_in("out", said('{"event": "done", "x": "a\\udcff"}'), 1)
+    assert event == {"event": "done", "x": "a?"}
+
+
+def test_a_launch_file_has_a_limit_and_the_exit_still_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMATRIX_LAUNCH_FILE_MB", "1")
+    settings.load.cache_clear()
+    whole = launch_lines()
+    file = LaunchFile(tmp_path / "round1-try1.jsonl")
+    settings.load.cache_clear()
+    file.copy(whole[0])
+    with pytest.raises(Refused, match=r"full: 1 MB \(setting launch_file_mb\)"):
+        for _ in range(100):
+            file.copy({"event": "done", "x": "x" * 100_000})
+    file.telemetry([{"device": "cpu", "note": "x" * 100_000}])
+    file.close(reason="crashed", message="m")
+    assert file.path.stat().st_size < 1_200_000
+    found = read_launch(file.path)
+    assert isinstance(found, Launch) and found.outcome == "crashed" and found.verified
+
+
+def test_a_log_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMATRIX_LOG_MB", "1")
+    settings.load.cache_clear()
+    file = LaunchFile(tmp_path / "round1-try1.jsonl")
+    settings.load.cache_clear()
+    with pytest.raises(Refused, match=r"printed more than 1 MB \(setting log_mb\)"):
+        for _ in range(20):
+            file.log(b"x" * 99_999 + b"\n")
+    file.abandon()
+    assert file.path.with_suffix(".log").stat().st_size == 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["ok", "lost", "nonsense"])
+def test_a_failure_of_an_unknown_kind_is_never_a_launch_with_a_number(kind: str) -> None:
+    whole = launch_lines()
+    found = launch_of(Path("round1-try1.jsonl"), [*whole[:-1], {"event": "failure", "kind": kind}, whole[-1]])
+    assert isinstance(found, Launch) and found.outcome == "crashed" and "not crashed, oom" in str(found.error)

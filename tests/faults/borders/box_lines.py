@@ -1,0 +1,109 @@
+"""What a box prints, changed at random: each line is an event, a text, or refused with a reason; nothing else is raised."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from records import launch_lines
+from torchmatrix.facts import box_lines
+from torchmatrix.facts.event_fields import BOX_EVENTS, HOST_EVENTS
+from torchmatrix.facts.lines import End, append, lines_of
+from torchmatrix.facts.pipe import Refused, event_in
+
+WRONG: tuple[Any, ...] = (
+    None, True, False, -1, 0, 1, 1.5, -0.0, 1e308, 5e-324, 10**18, 10**400, float("nan"), float("inf"), "", "x", "\ud800",
+    "\x1b[2J", "é" * 100, [], [None], [[]], [[[]]], [1, "x"], {}, {"x": {}}, [{}], [{"name": 1}], [1e300, 1e300],
+)  # fmt: skip
+_RECORDED = Path(__file__).parents[2] / "data/recorded"
+
+
+class _Sink:
+    """A file in memory that keeps what was appended."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> int:
+        self.data += data
+        return len(data)
+
+
+def cases(random: Random) -> Iterator[Callable[[], None]]:
+    events = _good_events()
+    while True:
+        yield partial(_try_line, _bad_line(random, random.choice(events)))
+
+
+def _good_events() -> list[dict[str, Any]]:
+    recorded = next(_RECORDED.rglob("round1-try1.jsonl")).read_text().splitlines()
+    return [*launch_lines()[1:-1], *(json.loads(line) for line in recorded[1:-1])]
+
+
+def _bad_line(random: Random, event: dict[str, Any]) -> bytes:
+    how = random.randrange(6)
+    if how == 0:
+        return _with_other_bytes(random, _line(event))
+    if how == 1:
+        return _line(event)[: random.randrange(200)] + random.choice((b"", b"\n"))
+    if how == 2:
+        return _line({**event, "event": random.choice((*BOX_EVENTS, *HOST_EVENTS, "future", ""))})
+    if how == 3:
+        begin, end = random.choice((("[", "]"), ('{"x":', "}")))
+        return (
+            b'@matrix {"event":"done","x":'
+            + (begin * (n := random.choice((5, 31, 40, 990, 5000))) + "1" + end * n).encode()
+            + b"}\n"
+        )
+    return _line(changed(random, event))
+
+
+def changed(random: Random, value: Any) -> Any:
+    """A copy with one part, at any depth, replaced by something wrong, renamed or left out."""
+    whole = copy.deepcopy(value)
+    inside, key = whole, None
+    parts: list[tuple[Any, Any]] = []
+    while isinstance(inside, (dict, list)) and inside and (key is None or random.random() < 0.6):
+        key = random.choice(list(inside)) if isinstance(inside, dict) else random.randrange(len(inside))
+        parts.append((inside, key))
+        inside = inside[key]
+    if parts:
+        place, key = parts[-1]
+        if random.random() < 0.2:
+            del place[key]
+        else:
+            place[key] = copy.deepcopy(random.choice(WRONG))
+    return whole
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return b"@matrix " + json.dumps(event).encode() + b"\n"
+
+
+def _with_other_bytes(random: Random, line: bytes) -> bytes:
+    found = bytearray(line)
+    for _ in range(random.randrange(1, 5)):
+        found[random.randrange(len(found))] = random.randrange(256)
+    return bytes(found)
+
+
+def _try_line(line: bytes) -> None:
+    """Accepted means: it can be stored, is read back as it is, and becomes fields of a launch without a complaint."""
+    try:
+        event = event_in("out", line, 1)
+    except Refused as why:
+        assert str(why).isprintable() and len(str(why)) < 400, why
+        return
+    if event is None:
+        assert not line.startswith(b"@matrix ") or not line.endswith(b"\n"), line
+        return
+    sink = _Sink()
+    append(sink, event, End())  # type: ignore[arg-type]  # what it needs of a file is `write`
+    found = lines_of(sink.data)
+    own = {key: value for key, value in event.items() if key != "crc"}
+    assert found.verified and found.events == [own], line
+    told = box_lines.told(found.events)
+    assert told["malformed"] is None and told["refused"] is None, (line, told)

@@ -1,0 +1,147 @@
+"""Whole results folders with damaged, changed and foreign files: what reads them goes on, and never counts what is wrong."""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from faults.borders.box_lines import changed
+from records import launch_lines, write_run
+from torchmatrix.analysis import facts_cache, tables, time_split, traces, watched
+from torchmatrix.facts import lines
+from torchmatrix.facts.environments import environment_of
+from torchmatrix.facts.launch import Launch, Unreadable, throughput
+from torchmatrix.facts.reading import launch_of
+from torchmatrix.facts.store import Results
+from torchmatrix.facts.verifying import verified
+from torchmatrix.reporting import report
+
+FOLDERS = 0.001
+"""The share of cases that are a whole folder, each as long as some thousand of the others, since a report is made."""
+TABLES = 0.02
+"""The share of the launches that is made into tables, which takes a hundred times as long as reading."""
+
+
+def cases(random: Random) -> Iterator[Callable[[], None]]:
+    while True:
+        if random.random() < FOLDERS:
+            yield partial(_try_folder, random.random())
+        elif random.random() < 0.2:
+            yield partial(_try_bytes, random.random())
+        else:
+            yield partial(_try_launch, random.random())
+
+
+def _good() -> list[dict[str, Any]]:
+    readings = [
+        (float(t), {"device": "GPU-0", "temperature_celsius": 60, "power_watts": 500.0, "reasons": []}) for t in (95, 110)
+    ]
+    start = {"waited_seconds": 0.0, "temperature_celsius": 40, "too_warm": False}
+    return launch_lines(readings=readings, flops=1e9, start=start)
+
+
+def _try_launch(seed: float) -> None:
+    """A launch file without checksums in which up to three lines are changed."""
+    random, whole = Random(seed), _good()
+    for _ in range(random.randrange(1, 4)):
+        number = random.randrange(len(whole))
+        whole[number] = changed(random, whole[number])
+    events = lines.lines_of(b"".join(json.dumps(line).encode() + b"\n" for line in whole if isinstance(line, dict))).events
+    _read(launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), events), tables_too=random.random() < TABLES)
+
+
+def _read(found: Launch | Unreadable, tables_too: bool) -> None:
+    if isinstance(found, Unreadable):
+        assert found.reason
+        return
+    figure = throughput(found)
+    assert math.isnan(figure) or (found.outcome == "ok" and 0 < figure < math.inf), found
+    rows = tables.launch_rows([found])
+    environment_of(found)
+    watched.summarize(found)
+    if not tables_too:
+        return
+    tables.cells_table(tables.table_of(rows))
+    time_split.phases_table([found])
+    time_split.steps_table([found])
+    traces.traces([found])
+
+
+def _try_bytes(seed: float) -> None:
+    """A launch file with checksums whose bytes were changed, exchanged or cut off: found, or harmless."""
+    random, data = Random(seed), lines.packed(_good())
+    place = random.randrange(len(data))
+    how = random.randrange(3)
+    if how == 0:
+        found = lines.lines_of(data[:place])
+        assert found.damage is None, place
+        return
+    other = bytearray(data)
+    if how == 1:
+        other[place] ^= 1 << random.randrange(8)
+    else:
+        end = place + random.randrange(1, 200)
+        del other[place:end]
+        if end >= len(data):
+            return
+    assert lines.lines_of(bytes(other)).damage, (how, place)
+
+
+def _try_folder(seed: float) -> None:
+    """A results folder of a good and a bad run: the good one's figures stay, whatever lies in the other."""
+    random = Random(seed)
+    with tempfile.TemporaryDirectory() as root:
+        results = Path(root) / "results"
+        good = write_run(results, [{"rate": 100.0}, {"rate": 100.0}], run="20260101T000000Z")
+        bad = write_run(results, [{"rate": 50.0}, {"rate": 50.0, "stack": "stack-b"}], run="20260102T000000Z")
+        _spoil(random, bad.path)
+        store = Results(results)
+        assert verified(store).verified + verified(store).unverified >= 2
+        for _ in range(2):  # read anew, then from what was kept
+            read = {one.id: one for one in facts_cache.read(store, store.runs())}
+            assert [row["throughput"] for row in read[good.id].launches] == [100.0, 100.0]
+        for run in store.runs():
+            report.render(report.view_of(run))
+
+
+def _spoil(random: Random, folder: Path) -> None:
+    for path in [*folder.rglob("*.jsonl")]:
+        for _ in range(random.randrange(3)):
+            _spoil_file(random, path)
+
+
+def _spoil_file(random: Random, path: Path) -> None:
+    """Changes a file, or puts something beside it that has the name of a launch file."""
+    if not path.is_file():
+        return
+    if random.random() < 0.5:
+        _change_file(random, path)
+        return
+    other = path.with_name(f"round{random.randrange(3, 99)}-try1.jsonl")
+    if not other.exists() and not other.is_symlink():
+        make = random.choice(
+            (os.mkfifo, os.mkdir, partial(shutil.copy, path), partial(os.symlink, "/dev/zero"), _link_to_itself)
+        )
+        make(other)
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _change_file(random: Random, path: Path) -> None:
+    how, told = random.choice(("change", "change", "change", "cut", "null", "bytes")), lines.lines_of(path.read_bytes()).events
+    if how == "change" and told:
+        number = random.randrange(len(told))
+        told[number] = changed(random, told[number])
+        path.write_text("".join(json.dumps(line) + "\n" for line in told))
+    elif how == "cut":
+        os.truncate(path, random.randrange(path.stat().st_size + 1))
+    else:
+        path.write_bytes(b"null\n" if how == "null" else random.randbytes(1000))

@@ -1,0 +1,67 @@
+"""matrix.toml, requirements and the words of a selection."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+
+from faults.borders._mutating import ODD, held, mutated
+from torchmatrix.ground import assets
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.plan import make_plan, select
+
+_SMALL = """[run]
+launches = 3
+method = "steady"
+timeout_minutes = 30.0
+[gpus]
+counts = [1, 2]
+lists = [[0, 1]]
+[cpus]
+counts = [1]
+when = "always"
+[[stack]]
+name = "own"
+torch = "2.5.1"
+cpu = true
+python = "3.11"
+packages = ["numpy<2"]
+index = "https://example.org/simple"
+[[stack]]
+image = "nvcr.io/nvidia/pytorch:25.02-py3"
+[[workload]]
+model = ["resnet50", "bert-base-cased"]
+batch = { default = 8, "80GB" = 16 }
+precision = ["fp32", "amp"]
+stacks = ["own*"]
+[[workload]]
+device = "cpu"
+model = "resnet18"
+batch = 2
+steps = 5
+"""
+_HOST = Host(
+    name="here", vendor=None, gpus=(), driver=None, cuda_driver=None, cpu="some CPU", cores=tuple(range(8)), numa_nodes=1,
+    governor=None, memory_bytes=1 << 36, kernel="6.1", os="Linux", architecture="x86_64", python="3.11.7",
+)  # fmt: skip
+_SUPPLIES = Supplies(containers=True)
+_WHERE = ("model=resnet50", "stack=own*", "count=1", "torch=2.5.1", "gpus=gpu0")
+
+
+def cases(random: Random) -> Iterator[Callable[[], None]]:
+    """Mutated matrices, planned where they are good; a tenth of them of the default one. Mutated words of --where."""
+    default = assets.DEFAULT_MATRIX.read_text()
+    plan = make_plan(matrix_file.parse(_SMALL), _HOST, _SUPPLIES)
+    while True:
+        kind = random.random()
+        if kind < 0.2:
+            condition = mutated(random.choice(_WHERE), random)
+            yield partial(held, partial(select, plan, [random.choice(ODD)] if kind < 0.1 else [], [condition]), condition)
+        else:
+            text = mutated(default if kind < 0.25 else _SMALL, random)
+            yield partial(held, partial(_plan, text), text)
+
+
+def _plan(text: str) -> None:
+    make_plan(matrix_file.parse(text), _HOST, _SUPPLIES)

@@ -1,0 +1,117 @@
+"""What must hold after every fault: no finished launch is lost or counted twice, nothing is left over, no traceback."""
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+
+from faults.workplace import Ended, Workplace
+from support import until
+from torchmatrix.facts.disk import holder
+from torchmatrix.facts.launch import UNFINISHED, Launch
+from torchmatrix.facts.reading import sorted_out
+from torchmatrix.facts.store import RunFolder
+
+_TOLD = re.compile(r"\] ([a-z-]+) +(\S+) round (\d+)")
+"""A finished launch, as the tool reports it: outcome, cell, round."""
+
+
+class Finished:
+    """The launches that were finished when last looked at; from then on their files must not change."""
+
+    def __init__(self, place: Workplace) -> None:
+        self._place = place
+        self._known: dict[Path, bytes] = {}
+
+    def check(self) -> None:
+        """Every finished launch is still there, unchanged; every file can be read; every reported launch is recorded.
+
+        A file that was cut off in its first line tells nothing, and doesn't count.
+        """
+        for path, content in self._known.items():
+            assert path.exists(), f"a finished launch was lost: {path}"
+            assert path.read_bytes() == content, f"a finished launch was changed: {path}"
+        for run in self._place.results.runs():
+            launches, unreadable = sorted_out(run.everything())
+            broken = [one for one in unreadable if b"\n" in one.path.read_bytes()]
+            assert not broken, f"unreadable: {broken}"
+            done = [launch for launch in launches if launch.outcome not in UNFINISHED]
+            twice = [key for key, n in Counter((launch.cell, launch.round) for launch in done).items() if n > 1]
+            assert not twice, f"launches that were finished twice in {run.path}: {twice}"
+            self._known |= {launch.path: launch.path.read_bytes() for launch in done}
+        _reported_is_recorded(self._place)
+
+
+def _reported_is_recorded(place: Workplace) -> None:
+    """Whatever the tool said of a finished launch stands in the facts."""
+    launches = [launch for run in place.results.runs() for launch in run.launches()]
+    recorded = Counter((launch.outcome, launch.cell, launch.round) for launch in launches)
+    said = Counter(
+        (outcome, cell, int(number)) for ended in place.ended for outcome, cell, number in _TOLD.findall(ended.stderr)
+    )
+    lost = {key: n for key, n in said.items() if recorded[key] < n}
+    assert not lost, f"reported, but not recorded: {lost}"
+
+
+def ended_as(ended: Ended, *codes: int) -> None:
+    """The command ended with one of these exit codes (negative: by a signal), without a traceback, and said what went wrong."""
+    assert not has_traceback(ended.stderr), f"a traceback:\n{ended.stderr}"
+    assert ended.code in codes, f"exit code {ended.code} instead of {' or '.join(map(str, codes))}:\n{ended.stderr}"
+    if ended.code in (2, 3, 4, 130) and ended.has_stderr:
+        assert "error: " in ended.stderr and "hint: " in ended.stderr, f"no error with a hint:\n{ended.stderr}"
+
+
+def has_traceback(said: str) -> bool:
+    """Whether it shows one of Python's tracebacks, except of Python's own start, before the tool's first line."""
+    return "Traceback" in said and "torchmatrix" in said.partition("Traceback")[2]
+
+
+def completes(place: Workplace, *outcomes: str) -> None:
+    """The next run completes the matrix, its report shows it, and nothing is left over.
+
+    `outcomes`: how launches may have ended where the fault is the cause; default: all of them are ok.
+    """
+    finished = Finished(place)
+    finished.check()
+    ended_as(place.call(), 1 if set(outcomes) - {"ok"} else 0)
+    finished.check()
+    completed(place, *outcomes)
+
+
+def completed(place: Workplace, *outcomes: str) -> None:
+    """The newest run is complete, its report shows it, and nothing is left over."""
+    Finished(place).check()
+    newest = place.results.runs()[-1]
+    _complete(newest, outcomes or ("ok",))
+    page = place.report.read_text()
+    assert page.rstrip().endswith("</html>") and newest.id in page, f"the report does not show {newest.id}"
+    nothing_left(place)
+
+
+def _complete(run: RunFolder, outcomes: Collection[str]) -> None:
+    """Each planned launch was finished once."""
+    record = run.read_record()
+    assert record.complete and not record.problems, f"{run.path} is not complete: {record.problems}"
+    done = Counter((launch.cell, launch.round) for launch in run.launches() if _is_finished(launch, outcomes))
+    wanted = {(cell.cell, number) for cell in record.planned for number in range(1, int(record.facts["launches"]) + 1)}
+    assert set(done) == wanted, f"not measured in {run.path}: {wanted - set(done)}"
+
+
+def _is_finished(launch: Launch, outcomes: Collection[str]) -> bool:
+    if launch.outcome in UNFINISHED:
+        return False
+    assert launch.outcome in outcomes, f"{launch.path} is {launch.outcome}: {launch.error}"
+    return True
+
+
+def nothing_left(place: Workplace) -> None:
+    """No process, no lock that is held, no temporary file, no empty folder."""
+    until(lambda: not place.processes)
+    assert holder(place.results.lock_file) is None, "the results are still locked"
+    assert not list((place.folder / "tmp").iterdir()), f"temporary files: {list((place.folder / 'tmp').iterdir())}"
+    found = [path for folder in ("results", "reports", "cache") for path in (place.folder / folder).rglob("*")]
+    parts = [path for path in found if path.suffix == ".part"]
+    assert not parts, f"half-written files were left: {parts}"
+    folders = [path for path in found if path.is_dir() and place.folder / "cache" not in path.parents]
+    empty = [path for path in folders if not any(path.iterdir())]
+    assert not empty, f"empty folders were left: {empty}"

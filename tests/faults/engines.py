@@ -1,0 +1,218 @@
+"""Faults of a container engine: a daemon of the attempt's own, with containers in which the tests' stand-in measures."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.models.containers import Container
+
+from clean_engine import clean_engine
+from containers import COPY_PYTHON, context, vendor_image
+from faults.checks import Finished, completed, completes, ended_as
+from faults.interruptions import kill_and_complete
+from faults.workplace import Workplace
+from support import until
+
+KILLS = 5
+"""In one attempt."""
+_IMAGE = "torchmatrix-faults/stand-in:1"
+_LONGER = f"FROM {_IMAGE}\nENV FAKE_SECONDS=0.5\n"
+_MATRIX = f"""
+[run]
+launches = 3
+[cpus]
+counts = [1]
+when = "always"
+[[stack]]
+name = "stand-in"
+image = "{_IMAGE}"
+accelerator = "cpu"
+[[workload]]
+device = "cpu"
+model = "resnet50"
+batch = 4
+steps = 5
+"""
+
+
+@dataclass(kw_only=True)
+class Daemon:
+    """The attempt's own daemon. `folder`: where its socket is."""
+
+    folder: Path
+    client: docker.DockerClient
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "docker.pid").read_text())
+
+    @property
+    def containers(self) -> list[Container]:
+        return list(self.client.containers.list(all=True, ignore_removed=True))
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except Exception:
+            return False
+
+
+Fault = Callable[[Workplace, Daemon], int]
+
+
+def on_own_daemon(place: Workplace, fault: Fault) -> int:
+    """Start a daemon, make a stack's image in it and all that the stack needs, then do `fault`."""
+    with clean_engine(place.folder / "dockerd.log") as host:
+        client = docker.DockerClient(base_url=host)
+        daemon = Daemon(folder=Path(host.removeprefix("unix://")).parent, client=client)
+        _make_image(place, client, host)
+        place.matrix.write_text(_MATRIX)
+        place.variables["DOCKER_HOST"] = host
+        place.command = ("run", "--engine", "docker")
+        ended_as(place.call("build", "--engine", "docker"), 0)
+        tried = fault(place, daemon)
+        if daemon.answers():
+            nothing_runs(daemon)
+        client.close()
+    return tried
+
+
+def nothing_runs(daemon: Daemon) -> None:
+    """No container was left, running or not."""
+    assert not daemon.containers, f"containers were left: {daemon.containers}"
+
+
+def tool_killed(place: Workplace, daemon: Daemon) -> int:
+    """kill -9 of the tool at random moments: the next run removes what it left."""
+    return kill_and_complete(place, KILLS)
+
+
+def interrupted(place: Workplace, daemon: Daemon) -> int:
+    """Ctrl-C during a launch in a container."""
+    process = _measuring(place, daemon)
+    process.send_signal(signal.SIGINT)
+    ended_as(place.end(process), 130)
+    nothing_runs(daemon)
+    completes(place)
+    return 1
+
+
+def daemon_frozen(place: Workplace, daemon: Daemon) -> int:
+    """The daemon doesn't answer for a moment."""
+    process = _measuring(place, daemon)
+    os.kill(daemon.pid, signal.SIGSTOP)
+    time.sleep(place.random.uniform(0.5, 3))
+    os.kill(daemon.pid, signal.SIGCONT)
+    ended_as(place.end(process), 0)
+    completed(place)
+    return 1
+
+
+def daemon_killed(place: Workplace, daemon: Daemon) -> int:
+    """kill -9 of the daemon during a launch: the run stops; once there is a daemon again, it continues."""
+    process = _measuring(place, daemon)
+    words = Path(f"/proc/{daemon.pid}/cmdline").read_text().rstrip("\0").split("\0")
+    os.kill(daemon.pid, signal.SIGKILL)
+    ended_as(place.end(process), 4)
+    ended_as(place.call(), 4)
+    Finished(place).check()
+    with _started_again(place, daemon, words):
+        completes(place)
+        nothing_runs(daemon)
+    return 1
+
+
+def container_paused(place: Workplace, daemon: Daemon) -> int:
+    """A container is paused for a moment."""
+    process = _measuring(place, daemon)
+    (container,) = daemon.containers
+    container.pause()
+    time.sleep(place.random.random())
+    container.unpause()
+    ended_as(place.end(process), 0)
+    completed(place)
+    return 1
+
+
+def container_frozen(place: Workplace, daemon: Daemon) -> int:
+    """A container is paused for good: the launch ends at its time-out."""
+    place.matrix.write_text(_MATRIX.replace("launches = 3", "launches = 2\ntimeout_minutes = 0.1"))
+    process = _measuring(place, daemon)
+    daemon.containers[0].pause()
+    ended_as(place.end(process), 1)
+    completed(place, "timeout", "ok")
+    return 1
+
+
+def container_killed(place: Workplace, daemon: Daemon) -> int:
+    """A container is killed: its launch has crashed, and the others are measured."""
+    process = _measuring(place, daemon)
+    daemon.containers[0].kill()
+    ended_as(place.end(process), 1)
+    completed(place, "crashed", "ok")
+    return 1
+
+
+def container_removed(place: Workplace, daemon: Daemon) -> int:
+    """A container is removed under a launch: it has crashed, and the others are measured."""
+    process = _measuring(place, daemon)
+    daemon.containers[0].remove(force=True)
+    ended_as(place.end(process), 1)
+    completed(place, "crashed", "ok")
+    return 1
+
+
+def image_removed(place: Workplace, daemon: Daemon) -> int:
+    """The stack's image is removed between a kill -9 and the continuation: it is built again."""
+    process = _measuring(place, daemon)
+    process.kill()
+    place.end(process)
+    for container in daemon.containers:
+        container.remove(force=True)
+    for image in daemon.client.images.list(filters={"label": "torchmatrix.stack=stand-in"}):
+        daemon.client.images.remove(str(image.id), force=True)
+    completes(place)
+    return 1
+
+
+def _measuring(place: Workplace, daemon: Daemon) -> "subprocess.Popen[str]":
+    """A run whose launch is under way in a container."""
+    process = place.start()
+    until(lambda: place.is_measuring and daemon.containers, process)
+    return process
+
+
+def _make_image(place: Workplace, client: docker.DockerClient, host: str) -> None:
+    """The stand-in's image, from the system's own Python: no registry is needed."""
+    root = place.folder / "root"
+    root.mkdir()
+    system = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    subprocess.run(["sh", "-c", f"to={root}; {COPY_PYTHON}"], env=system, check=True, capture_output=True)
+    packed = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
+    base = "torchmatrix-faults/base:1"
+    words = ["docker", "--host", host, "import", "-c", "ENV PATH=/usr/local/bin:/usr/bin:/bin", "-", base]
+    subprocess.run(words, stdin=packed.stdout, check=True, capture_output=True)
+    packed.wait()
+    wheels = place.folder / "wheels"
+    vendor_image(client, base, wheels, _IMAGE, 1)
+    client.images.build(fileobj=context(_LONGER, wheels), custom_context=True, tag=_IMAGE, rm=True, forcerm=True)
+
+
+@contextmanager
+def _started_again(place: Workplace, daemon: Daemon, words: list[str]) -> Iterator[None]:
+    """The daemon, with the command that it had, until the end of the block."""
+    (daemon.folder / "docker.pid").unlink()  # it names the killed daemon, which is there until its parent asks for its end
+    with (place.folder / "dockerd-again.log").open("w") as log:
+        again = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, text=True)
+    try:
+        until(daemon.answers, again)
+        yield
+    finally:
+        again.terminate()
+        again.wait()

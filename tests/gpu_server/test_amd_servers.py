@@ -1,0 +1,86 @@
+"""An invented server with AMD GPUs: AMD's own Python module loads a library of ours, in a /sys and a /dev of its own."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from invented_servers import amd_uuid
+from stand_ins import RENDER_GROUP, Running
+
+from torchmatrix.analysis import tables, watched
+
+MI300X = [amd_uuid(number) for number in range(8)]
+SEE = "import json; from torchmatrix.machine.host import detect; print(json.dumps(detect().as_record()))"
+READ = """
+import json
+from torchmatrix.machine.host import detect
+from torchmatrix.machine.telemetry.amd import open_amd
+sensor, note = open_amd(detect().gpus)
+sensor.read()
+print(json.dumps([note, sensor.read()]))
+"""
+
+
+def read(server: Running) -> dict[str, dict[str, Any]]:
+    note, readings = json.loads(server.python(READ))
+    assert note is None
+    return {reading["device"]: reading for reading in readings}
+
+
+def test_eight_mi300x_are_described(eight_mi300x: Running) -> None:
+    host = json.loads(eight_mi300x.python(SEE))
+    assert (host["vendor"], host["driver"], host["notes"]) == ("amd", "6.12.12", [])
+    assert [gpu["uuid"] for gpu in host["gpus"]] == MI300X
+    assert host["links"][0] == ["X"] + 7 * ["XGMI"] and host["p2p"][7] == 7 * ["ok"] + ["X"]
+    known = {"name": "AMD Instinct MI300X", "capability": "gfx942", "memory_bytes": 206141652992, "numa_node": 1,
+             "render_node": "/dev/dri/renderD168", "groups": [RENDER_GROUP], "pcie": "gen5 x16 (max gen5 x16)"}  # fmt: skip
+    assert known.items() <= host["gpus"][5].items()
+
+
+def test_idle_mi300x_can_be_read_and_what_one_lacks_is_unknown(eight_mi300x: Running) -> None:
+    eight_mi300x.change(6, **{"error.energy": 2, "error.cap": 2})
+    readings = read(eight_mi300x)
+    energy = readings[MI300X[3]].pop("energy_joules")
+    assert energy == pytest.approx(1e6, rel=1e-3)
+    assert readings[MI300X[3]] == {
+        "device": MI300X[3], "temperature_celsius": 38, "memory_temperature_celsius": 41, "sm_clock_mhz": 2100.0,
+        "memory_clock_mhz": 1300, "power_watts": 130, "power_limit_watts": 750.0, "utilization_percent": 0,
+        "memory_used_bytes": 296747008, "ecc_uncorrected": 0, "reasons": [], "processes": [],
+    }  # fmt: skip
+    assert not {"energy_joules", "power_limit_watts"} & readings[MI300X[6]].keys()
+
+
+@pytest.mark.thorough
+def test_a_whole_run_on_mi300x(eight_mi300x: Running, somebody: int) -> None:
+    """gpu0 gets hot in its first launch, somebody uses gpu4 during its launch, gpu2 dies in the second round."""
+    eight_mi300x.matrix("lists = [[0], [4], [3, 2]]\ncounts = []", launches=2, accelerator="rocm")
+    eight_mi300x.change(0, when="measure", part="gpu0", hot=1)
+    eight_mi300x.change(0, when="exit", part="gpu0", hot=0)
+    eight_mi300x.change(4, when="measure", part="gpu4", processes=somebody)
+    eight_mi300x.change(4, when="exit", part="gpu4", processes=0)
+    eight_mi300x.change(2, when="measure", part="gpu2", count=3, lost=39)  # one launch of two windows before
+    done = eight_mi300x.run("run", "--engine", "local", "--json", FAKE_SECONDS="2.2", FAKE_DIES="3 gpu2")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["outcomes"] == {"ok": 7, "crashed": 1}
+    assert Counter(eight_mi300x.used) == {"gpu0": 3, "gpu4": 2, "gpu3": 2, "gpu3,gpu2": 2}
+    launches = eight_mi300x.launches()
+    assert [watched.summarize(one).throttled for one in launches if one.devices.label == "gpu0"] == [True, False, False]
+    beside = [watched.summarize(one).foreign for one in launches if one.devices.label == "gpu4"]
+    assert [len(found) for found in beside] == [1, 0] and beside[0][0].startswith(f"process {somebody} (sleep")
+    (died,) = (one for one in launches if one.outcome == "crashed")
+    assert died.devices.label == "gpu3+2" and "Seen from the host during the launch" in eight_mi300x.report()
+    assert "PyTorch on 8 × AMD Instinct MI300X" in eight_mi300x.report()
+
+
+@pytest.mark.thorough
+def test_energy_per_item_of_two_mi300x_is_that_of_their_counters(eight_mi300x: Running) -> None:
+    """2 GPUs x 650 W x 2 windows of 10.5 s = 27,300 J for 80 images."""
+    eight_mi300x.matrix("lists = [[0, 1]]\ncounts = []", accelerator="rocm")
+    for number in (0, 1):
+        eight_mi300x.change(number, power=650)
+    assert eight_mi300x.run("run", "*gpu0+1", "--engine", "local", FAKE_SECONDS="10.5").returncode == 0
+    (launch,) = [launch for launch in eight_mi300x.launches() if launch.devices.label == "gpu0+1"]
+    row = tables.launches_table([launch]).iloc[0]
+    assert row["energy_problem"] is None and row["power_watts"] == 1300.0
+    assert row["energy_per_item"] == pytest.approx(341.25, rel=0.05)

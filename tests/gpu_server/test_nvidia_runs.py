@@ -1,0 +1,168 @@
+"""Whole runs through the command on invented servers with NVIDIA GPUs: plan, devices, telemetry, trouble, report."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from invented_servers import uuid
+from stand_ins import Running
+
+from support import FAKE_PYTHON
+from torchmatrix.analysis import tables, watched
+from torchmatrix.ground import assets
+
+H100 = [uuid(number) for number in range(8)]
+SLICES = [uuid(number, "MIG") for number in (10, 11, 13, 14)]
+CELL = "stand-in/resnet50-train-fp32-b4-224px"
+
+
+def skipped(server: Running) -> dict[str, str]:
+    """Why cells are skipped, by device set."""
+    told = json.loads(server.run("plan", "--json", "--engine", "local").stdout)
+    return {skip["id"].rpartition("/")[2]: skip["reason"] for skip in told["skips"]}
+
+
+def test_launches_get_the_planned_gpus_by_uuid_in_their_order_below_a_mask(eight_h100: Running) -> None:
+    """A scheduler left four GPUs: gpu0 is the first of them."""
+    eight_h100.matrix("counts = []\nlists = [[3, 1]]")
+    done = eight_h100.run("run", "--engine", "local", "--json", CUDA_VISIBLE_DEVICES=f"2,4,{H100[6]},7")
+    assert done.returncode == 0, done.stderr
+    assert sorted(eight_h100.used) == [H100[7], f"{H100[7]},{H100[4]}"]
+    recorded = {launch.devices.label: [gpu.uuid for gpu in launch.devices.gpus] for launch in eight_h100.launches()}
+    assert recorded == {"gpu3": [H100[7]], "gpu3+1": [H100[7], H100[4]]}
+    assert json.loads(done.stdout)["outcomes"] == {"ok": 2}
+
+
+def test_a_launch_that_uses_another_gpu_than_planned_has_no_number(eight_h100: Running) -> None:
+    eight_h100.matrix("counts = [1]")
+    assert eight_h100.run("run", "--engine", "local", FAKE_USES=H100[5]).returncode == 1
+    (launch,) = eight_h100.launches()
+    assert launch.outcome == "crashed" and H100[5].removeprefix("GPU-") in launch.error
+    assert tables.launches_table([launch])["throughput"].isna().all()
+
+
+def test_sets_of_different_models_are_refused_and_those_of_one_model_planned(mixed_rtx: Running) -> None:
+    mixed_rtx.matrix("counts = [1, 4]\nlists = [[2, 3]]")
+    assert skipped(mixed_rtx) == {
+        "gpu0+1+2+3": "mixes GPU models (NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 4090): a scale factor over them is "
+        "meaningless"
+    }
+    told = mixed_rtx.run("plan", "--engine", "local").stderr
+    assert "2 x NVIDIA GeForce RTX 4090, 2 x NVIDIA GeForce RTX 3090, driver 570.133.20" in told
+    mixed_rtx.matrix("counts = [1, 4]\nlists = [[2, 3]]\nmixed = true")
+    assert skipped(mixed_rtx) == {}
+
+
+@pytest.mark.thorough
+def test_two_models_in_one_box_are_measured_apart_and_compared(mixed_rtx: Running) -> None:
+    mixed_rtx.matrix("counts = [1]\nlists = [[0, 1], [2, 3]]\neach = true", launches=2)
+    done = mixed_rtx.run("run", "--engine", "local", "--json")
+    assert json.loads(done.stdout)["outcomes"] == {"ok": 12}
+    found = {cell["id"].rpartition("/")[2]: cell["throughput"] for cell in json.loads(done.stdout)["cells"]}
+    assert found == {"gpu0": 100.0, "gpu1": 100.0, "gpu2": 100.0, "gpu3": 100.0, "gpu0+1": 150.0, "gpu2+3": 150.0}
+    words = mixed_rtx.report()
+    assert (
+        "GeForce RTX 4090, GPUs 0, 1 and GeForce RTX 3090, GPUs 2, 3 train resnet50 with fp32 on 2 GPUs equally fast: "
+        "150.0 images/s and 150.0 images/s" in words
+    )
+    assert "GeForce RTX 4090 (GPU 0) alone: 100.0 images/s (95 % interval 100.0 to 100.0); 2 give 1.50" in words
+    assert "(E = 0.750, s = 0.500)" in words
+
+
+def test_sets_with_a_slice_among_several_gpus_are_refused(sliced_a100: Running) -> None:
+    sliced_a100.matrix("counts = [1, 2]\neach = true")
+    assert skipped(sliced_a100) == {
+        "gpu0+1": "has a MIG slice among several GPUs: slices can't reach each other's memory, and NCCL doesn't join them"
+    }
+
+
+@pytest.mark.thorough
+def test_slices_are_measured_one_by_one(sliced_a100: Running) -> None:
+    sliced_a100.matrix("counts = [1]\neach = true")
+    assert sliced_a100.run("run", "--engine", "local").returncode == 0
+    assert Counter(sliced_a100.used) == Counter([*SLICES, uuid(1)])
+    energy = [watched.summarize(launch).energy_problem for launch in sliced_a100.launches() if launch.devices.label == "gpu0"]
+    assert energy == ["no energy counter can be read"]
+    assert (
+        "PyTorch on 1 × NVIDIA A100-SXM4-80GB, 2 × NVIDIA A100-SXM4-80GB MIG 1g.10gb, 1 × NVIDIA A100-SXM4-80GB MIG 2g.20gb, "
+        "1 × NVIDIA A100-SXM4-80GB MIG 3g.40gb" in sliced_a100.report()
+    )
+
+
+def test_a_driver_that_was_updated_is_named_by_doctor_and_plan(eight_h100: Running) -> None:
+    eight_h100.change(-1, init=18)
+    eight_h100.matrix("counts = [1]")
+    told = eight_h100.run("doctor", "--engine", "local")
+    assert "NVML/RM version mismatch.; the driver was updated while it was loaded: reboot" in told.stdout + told.stderr
+    done = eight_h100.run("run", "--engine", "local")
+    assert done.returncode == 3 and "needs an NVIDIA GPU; this machine has no GPU" in done.stderr
+
+
+@pytest.mark.thorough
+def test_trouble_during_a_run_is_told_and_the_rest_is_measured(eight_h100: Running, somebody: int) -> None:
+    """gpu0 gets hot in its first launch, somebody uses gpu1 during its first launch, gpu2 dies in the second round."""
+    eight_h100.matrix("lists = [[0], [1], [2, 3]]\ncounts = []", launches=2)
+    eight_h100.change(0, when="measure", part=H100[0], reasons=0x40, temperature=91)
+    eight_h100.change(0, when="exit", part=H100[0], reasons=0, temperature=60)
+    eight_h100.change(1, when="measure", part=H100[1], processes=somebody)
+    eight_h100.change(1, when="exit", part=H100[1], processes=0)
+    eight_h100.change(2, when="measure", part=H100[2], count=5, lost=15)  # two launches of two windows before
+    done = eight_h100.run("run", "--engine", "local", "--json", FAKE_SECONDS="1.5", FAKE_DIES=f"5 {H100[2]}")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["outcomes"] == {"ok": 6, "crashed": 2}
+    launches = eight_h100.launches()
+    hot = [watched.summarize(launch).throttled for launch in launches if launch.devices.label == "gpu0"]
+    assert hot == [True, False, False], "the first try is repeated, and kept"
+    beside = [watched.summarize(launch).foreign for launch in launches if launch.devices.label == "gpu1"]
+    assert [len(found) for found in beside] == [1, 0] and beside[0][0].startswith(f"process {somebody} (sleep, user ")
+    died, left_out = (launch for launch in launches if launch.outcome == "crashed")
+    assert died.error == "RuntimeError: CUDA error: unspecified launch failure"
+    assert left_out.error and left_out.error.startswith(f"gpu2 ({H100[2]}) is lost, so nothing was launched: GPU is lost; look")
+    assert {died.devices.label, left_out.devices.label} == {"gpu2", "gpu2+3"} and died.round == left_out.round == 2
+    words = eight_h100.report()
+    assert f"gpu2 ({H100[2]}) is lost, so nothing was launched" in words
+    assert "1 launch was measured again because heat or hardware had slowed the devices down" in words
+    assert f"others used the devices during the launch: process {somebody} (sleep" in eight_h100.page
+
+
+@pytest.mark.thorough
+def test_a_gpu_that_somebody_uses_is_refused_and_the_same_command_continues(eight_h100: Running, somebody: int) -> None:
+    eight_h100.matrix("counts = [1]\nlists = [[7]]")
+    eight_h100.change(7, processes=somebody)
+    refused = eight_h100.run("run", "--engine", "local")
+    assert refused.returncode == 4 and f"the GPU is busy: process {somebody} (sleep, user " in refused.stderr
+    assert f"on {H100[7]}" in refused.stderr and "torchmatrix ends nobody's process" in refused.stderr
+    eight_h100.change(7, processes=0)
+    assert eight_h100.run("run", "--engine", "local").returncode == 0
+    assert sorted(eight_h100.used) == [H100[0], H100[7]]
+
+
+@pytest.mark.thorough
+def test_energy_per_item_of_two_gpus_is_that_of_their_counters(eight_h100: Running) -> None:
+    """2 GPUs x 600 W x 2 windows of 10.5 s = 25,200 J for 80 images."""
+    eight_h100.matrix("lists = [[0, 1]]\ncounts = []")
+    for number in (0, 1):
+        eight_h100.change(number, power=600)
+    assert eight_h100.run("run", "*gpu0+1", "--engine", "local", FAKE_SECONDS="10.5").returncode == 0
+    (launch,) = [launch for launch in eight_h100.launches() if launch.devices.label == "gpu0+1"]
+    row = tables.launches_table([launch]).iloc[0]
+    assert row["energy_problem"] is None and row["power_watts"] == 1200.0
+    assert row["energy_per_item"] == pytest.approx(315.0, rel=0.05)
+
+
+@pytest.mark.thorough
+def test_the_default_matrix_runs_whole_on_eight_h100(eight_h100: Running) -> None:
+    """With two stand-ins for its stacks: 12 workloads on 1, 2, 4 and 8 GPUs."""
+    whole, _, _ = assets.DEFAULT_MATRIX.read_text().partition("\n# --- What runs on a CPU")
+    _, _, workloads = whole.partition("\n[[workload]]")
+    stacks = [f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cuda"\n' for name in ("old", "new")]
+    text = f"[gpus]\ncounts = [1, 2, 4, 8]\n{''.join(stacks)}\n[[workload]]{workloads}"
+    (eight_h100.folder / "matrix.toml").write_text(text)
+    done = eight_h100.run("run", "--fast", "--engine", "local", "--json", FAKE_LARGEST_BATCH="256")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outcomes"] == {"ok": 96}
+    assert Counter(used.count("GPU-") for used in eight_h100.used) == {1: 24, 2: 24, 4: 24, 8: 24}
+    assert set(eight_h100.used) == {",".join(H100[:count]) for count in (1, 2, 4, 8)}
+    assert Path(eight_h100.folder / "reports/index.html").exists()
+    assert "8 × NVIDIA H100 80GB HBM3" in eight_h100.report()

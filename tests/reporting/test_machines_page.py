@@ -1,0 +1,150 @@
+"""The page of several machines: who stands beside whom, which figures, what is said where there is none."""
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from html import unescape
+from pathlib import Path
+
+import invented
+import pytest
+
+from support import invoke
+
+pytestmark = pytest.mark.xdist_group("machines page")
+"""One process reads the machines and renders each page once."""
+Page = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five invented machines: two 8 x H100 called gpu01, 4 x RTX 4090, 8 x MI300X, 8 x B200."""
+    root = tmp_path_factory.mktemp("fleet") / "results"
+    for machine in invented.machines():
+        invented.write(root, machine)
+    return root
+
+
+def page(folder: Path, results: Path, *words: str) -> str:
+    done = invoke(folder, "report", *words, "--results", str(results))
+    assert done.returncode == 0, done.stderr
+    return (folder / "reports/index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page_of_all(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of those machines, by the words of the command; it is rendered when a test first asks for it."""
+    return cache(lambda *words: page(tmp_path_factory.mktemp("page"), results, *words))
+
+
+def plain(html: str) -> str:
+    """What a reader sees, in one line."""
+    shown = re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", shown)).split())
+
+
+def test_each_machine_has_a_row_also_two_of_one_name(page_of_all: Page) -> None:
+    text = plain(page_of_all("--machines"))
+    for label, devices in [
+        ("gpu01#1111", "8 × H100 SXM5 80GB"), ("gpu01#2222", "8 × H100 SXM5 80GB"), ("workstation", "4 × RTX 4090"),
+        ("mi300x-1", "8 × MI300X"), ("blackwell", "8 × B200 SXM"),
+    ]:  # fmt: skip
+        assert f"{label} {devices}" in text
+
+
+def test_the_headline_ranks_the_gpus_by_the_geometric_mean_over_the_baseline(page_of_all: Page) -> None:
+    text = plain(page_of_all("all"))
+    one = "Relative to H100 SXM5 80GB, on one device each, geometric mean over cells: B200 SXM ×1.413 (n = 6, 1.212 to 1.646); "
+    assert one + "MI300X ×1.074 (n = 6, 0.903 to 1.277); RTX 4090 ×0.590 (n = 10, 0.459 to 0.758)." in text
+
+
+def test_equivalent_stacks_are_marked_and_equal_ones_are_not(page_of_all: Page) -> None:
+    text = plain(page_of_all("--machines"))
+    row = text[text.index("resnet50-train-amp-b64-224px-nhwc torch 2.5.1") :]
+    assert row.startswith(
+        "resnet50-train-amp-b64-224px-nhwc torch 2.5.1 ×1.000 2916 images/s, 2 machines ×0.477 0.471 – 0.481, slower 1390 "
+        "images/s ×0.893 ≈ 0.876 – 0.906, slower 2603 images/s not measured"
+    )
+
+
+def test_a_failed_cell_shows_its_outcome_instead_of_a_figure(page_of_all: Page) -> None:
+    text = plain(page_of_all("--machines"))
+    assert "bert-base-cased-train-fp32-b32-s128-eager torch 2.7.1 ×1.000 394.9 sequences/s, 2 machines oom not measured" in text
+
+
+def test_batches_are_compared_only_when_asked_for_and_then_shown(page_of_all: Page) -> None:
+    same, own = page_of_all("--machines"), page_of_all("--own-batch")
+    assert "bs 512" not in plain(same)[: plain(same).index("Not compared")]
+    assert "batch_used" in plain(same)
+    assert "bs 512" in plain(own)[: plain(own).index("The machines")]
+
+
+def test_machines_with_the_same_device_stand_side_by_side_themselves(tmp_path: Path) -> None:
+    for machine in invented.machines()[:2]:
+        invented.write(tmp_path / "results", machine, matrix=invented.MATRIX.replace("counts = [1, 2, 4, 8]", "counts = [1]"))
+    text = plain(page(tmp_path, tmp_path / "results", "--machines", "--baseline-gpu", "gpu01#1111"))
+    assert "PyTorch on 2 machines with H100 SXM5 80GB" in text and "Machine beside machine" in text
+    assert "Relative to gpu01#1111, on one device each, geometric mean over cells: gpu01#2222 ×0.969 (n = 14" in text
+
+
+def test_another_gpu_can_be_the_baseline(page_of_all: Page) -> None:
+    text = plain(page_of_all("--baseline-gpu", "RTX 4090"))
+    assert "Relative to RTX 4090, on one device each" in text
+
+
+def test_an_unknown_baseline_names_the_gpus_there_are(tmp_path: Path, results: Path) -> None:
+    done = invoke(tmp_path, "report", "--baseline-gpu", "RTX 3090", "--results", str(results))
+    assert done.returncode == 2
+    assert "no GPU RTX 3090" in done.stderr
+    assert "hint: GPUs: H100 SXM5 80GB, RTX 4090, MI300X, B200 SXM" in done.stderr
+
+
+def test_published_figures_stand_beside_ours_where_they_match(tmp_path: Path) -> None:
+    text = invented.MATRIX[: invented.MATRIX.index("[[workload]]")]
+    text += '[[workload]]\nmodel = "resnet50"\nprecision = "tf32"\nbatch = 224\nseconds = 10\n'
+    for machine in (invented.machines()[0], invented.machines()[2]):
+        invented.write(tmp_path / "results", machine, matrix=text)
+    html = page(tmp_path, tmp_path / "results", "--machines")
+    shown = plain(html)
+    pair = "workstation resnet50-train-tf32-b224-224px torch2.5.1-cu124 · gpu0"
+    figures = r" 9[67]\d\.\d images/s 9[\d.]+ – 9[\d.]+ 721.0 1.3\d\d [\d.]+ – [\d.]+ better within 68[\d.]+ – 75[\d.]+ "
+    assert re.search(pair + figures + r".*?Lambda: resnet50, 1 × .*4090", shown)
+    assert "Lambda: 721 images/s" in html  # at the hollow mark beside the bar
+    assert "A hollow diamond is a published throughput" in shown
+
+
+def test_two_runs_of_one_machine_are_not_two_machines(tmp_path: Path) -> None:
+    machine = invented.machines()[2]
+    runs = [invented.write(tmp_path / "results", machine, run=f"2026030{day}T020000Z") for day in (1, 2)]
+    done = invoke(tmp_path, "report", runs[0].id, runs[1].id)
+    assert done.returncode == 2
+    assert "2 runs of one machine, workstation; a comparison of machines needs two" in done.stderr
+    assert "torchmatrix compare RUN RUN" in done.stderr
+
+
+def test_a_redacted_page_has_no_names(page_of_all: Page) -> None:
+    html = page_of_all("--machines", "--redact")
+    assert not [name for name in ("gpu01", "workstation", "mi300x-1", "blackwell", "1111111111111111") if name in html]
+    assert "Relative to H100 SXM5 80GB" in plain(html)
+
+
+def test_the_tables_of_the_page_are_exported(tmp_path: Path, results: Path) -> None:
+    done = invoke(tmp_path, "export", "--machines", "out", "--no-charts", "--format", "json", "--results", str(results))
+    assert done.returncode == 0 and done.stdout == "out\n" and "5 machines" in done.stderr
+    tables = {
+        path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json") if "torchm" not in path.stem
+    }
+    assert {row["machine"]: (row["gpu_count"], row["gpu"]) for row in tables["machines"]}["blackwell"] == (8, "B200 SXM")
+    (mean,) = [row for row in tables["relative_means"] if (row["gpu"], row["device_count"]) == ("B200 SXM", 1)]
+    assert (round(mean["geometric_mean"], 3), mean["cells"], mean["baseline_gpu"]) == (1.413, 6, "H100 SXM5 80GB")
+    (ratio,) = [
+        row
+        for row in tables["relative"]
+        if (row["gpu"], row["workload"], row["stack_class"], row["device_count"])
+        == ("RTX 4090", "resnet50-train-amp-b64-224px-nhwc", "torch 2.5.1", 1)
+    ]
+    assert (round(ratio["ratio"], 3), ratio["verdict"], round(ratio["items_per_second"])) == (0.477, "SLOWER", 1390)
+    h100 = next(row for row in tables["machine_gpus"] if row["gpu"] == "H100 SXM5 80GB")
+    assert h100["machines"] == ["gpu01#1111", "gpu01#2222"] and h100["counts"] == ["8", "8"]
+    assert len(tables["machine_cells"]) > 100 and all(row["machine"] and row["gpu"] for row in tables["machine_scaling"])
