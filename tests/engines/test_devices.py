@@ -1,7 +1,7 @@
 """(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
 
 from torchmatrix.engines.container_caches import Volume
-from torchmatrix.engines.containers import communication_options, container_options, device_options, run_command
+from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
 from torchmatrix.engines.engine import Image, LaunchSpec, bench_command
 from torchmatrix.engines.limits import Limits
 from torchmatrix.engines.local import visible_devices
@@ -28,6 +28,14 @@ def test_nvidia_gpus_are_requested_by_uuid_in_the_order_asked_for(nvidia_host: H
         "Options": {},
     }
     assert visible_devices(nvidia(nvidia_host, 2, 0)) == {"CUDA_VISIBLE_DEVICES": "GPU-222,GPU-000"}
+
+
+def test_gpus_come_by_cdi_only_if_the_daemon_knows_all_of_them(nvidia_host: Host) -> None:
+    options = device_options(nvidia(nvidia_host, 2, 0))
+    both = ["nvidia.com/gpu=GPU-000", "nvidia.com/gpu=GPU-222"]
+    assert by_cdi(options, both[:1]) == options
+    (request,) = by_cdi(options, [*both, "nvidia.com/gpu=all"])["device_requests"]
+    assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-222", "nvidia.com/gpu=GPU-000"])
 
 
 def test_amd_gpus_get_kfd_and_only_their_render_nodes_with_numeric_groups(amd_host: Host) -> None:

@@ -7,10 +7,12 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import docker
 import pytest
+from cdi import cdi_daemon
 from containers_with_gpus import IMAGE, VENDOR_IMAGE, daemon, give_userland, give_vendor_image
 from invented_servers import amd_uuid, uuid
 from stand_ins import RENDER_GROUP, Running
@@ -51,9 +53,12 @@ def launched(gpu_client: docker.DockerClient, tmp_path_factory: pytest.TempPathF
     return lambda gpus: launch(gpu_client, gpus)
 
 
+def spec_of(gpus: GpuSet) -> LaunchSpec:
+    return LaunchSpec(arguments=(), processes=len(gpus.indices), gpus=gpus, cache="c", owner="gpu-server")
+
+
 def launch(client: docker.DockerClient, gpus: GpuSet) -> list[str]:
-    spec = LaunchSpec(arguments=(), processes=len(gpus.indices), gpus=gpus, cache="c", owner="gpu-server")
-    with DockerEngine(client).start(Image(reference=IMAGE, environment="gpu-server"), spec) as execution:
+    with DockerEngine(client).start(Image(reference=IMAGE, environment="gpu-server"), spec_of(gpus)) as execution:
         lines = [line.decode().rstrip("\n") for _, line in execution.lines()]
         assert execution.wait().returncode == 0, lines
     return sorted(lines)
@@ -119,6 +124,17 @@ def test_a_cpu_launch_gets_no_gpu(launched: Launch) -> None:
     found = launched(GpuSet(indices=(0,), vendor="cpu", cpus=("0",)))
     assert devices(found) == [] and variable(found, "NVIDIA_VISIBLE_DEVICES") == "(unset)"
     assert variable(found, "CUDA_VISIBLE_DEVICES") == ""
+
+
+def test_a_newer_daemon_without_nvidias_hook_gives_the_planned_gpus_by_cdi(tmp_path: Path) -> None:
+    with cdi_daemon(tmp_path, range(4)) as host, closing(docker.DockerClient(base_url=host)) as client:
+        give_userland(client, tmp_path)
+        assert devices(launch(client, nvidia(uuid(3), uuid(1)))) == ["/dev/nvidia1", "/dev/nvidia3"]
+        assert devices(launch(client, nvidia(uuid(2)))) == ["/dev/nvidia2"]
+        with pytest.raises(LaunchFailed, match="install the NVIDIA Container Toolkit"):
+            launch(client, nvidia(uuid(5)))  # which it doesn't know
+        done = DockerEngine(client).start(Image(reference=IMAGE, environment="gpu-server"), spec_of(nvidia(uuid(2))))
+        assert f"--device nvidia.com/gpu={uuid(2)} " in done.command
 
 
 def test_a_whole_run_in_containers_measures_on_the_planned_gpus(

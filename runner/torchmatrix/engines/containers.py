@@ -1,7 +1,7 @@
 """Containers: the options of a cell's container, and its life from start to removal."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,8 @@ USER = f"{container_caches.USER}:{container_caches.GROUP}"
 STOP_SECONDS = 10
 UNLIMITED = Limits()
 NO_CACHE = Volume()
+CDI_KIND = "nvidia.com/gpu"
+"""What `nvidia-ctk cdi generate` calls its devices: nvidia.com/gpu=UUID."""
 LOST_HINT = "check that the daemon runs (docker info); the same command then continues"
 
 
@@ -45,6 +47,17 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
         groups = sorted({group for gpu in gpus.gpus for group in gpu.groups})
         return {"devices": [f"{node}:{node}:rw" for node in nodes], "group_add": [str(group) for group in groups]}
     return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}
+
+
+def by_cdi(options: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """`options` with the NVIDIA GPUs as devices of the Container Device Interface, if each is among `known`, the names of all
+    devices that the daemon found; else unchanged. Pure.
+    """
+    requests = options.get("device_requests", ())
+    names = [f"{CDI_KIND}={uuid}" for request in requests for uuid in request["DeviceIDs"]]
+    if not names or not set(names) <= set(known):
+        return options
+    return options | {"device_requests": [DeviceRequest(driver="cdi", device_ids=names)]}
 
 
 def communication_options(gpus: GpuSet) -> dict[str, Any]:
@@ -98,6 +111,12 @@ def _volume_word(mount: Mount) -> str:
     return f"{mount['Source']}:{mount['Target']}:ro" if mount["ReadOnly"] else str(mount["Target"])
 
 
+def _request_words(request: DeviceRequest) -> list[str]:
+    if request["Driver"] == "cdi":
+        return [part for name in request["DeviceIDs"] for part in ("--device", name)]
+    return ["--gpus", '"device=' + ",".join(request["DeviceIDs"]) + '"']
+
+
 def run_command(options: dict[str, Any]) -> str:
     """The `docker run` command with the same effect as container_options, ready to paste."""
     words = ["docker", "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
@@ -111,8 +130,7 @@ def run_command(options: dict[str, Any]) -> str:
     words += [part for mount in options["mounts"] for part in ("-v", _volume_word(mount))]
     words += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
     words += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
-    for request in options.get("device_requests", ()):
-        words += ["--gpus", '"device=' + ",".join(request["DeviceIDs"]) + '"']
+    words += [part for request in options.get("device_requests", ()) for part in _request_words(request)]
     words += [part for device in options.get("devices", ()) for part in ("--device", device)]
     words += [part for group in options.get("group_add", ()) for part in ("--group-add", group)]
     words += ["--cpuset-cpus", options["cpuset_cpus"]] if "cpuset_cpus" in options else []

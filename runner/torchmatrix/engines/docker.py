@@ -18,7 +18,7 @@ from requests.exceptions import RequestException
 from torchmatrix import __version__
 from torchmatrix.engines import builders, container_caches, context, packages
 from torchmatrix.engines.container_caches import LABEL, Volume
-from torchmatrix.engines.containers import DockerExecution, container_options, words
+from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
 from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Rebuild, Recipe, asked_lock, disk_of
 from torchmatrix.engines.limits import Limits, limits_of
@@ -166,7 +166,21 @@ class DockerEngine:
         limits = self._limits_here()
         cache = self._cache_for(image, spec)
         started = limits.as_facts() | cache.facts.as_facts()
-        return DockerExecution(self._client, container_options(image, spec, limits, cache), started, cache)
+        options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
+        return DockerExecution(self._client, options, started, cache)
+
+    def _cdi_devices(self, vendor: str) -> list[str]:
+        """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
+
+        None if NVIDIA's runtime is configured: then its hook passes GPUs on, as with older daemons.
+        """
+        if vendor != "nvidia":
+            return []
+        with answering():
+            info = self._client.info()
+        if "nvidia" in (info.get("Runtimes") or {}):
+            return []
+        return [str(device.get("ID")) for device in info.get("DiscoveredDevices") or [] if device.get("Source") == "cdi"]
 
     def _cache_for(self, image: Image, spec: LaunchSpec) -> Volume:
         """The compile cache; none if the daemon refuses it."""

@@ -1,0 +1,66 @@
+"""A Docker daemon that knows GPUs by the Container Device Interface: that of Debian testing, in a folder of its own."""
+
+import json
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from invented_servers import uuid
+
+from clean_engine import clean_engine, why_not
+
+SUITE = "forky"
+MIRROR = "http://deb.debian.org/debian"
+ROOT = """root=$1; shift
+mount --bind "$root" "$root"
+for place in proc sys dev tmp; do mount --rbind "/$place" "$root/$place"; done
+exec chroot "$root" "$@" """
+"""Within a mount namespace: the daemon of another release sees this machine's kernel and folders for temporary files."""
+
+
+@contextmanager
+def cdi_daemon(folder: Path, gpus: range) -> Iterator[str]:
+    """Its address; its GPUs are those of the eight H100 with these numbers. Skips if Debian's packages can't be had."""
+    if reason := why_not() or _no_packages():
+        pytest.skip(reason)
+    root = folder / "root"
+    _install(root, folder / "debootstrap.log")
+    (root / "etc/cdi").mkdir(parents=True)
+    (root / "etc/cdi/nvidia.json").write_text(json.dumps(specification(gpus)))
+    try:
+        with clean_engine(folder / "dockerd.log", ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(root)]) as host:
+            yield host
+    finally:
+        shutil.rmtree(root)
+
+
+def specification(gpus: range) -> dict[str, object]:
+    """What `nvidia-ctk cdi generate --device-name-strategy=uuid` says of the nodes, without the driver's libraries."""
+    devices = [{"name": uuid(number), "containerEdits": {"deviceNodes": [_node(f"nvidia{number}", number)]}} for number in gpus]
+    return {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
+
+
+def _node(name: str, minor: int) -> dict[str, object]:
+    return {"path": f"/dev/{name}", "type": "c", "major": 195, "minor": minor, "permissions": "rw"}
+
+
+def _no_packages() -> str | None:
+    if shutil.which("debootstrap") is None:
+        return "needs debootstrap (tests/start-engine installs it)"
+    try:
+        urllib.request.urlopen(f"{MIRROR}/dists/{SUITE}/Release", timeout=20).close()
+    except OSError as error:
+        return f"needs a newer Docker, and Debian's packages can't be reached: {error}"
+    return None
+
+
+def _install(root: Path, log: Path) -> None:
+    """The script for unstable fits every newer release, also one that an older debootstrap doesn't know."""
+    script = "/usr/share/debootstrap/scripts/sid"
+    command = ["debootstrap", "--variant=minbase", "--include=docker.io", SUITE, str(root), MIRROR, script]
+    with log.open("w") as words:
+        subprocess.run(command, check=True, stdout=words, stderr=words)
