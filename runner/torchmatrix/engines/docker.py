@@ -169,7 +169,7 @@ class DockerEngine:
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         return DockerExecution(self._client, options, started, cache)
 
-    def _cdi_devices(self, vendor: str) -> list[str]:
+    def _cdi_devices(self, vendor: str | None) -> list[str]:
         """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
 
         None if NVIDIA's runtime is configured: then its hook passes GPUs on, as with older daemons.

@@ -3,8 +3,6 @@
 _HINTS = {
     "no space left on device": "free space (docker system df; TORCHMATRIX_CACHE moves virtualenvs to another disk)",
     "could not select device driver": "install the NVIDIA Container Toolkit and restart Docker",
-    "unresolvable cdi devices": "describe the GPUs by UUID: sudo nvidia-ctk cdi generate --device-name-strategy=uuid "
-    "--output=/etc/cdi/nvidia.yaml",
     "unknown runtime specified": "install the NVIDIA Container Toolkit and restart Docker",
     "certificate verify failed": "the image or this machine lacks your proxy's certificate authority",
     "no such image": "it was removed in the meantime; build it again: torchmatrix build",
