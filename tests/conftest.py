@@ -13,6 +13,7 @@ from torchmatrix.ground import settings
 from torchmatrix.machine.host import Gpu, Host
 
 pytest_plugins = ["real_things"]
+LONGEST_ID = 100
 _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "lock", "reproduce")
 
 
@@ -20,6 +21,13 @@ def pytest_configure() -> None:
     """A script that starts the tests in the background, or nohup, leaves them deaf to Ctrl-C, and so all that they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """What names a test stays short: some inputs are as long as a book."""
+    if isinstance(val, (str, bytes)) and len(val) > LONGEST_ID:
+        return f"{val[: LONGEST_ID // 2]!r} and so on, {len(val)} letters"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

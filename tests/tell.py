@@ -41,7 +41,7 @@ def _cases(path: Path) -> list[ElementTree.Element]:
 
 
 def _name(case: ElementTree.Element) -> str:
-    return f"{case.get('classname')}::{case.get('name')}"
+    return f"{case.get('classname')}::{case.get('name')}"[:WIDTH]
 
 
 def _failures(cases: list[ElementTree.Element]) -> dict[str, str]:
