@@ -113,6 +113,7 @@ device = "cpu"
 model = "resnet50"
 batch = 4
 steps = 5
+windows = 2
 """
     )
     return path

@@ -78,28 +78,35 @@ def nights(count: int, first: str = "2026-01-01") -> list[str]:
 
 
 def launch_lines(
-    rate: float = 100.0, stack: str | dict[str, Any] = "stack-a", workload: str = "resnet50-train-fp32-b4",
+    rate: float | None = None, stack: str | dict[str, Any] = "stack-a", workload: str = "resnet50-train-fp32-b4",
     devices: tuple[int, ...] = (0,),
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
-    parallel: str = "ddp", edges: tuple[float, float] = (100.0, 120.0), readings: Sequence[tuple[float, dict[str, Any]]] = (),
+    parallel: str = "ddp", edges: tuple[float, float] | None = None, readings: Sequence[tuple[float, dict[str, Any]]] = (),
     flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
     job: dict[str, Any] | None = None, steps: int = 10, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together).
+    """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
 
-    `edges`: of the timed window on the monotonic clock. `readings`: (monotonic seconds, reading) of the telemetry. `job`: other
-    values of the workload's fields.
+    `edges`: of the timed window on the monotonic clock; by default from 100 on. `readings`: (monotonic seconds, reading) of the
+    telemetry; the default window is then 20 s long. `job`: other values of the workload's fields.
     """
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices))
     n, batch = len(devices), (job or {}).get("batch", 4)
+    used = more.get("batch_used") or (4 if batch == "auto" else batch)
+    steps = 1 if more.get("trial") else (job or {}).get("steps", steps)
     named = stack if isinstance(stack, dict) else {"name": stack, "torch": "2.5.1"}
-    seconds = (4 if batch == "auto" else batch) * steps * n / rate
+    items = used * steps * n
+    if rate is None and (readings or edges):
+        edges = edges or (100.0, 120.0)
+        rate = items / (edges[1] - edges[0])
+    seconds = items / (rate or 100.0)
+    begin, end = edges or (100.0, 100.0 + seconds)
     gpus = [] if vendor == "cpu" else [{"uuid": f"GPU-{i}", "name": device} for i in devices]
     header = {
         "event": "launch", "unix_seconds": 1000.0, "monotonic_seconds": 90.0, "protocol": 1, "workload_hash": "w1",
         "method": {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None},
-        "batch_used": batch, "run": "r", "round": 1, "try": 1, "trial": False, "image": {"reference": "img"},
+        "batch_used": used, "run": "r", "round": 1, "try": 1, "trial": False, "image": {"reference": "img"},
         "cell": f"{named['name']}/{workload}/{label}", "command": "python bench.py --model resnet50",
         "stack": named,
         "ddp_workload": workload.removesuffix(f"-{parallel}"),
@@ -123,20 +130,22 @@ def launch_lines(
          "enqueue_seconds": [seconds / 4] * n, "step_seconds": [[seconds / steps] * steps] * n, "loss": [1.0] * n},
     ]  # fmt: skip
     if outcome == "ok":
-        begin, end = edges
         body.append({"event": "setup", "devices": [{"name": device, "memory_bytes": memory_bytes}] * n})
-        sample = {**body[-2], "phase": "measure", "items": batch * steps * n}
+        sample = {**body[-2], "phase": "measure", "items": items}
         sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
         sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]
+        sample["step_seconds"] = [[rank / steps] * steps for rank in sample["seconds"]]
         body.append({"event": "memory", "phase": "cold", "peak_bytes": [2**29] * n})
         body += [sample, {"event": "memory", "phase": "warm", "peak_bytes": [2**30] * n}, {"event": "done"}]
         body.append({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32"}] * n})
         body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})
         body += [{"event": "telemetry", "monotonic_seconds": t, "readings": [reading]} for t, reading in readings]
-        end = {"event": "exit", "unix_seconds": 1040.0, "monotonic_seconds": 130.0, "returncode": 0, "oom_killed": False}
+        over = max(130.0, end + 10.0)
+        times = {"unix_seconds": 910.0 + over, "monotonic_seconds": over}
+        exit_line = {"event": "exit", **times, "returncode": 0, "oom_killed": False}
     elif outcome == "timeout":  # which only the host says
-        end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "reason": outcome, "message": error}
+        exit_line = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "reason": outcome, "message": error}
     else:
         body += [{"event": "failure", "kind": outcome, "rank": 0, "message": error}]
-        end = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "oom_killed": False, "tail": ["noise"]}
-    return [header, *body, end]
+        exit_line = {"event": "exit", "unix_seconds": 1010.0, "returncode": 1, "oom_killed": False, "tail": ["noise"]}
+    return [header, *body, exit_line]

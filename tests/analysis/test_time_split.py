@@ -19,7 +19,9 @@ def launch(
     header, *events = launch_lines(**fields)
     for event in events:
         if steps and event.get("phase") == "measure":
-            event["step_seconds"] = steps
+            seconds, count = [sum(rank) for rank in steps], len(steps[0])
+            event |= {"step_seconds": steps, "seconds": seconds, "steps": count, "items": 4 * count * len(steps)}
+            event["stop_monotonic_seconds"] = event["start_monotonic_seconds"] + max(seconds)
         if event["event"] == "hello":
             event["compile_cache"] = cache
     found = launch_of(Path("h/r/c/round1-try1.jsonl"), [header, *extra, *events])

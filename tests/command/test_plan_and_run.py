@@ -53,8 +53,8 @@ def test_run_ends_with_a_table_above_the_report(torchmatrix: Command, fake_matri
     assert done.stdout.splitlines() == ["reports/index.html"]
     table = done.stderr[done.stderr.index("cell  ") :].splitlines()
     assert re.split(r" {2,}", table[0]) == ["cell", "throughput", "95 % interval", "verdict"]
-    assert re.split(r" {2,}", table[1]) == [CELL, "100.0 images/s", "100.0 to 100.0", "stable"]
-    assert re.split(r" {2,}", table[2])[1:] == ["150.0 images/s", "150.0 to 150.0", "stable"]
+    assert re.split(r" {2,}", table[1]) == [CELL, "10000 images/s", "10000 to 10000", "stable"]
+    assert re.split(r" {2,}", table[2])[1:] == ["15000 images/s", "15000 to 15000", "stable"]
 
 
 def test_run_as_json_prints_one_document_and_nothing_else(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_run_as_json_prints_one_document_and_nothing_else(torchmatrix: Command, 
     assert (tmp_path / data["report"]).is_file() and (Path(data["folder"]) / "run.jsonl").is_file()
     assert data["run"] == Path(data["folder"]).name
     assert data["cells"][0] == {
-        "id": CELL, "throughput": 100.0, "low": 100.0, "high": 100.0, "n": 2, "failed": 0, "unit": "images",
+        "id": CELL, "throughput": 10000.0, "low": 10000.0, "high": 10000.0, "n": 2, "failed": 0, "unit": "images",
         "verdict": "stable", "outcome": "ok", "reason": None,
     }  # fmt: skip
 

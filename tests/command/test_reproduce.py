@@ -30,7 +30,7 @@ def test_a_launch_is_repeated_by_its_file_its_cell_and_a_glob(torchmatrix: Comma
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == first.command, "the command, to be pasted"
         assert "95 % interval" in done.stderr and "launches: 1 ok" in done.stderr, "the table that run ends with"
-        assert "then: 100 images/s, now: 100 images/s, ratio 1.0000 (one launch each: no interval)" in done.stderr
+        assert "then: 10000 images/s, now: 10000 images/s, ratio 1.0000 (one launch each: no interval)" in done.stderr
     found = launches(tmp_path)
     assert len(found) == 5 and {launch.outcome for launch in found} == {"ok"}
     same = ("cell", "batch_used", "workload_hash", "stack", "workload")

@@ -55,7 +55,7 @@ class Running:
     def matrix(self, gpus: str, *, launches: int = 1, accelerator: str = "cuda", more: str = "") -> None:
         """Write the matrix of one stand-in for a stack and one workload. `gpus`: the lines of [gpus]."""
         stack = f'name = "stand-in"\npython = "{FAKE_PYTHON}"\naccelerator = "{accelerator}"\n'
-        workload = 'model = "resnet50"\nbatch = 4\nsteps = 5\n'
+        workload = 'model = "resnet50"\nbatch = 4\nsteps = 5\nwindows = 2\n'
         text = f"[run]\nlaunches = {launches}\n[gpus]\n{gpus}\n[[stack]]\n{stack}[[workload]]\n{workload}{more}"
         (self.folder / "matrix.toml").write_text(text)
 

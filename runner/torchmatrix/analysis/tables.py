@@ -9,6 +9,7 @@ import pandas as pd
 
 from torchmatrix.analysis import comparable, gpu_specs, watched
 from torchmatrix.analysis.intervals import mean_interval, mean_of, median_of, noise_verdict, variance_of
+from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED
@@ -126,7 +127,7 @@ _COLUMNS = (
     "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
-    "host_bound", "first_step_seconds", "compile_cache", "flat", "effective", "loss_difference", "unchecked",
+    "host_bound", "first_step_seconds", "compile_cache", "flat", "stall", "effective", "loss_difference", "unchecked",
     "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
@@ -207,6 +208,7 @@ def _as_timed(launch: Launch) -> Row:
         "host_bound": _host_bound(launch),
         "first_step_seconds": launch.phases.get("first-step", math.nan),
         "flat": launch.warm_up.flat if launch.warm_up else None,
+        "stall": plausible.stall(launch.windows),
         "seconds": launch.seconds,
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
     }
@@ -286,6 +288,7 @@ def _cell_row(launches: list[Row]) -> Row:
         "verdict": noise_verdict(found["cv"], found["n"]),
         "cold_compile_seconds": float(cold[0]) if cold else math.nan,
         "not_flat": sum(launch["flat"] is False for launch in ok),
+        "stalled": sum(launch["stall"] > 0 for launch in ok),
         "throttled": sum(bool(launch["throttled"]) for launch in ok),
         "not_steady": sum(launch["steady"] is False for launch in ok),
         "too_warm": sum(bool(launch["too_warm"]) for launch in ok),

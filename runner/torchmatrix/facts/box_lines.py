@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmatrix.facts import checked, event_fields
 from torchmatrix.facts.checked import Malformed, Record
-from torchmatrix.facts.events import Event, version_problem
+from torchmatrix.facts.events import ARRIVED, Event, version_problem
 from torchmatrix.facts.parts import Block, Box, Failure, Memory, Precision, Readings, Reference, SeenDevice, WarmUp
 from torchmatrix.ground.numbers import number_or_nan
 
@@ -42,7 +42,9 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
 
     return {
         "box": first_of("environment"),
-        "seen_devices": first_of("setup", ()),
+        "told_ranks": first_of("setup", (None, ()))[0],
+        "clock_offset": _clock_offset(events),
+        "seen_devices": first_of("setup", (None, ()))[1],
         "compile_cache": first_of("hello"),
         "windows": _blocks("measure", all_of("sample"), all_of("steps")),
         "warm_up_blocks": _blocks("warm-up", all_of("sample"), all_of("steps")),
@@ -84,6 +86,7 @@ def _sample(event: Record) -> tuple[_Place, Block]:
         seconds=tuple(event["seconds"]),
         edges=None if begin is None or end is None else (begin, end),
         step_seconds=tuple(map(tuple, event.get("step_seconds") or ())),
+        arrived=event.get(ARRIVED),
     )
     return (event["phase"], event.get("window")), block
 
@@ -107,9 +110,18 @@ def _box(event: Record) -> Box:
     return Box(torch=event.get("torch"), packages=tuple(event.get("packages") or ()), facts=event)
 
 
-def _seen(event: Record) -> tuple[SeenDevice, ...]:
+def _setup(event: Record) -> tuple[int | None, tuple[SeenDevice, ...]]:
+    """How many ranks there are, and their devices."""
     names = ("name", "memory_bytes", "multiprocessors", "uuid")
-    return tuple(SeenDevice(**{name: device.get(name) for name in names}) for device in event.get("devices") or ())
+    seen = (SeenDevice(**{name: device.get(name) for name in names}) for device in event.get("devices") or ())
+    return event.get("world_size"), tuple(seen)
+
+
+def _clock_offset(events: Sequence[Event]) -> float | None:
+    """The host's monotonic clock minus the box's, by the line that came fastest; None if the host recorded no arrivals."""
+    pairs = [(event[ARRIVED], event.get("monotonic_seconds")) for event in events if ARRIVED in event]
+    known = [came - told for came, told in pairs if checked.is_number(came) and checked.is_number(told)]
+    return min(known, default=None)
 
 
 def _warm_up(event: Record) -> WarmUp:
@@ -165,7 +177,7 @@ _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "sample": _sample,
     "steps": _steps,
     "environment": _box,
-    "setup": _seen,
+    "setup": _setup,
     "precision": _precision,
     "all-reduce": _bus_bandwidth,
     "hello": lambda event: event.get("compile_cache"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmatrix.facts.checked import Malformed, Record, short
+from torchmatrix.facts.events import ARRIVED
 
 COUNT = 2**53
 """Larger whole numbers are not exact as a float."""
@@ -180,7 +181,7 @@ def _are_numbers(values: Sequence[Any], most: float) -> bool:
     return not values or (min(values) >= 0 and max(values) <= most and not any(map(math.isnan, values)))
 
 
-_TIMES = (_number("unix_seconds", 1e12), _number("monotonic_seconds", 1e12))
+_TIMES = (_number("unix_seconds", 1e12), _number("monotonic_seconds", 1e12), _number(ARRIVED, 1e12))
 
 BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
     "hello": (_text("compile_cache"), _object("arguments"), _texts("argv"), _object("removed")),

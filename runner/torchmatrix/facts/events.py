@@ -18,6 +18,9 @@ PREFIX = "@matrix "
 CUT_OFF = b" (cut off)"
 """Ends a line that a killed process or a full disk cut off, once another line follows."""
 
+ARRIVED = "arrived_monotonic_seconds"
+"""The field that the host adds to each line of a box: when it came, on the host's clock."""
+
 Event = dict[str, Any]
 """One protocol line: `event` names its kind, the other keys depend on it; unknown kinds and keys are kept."""
 

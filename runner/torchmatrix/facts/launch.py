@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from torchmatrix.facts import plausible
 from torchmatrix.facts.parts import (
     AskedStack,
     AskedWorkload,
@@ -50,7 +51,8 @@ class Launch:
     `round` and `number`: its place in the cell, and which try it was. `trial_batch`: the batch that a trial launch tested;
     None for a launch that measures. `started`: how the engine started it, such as its limits. `unix_seconds` and
     `monotonic_seconds`: when it began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was
-    not built. `box`: None if the box reported nothing about itself. `windows`: the timed ones, which make the figure;
+    not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `clock_offset`: the
+    host's monotonic clock minus the box's, None if unknown. `windows`: the timed ones, which make the figure;
     `warm_up_blocks` never do. `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
     step on an idle device. `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's
     version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the
@@ -82,6 +84,8 @@ class Launch:
     command: str
     started: Facts
     box: Box | None
+    told_ranks: int | None
+    clock_offset: float | None
     seen_devices: tuple[SeenDevice, ...]
     compile_cache: str | None
     windows: tuple[Block, ...]
@@ -118,7 +122,26 @@ class Launch:
         if self.failures:
             return self.failures[0].kind
         complete = self.is_done and self.windows and not self.refused and not self.malformed and not self.wrong_devices
-        return "ok" if complete and self.exit.returncode == 0 and not self.has_empty_window else "crashed"
+        credible = not self.has_empty_window and not self.contradiction
+        return "ok" if complete and self.exit.returncode == 0 and credible else "crashed"
+
+    @cached_property
+    def contradiction(self) -> str | None:
+        """What the box told that can't be true, by what was asked for and what the host's clock saw; None if all may be."""
+        seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=self.clock_offset)
+        return plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
+
+    @property
+    def _asked(self) -> plausible.Asked:
+        ranks, batch, factors = len(self.devices.indices), self.batch, self.workload.factors
+        steps, windows = (1, 1) if self.trial_batch is not None else (factors.get("steps"), factors.get("windows"))
+        return plausible.Asked(
+            ranks=ranks,
+            batch=batch if isinstance(batch, int) else None,
+            steps=steps if isinstance(steps, int) else None,
+            exactly=not factors.get("seconds") or self.trial_batch is not None,
+            windows=windows if isinstance(windows, int) else None,
+        )
 
     @property
     def wrong_devices(self) -> str | None:
@@ -162,6 +185,7 @@ class Launch:
             or self.malformed
             or self.wrong_devices
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
+            or (self.contradiction if self.is_done and self.windows else None)
             or _last_error(self.exit.tail)
             or _in_words(self.exit.returncode)
         )

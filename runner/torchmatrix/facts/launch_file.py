@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from torchmatrix.facts import lines
 from torchmatrix.facts.disk import disk_errors, open_new
-from torchmatrix.facts.events import Event
+from torchmatrix.facts.events import ARRIVED, Event
 from torchmatrix.facts.pipe import Refused
 from torchmatrix.ground import settings
 from torchmatrix.ground.settings import MEGABYTE
@@ -37,14 +37,14 @@ class LaunchFile:
             self._append(_timed(kind, **fields))
 
     def copy(self, event: Event) -> None:
-        """Append a line of the box, with a checksum and else unchanged; telemetry comes from another thread.
+        """Append a line of the box with a checksum and the time at which it came; telemetry comes from another thread.
 
         Raises Refused if the file is full (setting `launch_file_mb`), so that a runaway box can't fill the disk.
         """
         with self._lock:
             if self._is_full():
                 raise Refused(f"the launch's file is full: {self._site.launch_file_mb} MB (setting launch_file_mb)")
-            self._append(event)
+            self._append({**event, ARRIVED: time.monotonic()})
 
     def log(self, line: bytes) -> None:
         """Write an unmarked line to the log beside the file. Raises Refused if the log is full (setting `log_mb`)."""

@@ -137,7 +137,8 @@ class Block:
     """Steps that were timed together: a window that counts, or a block of the warm-up.
 
     `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: for each
-    rank, the steps in order; empty if the box didn't report them.
+    rank, the steps in order; empty if the box didn't report them. `arrived`: when the line came, on the host's monotonic
+    clock; None in facts of earlier versions.
     """
 
     steps: int
@@ -145,6 +146,7 @@ class Block:
     seconds: tuple[float, ...]
     edges: tuple[float, float] | None
     step_seconds: tuple[tuple[float, ...], ...]
+    arrived: float | None = None
 
     @property
     def slowest(self) -> float:

@@ -113,6 +113,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host"),
         (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches reached the warm-up cap before the step time "
          "was flat within 2 %"),
+        (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
         (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
          "during the timed windows, by more than 3 °C or 1 %"),

@@ -1,0 +1,127 @@
+"""Can it be true what a box told of its timed windows? It is held against what the host asked for and what its clock saw.
+
+A box is not believed: a figure that contradicts the launch it comes from is no figure. What no correct box can tell is a
+contradiction, and the launch is `crashed`; what only a disturbance explains is told with the launch.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torchmatrix.facts.parts import Block
+
+RELATIVE, SECONDS = 0.01, 0.01
+"""Two times of one thing agree within 1 % and 10 ms: device events and the host's clock, the host's clock and the box's."""
+STALL_RELATIVE, STALL_SECONDS = 0.10, 0.25
+"""A window may be so much longer than its steps, and its edges wider than its slowest rank: a process waits for a CPU."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What the launch was to do; None: not recorded. `steps` of a window: exactly, or at least if it also has a length."""
+
+    ranks: int
+    batch: int | None
+    steps: int | None
+    exactly: bool
+    windows: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """The host's monotonic clock: when the launch began and for how long it lasted (NaN: unknown).
+
+    `offset`: the host's clock minus the box's, at most; None if the host didn't record when lines came.
+    """
+
+    begin: float | None
+    seconds: float
+    offset: float | None
+
+
+def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Asked, seen: Seen) -> str | None:
+    """The first thing that can't be true, with both figures; None if all may be."""
+    return next(_contradictions(windows, told_ranks, asked, seen), None)
+
+
+def stall(windows: Sequence[Block]) -> float:
+    """The largest share of a window in which no step of some rank ran; 0 within 1 % and 10 ms, or if unknown."""
+    pairs = [(w.seconds[rank], sum(steps)) for w in windows for rank, steps in enumerate(w.step_seconds)]
+    pairs += [(w.edges[1] - w.edges[0], w.slowest) for w in windows if w.edges]
+    return max((1 - inner / outer for outer, inner in pairs if _exceeds(outer, inner)), default=0.0)
+
+
+def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Asked, seen: Seen) -> Iterator[str]:
+    if told_ranks is not None and told_ranks != asked.ranks:
+        yield f"the box told of {told_ranks} ranks; the launch has {asked.ranks}"
+    if asked.windows is not None and len(windows) != asked.windows:
+        yield f"the box told of {len(windows)} timed windows; {asked.windows} were asked for"
+    for number, window in enumerate(windows):
+        place = f"timed window {number}"
+        yield from (f"{place}: {what}" for what in (*_of_counts(window, asked), *_of_times(window)))
+    yield from _of_clock(windows, seen)
+
+
+def _of_counts(window: Block, asked: Asked) -> Iterator[str]:
+    if len(window.seconds) != asked.ranks:
+        yield f"the box told the times of {len(window.seconds)} ranks; the launch has {asked.ranks}"
+    lengths = sorted({len(steps) for steps in window.step_seconds} - {window.steps})
+    if window.step_seconds and (lengths or len(window.step_seconds) != asked.ranks):
+        found = f"{lengths[0]} steps" if lengths else f"{len(window.step_seconds)} ranks"
+        yield f"the box told the step times of {found}; the window has {window.steps} steps of {asked.ranks} ranks"
+    if asked.steps is not None and (window.steps != asked.steps if asked.exactly else window.steps < asked.steps):
+        yield f"{window.steps} steps; {asked.steps} were asked for"
+    if asked.batch is not None and window.items != asked.batch * window.steps * asked.ranks:
+        product = f"{asked.batch} items x {window.steps} steps x {asked.ranks} ranks"
+        yield f"{window.items} items; {product} are {asked.batch * window.steps * asked.ranks}"
+
+
+def _of_times(window: Block) -> Iterator[str]:
+    for rank, (seconds, steps) in enumerate(zip(window.seconds, map(sum, window.step_seconds), strict=False)):
+        if _exceeds(steps, seconds) or _stalls(seconds, steps):
+            yield f"the steps of rank {rank} took {steps:.3f} s together, the window {seconds:.3f} s"
+    if window.edges:
+        width = window.edges[1] - window.edges[0]
+        if _exceeds(window.slowest, width) or _stalls(width, window.slowest):
+            yield f"the slowest rank took {window.slowest:.3f} s, but the window's edges are {width:.3f} s apart"
+
+
+def _of_clock(windows: Sequence[Block], seen: Seen) -> Iterator[str]:
+    """The windows as the host's clock saw the launch."""
+    together = sum(window.slowest for window in windows)
+    if _exceeds(together, seen.seconds):
+        yield f"the box told of timed windows of {together:.3f} s in a launch of {seen.seconds:.3f} s"
+    edges = [window.edges for window in windows if window.edges]
+    for number, (before, after) in enumerate(pairwise(edges)):
+        if before[1] - after[0] > SECONDS:
+            yield f"timed window {number + 1} begins {before[1] - after[0]:.3f} s before window {number} ends"
+    if edges and _exceeds(edges[-1][1] - edges[0][0], seen.seconds):
+        yield f"the timed windows span {edges[-1][1] - edges[0][0]:.3f} s in a launch of {seen.seconds:.3f} s"
+    if seen.offset is not None and seen.begin is not None:
+        yield from _of_arrivals(windows, seen.begin, seen.offset)
+
+
+def _of_arrivals(windows: Sequence[Block], begin: float, offset: float) -> Iterator[str]:
+    """Edges are moved to the host's clock: a container in a virtual machine has one of its own.
+
+    The offset is too large by what the fastest line took to come; an edge is then too late by as much, and its line by no less.
+    """
+    for number, window in enumerate(windows):
+        if window.edges is None or window.arrived is None:
+            continue
+        first, last = (edge + offset - begin for edge in window.edges)
+        came = window.arrived - begin
+        if first < -SECONDS:
+            yield f"timed window {number} began {-first:.3f} s before the launch did"
+        if _exceeds(last, came):
+            yield f"timed window {number} ended {last:.3f} s after the launch began, but its line came at {came:.3f} s"
+
+
+def _exceeds(one: float, other: float) -> bool:
+    """Whether one time is longer than another by more than two clocks differ; never if one is unknown."""
+    return one - other > SECONDS + RELATIVE * max(other, 0.0) and not math.isnan(other)
+
+
+def _stalls(outer: float, inner: float) -> bool:
+    return outer - inner > STALL_SECONDS + STALL_RELATIVE * outer

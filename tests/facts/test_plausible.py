@@ -1,0 +1,126 @@
+"""What a box tells is held against what was asked for and what the host's clock saw: what can't be true is no figure."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import launch_lines
+from torchmatrix.facts import plausible
+from torchmatrix.facts.events import ARRIVED
+from torchmatrix.facts.launch import Launch, throughput
+from torchmatrix.facts.reading import launch_of, launches_below
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+RECORDED = Path(__file__).parents[1] / "data/recorded"
+DELAY = 0.002
+"""Between the end of a window and its line."""
+
+
+def launch(change: Change, delay: float | None = None, ahead: float = 0.0, **fields: Any) -> Launch:
+    """Two ranks, a window of 0.8 s that began 10 s after the launch; `change`: other fields of its line.
+
+    `delay`: after which the host records the arrival of a line; `ahead`: by so much the box's clock is.
+    """
+    lines = launch_lines(devices=(0, 1), **{"job": {"batch": 4, "steps": 10, "windows": 1}, **fields})
+    for line in lines[1:-1]:
+        told = line.get("stop_monotonic_seconds", 99.0)
+        line["monotonic_seconds"] = told
+        if delay is not None:
+            line[ARRIVED] = told + delay
+        if line.get("phase") == "measure":
+            line |= change(line)
+        line |= {key: value + ahead for key, value in line.items() if key.endswith("monotonic_seconds") and key != ARRIVED}
+    found = launch_of(Path("a/round1-try1.jsonl"), lines)
+    assert isinstance(found, Launch)
+    return found
+
+
+def longer(ratio: float) -> Change:
+    return lambda line: {
+        "seconds": [ratio * value for value in line["seconds"]],
+        "step_seconds": [[ratio * value for value in rank] for rank in line["step_seconds"]],
+    }
+
+
+def moved(seconds: float) -> Change:
+    return lambda line: {f"{edge}_monotonic_seconds": line[f"{edge}_monotonic_seconds"] + seconds for edge in ("start", "stop")}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda line: {"items": 40}, "timed window 0: 40 items; 4 items x 10 steps x 2 ranks are 80"),
+        (lambda line: {"seconds": line["seconds"][1:]}, "timed window 0: the box told the times of 1 ranks; the launch has 2"),
+        (lambda line: {"steps": 20, "items": 160, "step_seconds": [[0.04] * 20] * 2, "seconds": [0.8] * 2},
+         "timed window 0: 20 steps; 10 were asked for"),
+        (lambda line: {"step_seconds": line["step_seconds"][1:]},
+         "timed window 0: the box told the step times of 1 ranks; the window has 10 steps of 2 ranks"),
+        (lambda line: {"step_seconds": [rank[:5] for rank in line["step_seconds"]]},
+         "timed window 0: the box told the step times of 5 steps; the window has 10 steps of 2 ranks"),
+        (lambda line: {"seconds": [0.1, 0.2]}, "timed window 0: the steps of rank 0 took 0.400 s together, the window 0.100 s"),
+        (lambda line: {"step_seconds": [[0.04] * 10, [0.01] * 10]},
+         "timed window 0: the steps of rank 1 took 0.100 s together, the window 0.800 s"),
+        (longer(0.25), "timed window 0: the slowest rank took 0.200 s, but the window's edges are 0.800 s apart"),
+        (longer(2.0), "timed window 0: the slowest rank took 1.600 s, but the window's edges are 0.800 s apart"),
+        (lambda line: longer(100.0)(line) | {"stop_monotonic_seconds": 180.0},
+         "the box told of timed windows of 80.000 s in a launch of 40.000 s"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_the_launch_is_no_figure_and_both_figures_are_named(change: Change, why: str) -> None:
+    found = launch(change)
+    assert (found.outcome, found.error) == ("crashed", why)
+
+
+def test_windows_and_ranks_must_be_as_many_as_asked_for() -> None:
+    found = launch(lambda line: {}, job={"batch": 4, "steps": 10, "windows": 2})
+    assert (found.outcome, found.error) == ("crashed", "the box told of 1 timed windows; 2 were asked for")
+    header, *lines = launch_lines(devices=(0, 1))
+    for line in lines:
+        line |= {"world_size": 1} if line["event"] == "setup" else {}
+    told = launch_of(Path("a/round1-try1.jsonl"), [header, *lines])
+    assert isinstance(told, Launch) and told.error == "the box told of 1 ranks; the launch has 2"
+
+
+def test_steps_are_at_least_those_asked_for_if_a_window_also_has_a_length() -> None:
+    job = {"batch": 4, "windows": 1, "seconds": 0.5}
+    assert launch(lambda line: {}, job=job | {"steps": 10}).outcome == "ok"
+    more = launch(lambda line: {"steps": 20, "items": 160, "step_seconds": [[0.02] * 20, [0.04] * 20]}, job=job | {"steps": 10})
+    assert more.outcome == "ok"
+    fewer = launch(lambda line: {"steps": 5, "items": 40, "step_seconds": [[0.08] * 5, [0.16] * 5]}, job=job | {"steps": 10})
+    assert fewer.error == "timed window 0: 5 steps; 10 were asked for"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (moved(-20.0), "timed window 0 began 9.998 s before the launch did"),
+        (moved(5.0), "timed window 0 ended 15.802 s after the launch began, but its line came at 10.802 s"),
+    ],
+)
+def test_a_window_lies_between_the_begin_of_the_launch_and_the_arrival_of_its_line(change: Change, why: str) -> None:
+    assert launch(lambda line: {}, delay=DELAY).outcome == "ok"
+    assert launch(change).outcome == "ok", "facts of earlier versions don't say when lines came"
+    found = launch(change, delay=DELAY)
+    assert (found.outcome, found.error) == ("crashed", why)
+
+
+def test_a_box_may_have_a_monotonic_clock_of_its_own() -> None:
+    """As in a virtual machine, which began to count a minute before or an hour after the host."""
+    for ahead in (60.0, -99.0, 3600.0):
+        assert launch(lambda line: {}, delay=DELAY, ahead=ahead).outcome == "ok"
+        assert "but its line came at" in str(launch(moved(5.0), delay=DELAY, ahead=ahead).error)
+
+
+def test_a_wait_inside_a_window_is_a_stall_and_no_contradiction() -> None:
+    """A process that waits for a CPU between the clock and its first step."""
+    found = launch(lambda line: {"step_seconds": [[0.04] * 10, [0.07] * 10]})
+    assert found.outcome == "ok" and plausible.stall(found.windows) == pytest.approx(0.125)
+    assert plausible.stall(launch(longer(1.005)).windows) == 0.0
+
+
+def test_recorded_launches_keep_their_figures() -> None:
+    found = list(launches_below(RECORDED))
+    assert len(found) == 11 and all(isinstance(one, Launch) and one.contradiction is None for one in found)
+    assert all(isinstance(one, Launch) and throughput(one) > 0 and plausible.stall(one.windows) == 0.0 for one in found)
