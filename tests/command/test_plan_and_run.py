@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support import Command
+from torchmatrix.facts.store import Results
 
 SKIPPED = '[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
 CELL = "fake/resnet50-train-fp32-b4-224px/cpu0"
@@ -122,3 +123,18 @@ def test_a_wrong_stack_to_lock_names_the_nearest(torchmatrix: Command, fake_matr
     fake_matrix.write_text(fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n')
     done = torchmatrix("lock", "torch2.5.0*")
     assert done.returncode == 3 and "torch2.5.0* matches no stack" in done.stderr and "torch2.5.1-cpu" in done.stderr
+
+
+def test_cold_compiles_begin_with_empty_caches_and_the_other_launches_share_one(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
+    fake_matrix.write_text(fake_matrix.read_text() + "compile = [true, false]\n")
+    done = torchmatrix("run", "*cpu0", "--launches", "4", "--cold-compiles", "2")
+    assert done.returncode == 0, done.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    launches = sorted(run.launches(), key=lambda launch: launch.path.name)
+    states = {compiled: [one.started["compile_cache"]["state"] for one in launches if one.workload.compile == compiled]
+              for compiled in (True, False)}  # fmt: skip
+    assert states == {True: ["none", "none", "new", "new"], False: ["new"] * 4}, "the stand-in leaves nothing to be sealed"
+    assert {launch.method.facts["cold_compiles"] for launch in launches} == {2}
+    assert torchmatrix("run", "--cold-compiles", "-1").returncode == 2

@@ -80,6 +80,9 @@ DEFINITIONS = {
     "phases": "Medians over the ok launches of a cell; launches with a cold compile cache are shown separately. The first "
     "step includes compilation and autotuning. The rest is the engine, the start and end of the process, the proofs after "
     "the windows, and phases that the launch did not record.",
+    "code_varies": "Code varies: launches that compiled anew scatter more than launches that ran the code of one compilation, "
+    "by a one-sided F test of the variances of the logarithms of throughput, at 5 % over the number of tests. It takes three "
+    "launches of either kind.",
     "steps": "All steps of all processes in the timed windows of all ok launches. Thin line: 1st to 99th percentile; bar: "
     "5th to 95th; thick: 25th to 75th; tick: median; dot: the longest. On a GPU between device events, on a CPU by the "
     "clock.",

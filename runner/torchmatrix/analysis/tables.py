@@ -286,7 +286,7 @@ def _cell_row(launches: list[Row]) -> Row:
         "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
         "per_device": per_device,
         "verdict": noise_verdict(found["cv"], found["n"]),
-        "cold_compile_seconds": float(cold[0]) if cold else math.nan,
+        "cold_compile_seconds": median_of(cold) if cold else math.nan,
         "not_flat": sum(launch["flat"] is False for launch in ok),
         "stalled": sum(launch["stall"] > 0 for launch in ok),
         "throttled": sum(bool(launch["throttled"]) for launch in ok),

@@ -15,6 +15,7 @@ from torchmatrix.cli.options import (
     REPORT,
     RESULTS,
     BudgetOption,
+    ColdCompilesOption,
     EngineOption,
     GlobsArgument,
     JsonOption,
@@ -72,6 +73,7 @@ def run(
     rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
     until: UntilOption = None,
     budget: BudgetOption = None,
+    cold_compiles: ColdCompilesOption = None,
     new: NewOption = False,
     locked: LockedOption = False,
     quiet: QuietOption = False,
@@ -88,7 +90,10 @@ def run(
     from torchmatrix.running import session
 
     volume = volume_of(quiet, verbose)
-    request = Request(method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget)
+    request = Request(
+        method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
+        cold_compiles=cold_compiles,
+    )  # fmt: skip
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
     _end(measure(s, output, new=new, volume=volume, globs=globs, where=where), as_json)
 

@@ -49,6 +49,16 @@ BudgetOption = Annotated[
     float | None,
     typer.Option("--budget", min=0, max=1_000_000, metavar="MINUTES", help="With --until: start no launch after this time."),
 ]
+ColdCompilesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cold-compiles",
+        min=0,
+        max=1_000,
+        metavar="N",
+        help="Compile so many launches of each compiled cell from an empty cache.",
+    ),
+]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[

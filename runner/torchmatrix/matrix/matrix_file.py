@@ -79,6 +79,13 @@ SECTIONS: dict[str, dict[str, Key]] = {
             meaning="Each launch waits until its devices are cooler than this; if unset, the method decides.",
         ),
         "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440, meaning="The longest wait for this."),
+        "cold_compiles": Key(
+            kind=int,
+            default=0,
+            minimum=0,
+            maximum=1_000,
+            meaning="So many launches of each compiled cell [compile from an empty cache](method.md#compile-time).",
+        ),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
     },
@@ -215,7 +222,11 @@ def _method(run: dict[str, Any]) -> Method:
     chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
     return replace(
-        chosen, launches=run["launches"], start_below_celsius=below, cool_down_seconds=60.0 * run["cool_down_minutes"]
+        chosen,
+        launches=run["launches"],
+        start_below_celsius=below,
+        cool_down_seconds=60.0 * run["cool_down_minutes"],
+        cold_compiles=run["cold_compiles"],
     )
 
 

@@ -19,6 +19,7 @@ A rule that stops when it sees what it wants covers less than it claims. Simulat
 class Method:
     """`name`: steady, cold or aime. `launches` per cell; with `until`, as many as narrow the interval to that ratio.
 
+    `cold_compiles`: the first so many launches of each compiled cell compile from an empty cache; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
     window, one window, whatever the workload says. `statistic`: median or mean over launches.
     """
@@ -31,6 +32,7 @@ class Method:
     steps: int | None = None
     until: float | None = None
     budget_seconds: float | None = None
+    cold_compiles: int = 0
 
 
 METHODS = {
@@ -61,6 +63,7 @@ class Request:
     rigorous: bool = False
     until: str | None = None
     budget_minutes: float | None = None
+    cold_compiles: int | None = None
 
     def applied(self, given: Method) -> Method:
         """`given` with what is asked for. Raises BadInput for contradictions."""
@@ -73,7 +76,11 @@ class Request:
         chosen = given
         if self.method:
             preset = named(self.method)
-            chosen = replace(preset, launches=given.launches, cool_down_seconds=given.cool_down_seconds)
+            chosen = replace(
+                preset, launches=given.launches, cool_down_seconds=given.cool_down_seconds, cold_compiles=given.cold_compiles
+            )
+        if self.cold_compiles is not None:
+            chosen = replace(chosen, cold_compiles=self.cold_compiles)
         if self.until:
             budget = None if self.budget_minutes is None else 60 * self.budget_minutes
             return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)

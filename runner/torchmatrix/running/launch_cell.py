@@ -54,12 +54,16 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits."""
+    """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits.
+
+    `fresh`: it compiles from an empty cache, which isn't kept.
+    """
 
     cell: Cell
     number: int
     batch: int
     trial: bool = False
+    fresh: bool = False
 
 
 def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
@@ -99,7 +103,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         arguments=bench_arguments(attempt, job),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache="" if attempt.trial else _cache_name(attempt),
+        cache="" if attempt.trial or attempt.fresh else _cache_name(attempt),
         owner=job.owner,
     )
     execution = job.engine_for(cell.stack).start(image, spec)

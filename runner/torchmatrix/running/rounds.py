@@ -39,7 +39,8 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
             yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
             continue
         yield LaunchStarted(cell=cell, number=number)
-        for item in _launch(job, Attempt(cell=cell, number=number, batch=batch), image):
+        fresh = cell.workload.compile and number <= job.method.cold_compiles
+        for item in _launch(job, Attempt(cell=cell, number=number, batch=batch, fresh=fresh), image):
             suspects |= _unread(item.launch) if isinstance(item, LaunchFinished) else set()
             yield item
 

@@ -174,6 +174,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *(a_number(f"step_{name}_seconds", f"time of a step: {'the longest' if name == 'max' else f'quantile {share:g}'}", name)
           for name, share in QUANTILES.items()),
     ),
+    "compiles": (
+        *_WHERE, a_whole("compiled_launches", "ok launches that compiled from an empty cache", "compiled"),
+        a_number("first_step_seconds", "the median of their first steps"),
+        a_number("first_step_shortest_seconds", "the shortest", "first_step_low"),
+        a_number("first_step_longest_seconds", "the longest", "first_step_high"),
+        a_number("scatter_between_compilations", "standard deviation of the logarithms of their throughputs",
+                 "sd_between_artefacts"),
+        a_whole("reusing_launches", "ok launches that ran the code of one earlier compilation", "reused"),
+        a_number("scatter_of_one_compilation", "standard deviation of the logarithms of their throughputs", "sd_same_artefact"),
+        a_number("p", "of an F test that the former is no larger"), a_flag("varies", DEFINITIONS["code_varies"]),
+    ),
     "speedups": (*_SHOWN, a_text("baseline", "the stack that it is compared with"), *_COMPARED),
     "settings": (
         a_text("setting", f"the setting that differs: {_PAIRS}"), *_SHOWN,
@@ -267,6 +278,7 @@ ABOUT = {
     "devices": "one row per device measured alone, if several were",
     "phases": "one row per cell and state of its compile cache: where the time of a launch goes",
     "steps": "one row per cell: how much the times of its steps vary",
+    "compiles": "one row per cell compiled from an empty cache: how long that took, and whether the code varies in speed",
     "speedups": "one row per cell: its throughput over that of a baseline stack",
     "settings": "one row per pair of cells that differ in one setting only",
     "gpus": "one row per GPU model measured: its data sheet, and the best MFU reached here",

@@ -46,6 +46,9 @@ class Facts(Protocol):
     @property
     def steps(self) -> pd.DataFrame: ...
 
+    @property
+    def compiles(self) -> pd.DataFrame: ...
+
 
 def cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
     """The cells of tables.cells_table."""
@@ -82,6 +85,7 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "devices": records(view.devices),
         "phases": records(view.phases),
         "steps": records(view.steps),
+        "compiles": records(view.compiles),
         "speedups": [_compared(row) for row in records(view.speedups)],
         "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),

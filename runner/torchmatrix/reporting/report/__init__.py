@@ -87,6 +87,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         "findings": sections.wrong_builds(view) + audit.check([own.figure for own in view.measured]),
+        "compiles": [row for row in records(view.compiles) if row["compiled"] > 1],
         "inside": sections.inside_rows(view),
         "phases": time_split.PHASES,
         "skips": sections.skips(view),

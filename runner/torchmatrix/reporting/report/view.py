@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from torchmatrix.analysis import ratios, scaling, tables, time_split
+from torchmatrix.analysis import compiling, ratios, scaling, tables, time_split
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.tables import records
@@ -50,6 +50,11 @@ class View:
     def steps(self) -> pd.DataFrame:
         """How much steps vary (time_split.steps_table)."""
         return time_split.steps_table(self.launches)
+
+    @cached_property
+    def compiles(self) -> pd.DataFrame:
+        """Compile times, and whether compilations differ (compiling.compiles_table)."""
+        return compiling.compiles_table(self.table)
 
     @property
     def pending(self) -> list[str]:
