@@ -280,7 +280,7 @@ def _cell_row(launches: list[Row]) -> Row:
         **{
             key: last[key]
             for key in (*_COLUMNS, *told_by(last))
-            if key not in ("run", "round", "throughput", "path", "seconds")
+            if key not in ("run", "round", "throughput", "path", "seconds", "stall")
         },
         **found,
         "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
