@@ -142,3 +142,27 @@ def test_without_scripts_and_in_print_the_charts_are_there(browser: Any, address
     assert reader.page.locator(".still svg").first.is_visible() and not reader.page.locator(".live").first.is_visible()
     assert len(reader.page.pdf(path=tmp_path / "report.pdf")) > 20_000
     reader.context.close()
+
+
+def test_a_large_table_is_whole_when_it_is_unfolded_printed_or_read_without_scripts(browser: Any, tmp_path: Path) -> None:
+    cells = [{"workload": f"{HOSTILE[:8]}w{n}", "rate": 100.0 + n, "devices": d} for n in range(210) for d in ((0,), (0, 1))]
+    path = tmp_path / "index.html"
+    path.write_text(report.render(report.view_of(write_run(tmp_path / "results", cells))))
+    reader = Reader(browser, path.as_uri())
+    rows = reader.page.locator("#cells tbody tr")
+    assert rows.count() == 0  # until it is asked for
+    reader.open("cells")
+    assert rows.count() == 420 and rows.locator("visible=true").count() == 200
+    reader.page.locator("#cells input[type=search]").fill("w209 gpu0+1")
+    assert rows.locator("visible=true").count() == 1
+    reader.page.locator("#scale-factors summary").click()
+    reader.page.locator("#scale-factors th button").first.click()
+    assert reader.page.locator("#scale-factors tbody tr").count() == 210 and reader.said == []
+    reader.context.close()
+    for is_print, context in ((False, {"java_script_enabled": False}), (True, {})):
+        reader = Reader(browser, path.as_uri(), **context)
+        if is_print:
+            reader.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert reader.page.locator("#cells tbody tr").locator("visible=true").count() == 420
+        assert reader.page.locator("#cells tbody tr").last.inner_text().startswith(f"{HOSTILE[:8]}w209")
+        reader.context.close()

@@ -39,7 +39,13 @@ function pickOwn(dims, dim, question, found, wanted) {
     found.rows = found.rows.filter((row) => dim.values[row[name]] === wanted);
     return;
   }
-  const apart = dims.filter((one) => !one.own && one.name !== "stack" && (!question.free.includes(one.name) || name === "set")).map((one) => one.name);
+  if (found.offered[name].length === 1) {
+    found.picked[name] = found.offered[name][0];
+    found.offered[name] = [];
+    return;
+  }
+  const besides = dims.filter((one) => one.own || one.name === "stack" || (question.free.includes(one.name) && name !== "set")).map((one) => one.name);
+  const apart = varying(dims, found.rows, besides).map((one) => one.name);
   const groups = groupBy(found.rows, (row) => keyOf(row, apart));
   const defaults = new Map([...groups].map(([key, rows]) => [key, byDefault(dim, rows)]));
   const several = new Set(defaults.values()).size > 1;
@@ -59,6 +65,7 @@ function groupBy(rows, key) {
 // The most devices, AMP, otherwise the value that most stacks measured; never the fastest.
 function byDefault(dim, rows) {
   const stacks = new Map(present(rows, dim.name).map((place) => [place, new Set()]));
+  if (stacks.size === 1) return [...stacks.keys()][0];
   for (const row of rows) if (row.n) stacks.get(row[dim.name]).add(keyOf(row, ["gpu", "machine", "stack"]));
   const measured = [...stacks.keys()].filter((place) => stacks.get(place).size);
   if (dim.name === "devices" && measured.length) return measured.at(-1);

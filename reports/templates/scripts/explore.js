@@ -105,18 +105,26 @@ function recall() {
   for (const one of explorers) one.show(found.get(one.name) ?? {});
 }
 
+// A large page can be used sooner if what no reader has asked for yet isn't made.
+function onFirstUse(holder, name, make) {
+  let made = null;
+  Object.defineProperty(holder, name, { enumerable: true, get: () => (made ??= make()) });
+}
+
 function explore() {
   const held = document.getElementById("cells-data");
   if (!held || !window.vegaEmbed) return;
   const told = JSON.parse(held.textContent);
-  const data = { ...told, rows: rowsOf(told.rows), pairs: rowsOf(told.pairs), parts: Object.fromEntries(Object.entries(told.parts).map(([name, columns]) => [name, rowsOf(columns)])) };
+  const data = { ...told, rows: rowsOf(told.rows), parts: {} };
+  onFirstUse(data, "pairs", () => rowsOf(told.pairs));
+  for (const [name, columns] of Object.entries(told.parts)) onFirstUse(data.parts, name, () => rowsOf(columns));
   explorers = [...document.querySelectorAll("section.explorer:has(> script)")].map((section) => new Explorer(section, data));
   const found = views();
-  for (const one of explorers) one.show(found.get(one.name) ?? {});
+  for (const one of explorers.filter(({ name, section }) => found.has(name) || !section.closest("details.fold"))) one.show(found.get(one.name) ?? {});
   whenSeen(explorers.map((one) => one.section), (section) => {
     const one = explorers.find((other) => other.section === section);
     one.seen = true;
-    one.draw();
+    one.choice ? one.draw() : one.show(one.asked);
   });
   window.addEventListener("popstate", recall);
   window.addEventListener("hashchange", recall);

@@ -36,6 +36,7 @@ function drawWhenSeen() {
 }
 
 const [LONG, MOST] = [12, 200]; // rows: longer tables get a search field; at most this many rows are shown at first
+const whole = []; // for print: shows all rows of a table
 const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
 const number = (word) => (/^[-+×\d.]/.test(word) ? parseFloat(word.replace(/^[×+\s]+/, "").replaceAll(",", "")) : NaN);
 
@@ -92,11 +93,32 @@ function searchable(table) {
   const open = () => { most = Infinity; show(); };
   field.addEventListener("input", show);
   all.addEventListener("click", open);
-  window.addEventListener("beforeprint", open);
+  whole.push(open);
   label.append(field, count);
   table.parentNode.before(label, all);
   show();
   return show;
+}
+
+function usable(table) {
+  if (table.tHead) sortable(table, table.closest("figure") ? () => {} : searchable(table));
+}
+
+// A large table is text until it is asked for.
+function unpack(around) {
+  for (const held of around.querySelectorAll("noscript.packed")) {
+    const content = make("template", { innerHTML: held.textContent }).content;
+    const tables = [...content.querySelectorAll("table")];
+    held.replaceWith(content);
+    tables.forEach(usable);
+  }
+}
+
+function unpackable() {
+  for (const held of document.querySelectorAll("noscript.packed")) {
+    const fold = held.closest("details");
+    fold.addEventListener("toggle", () => { if (fold.open) unpack(fold); });
+  }
 }
 
 function colours() {
@@ -127,13 +149,19 @@ function foldable() {
     const target = document.getElementById(location.hash.slice(1).split(":")[0]); // a section, or an explorer whose view follows
     const fold = target?.querySelector("details.fold") ?? target?.closest("details.fold");
     if (!fold) return;
+    unpack(fold);
     fold.open = true;
     target.scrollIntoView();
   };
   for (const fold of folds) fold.open = false;
   for (const fold of folds) fold.classList.add("ready");
   let closed = [];
-  window.addEventListener("beforeprint", () => { closed = [...document.querySelectorAll("details:not([open])")]; closed.forEach((one) => { one.open = true; }); });
+  window.addEventListener("beforeprint", () => {
+    unpack(document);
+    for (const show of whole) show();
+    closed = [...document.querySelectorAll("details:not([open])")];
+    closed.forEach((one) => { one.open = true; });
+  });
   window.addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));
   window.addEventListener("hashchange", reveal);
   document.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']")?.hash === location.hash) reveal(); });

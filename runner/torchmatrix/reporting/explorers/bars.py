@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -142,6 +143,7 @@ def _bar(found: tuple[float | None, float | None, float | None], most: float) ->
     return {"value": value, "low": max(0.0, low), "high": min(high, most), "interval": span, **cut}
 
 
+@cache
 def skeleton() -> dict[str, Any]:
     """The specification without rows."""
     y = alt.Y("row:O", axis=None, scale=alt.Scale(padding=0))

@@ -72,12 +72,15 @@ def _pick(dims: Sequence[Dim], dim: Dim, question: Question, so_far: Choice, wan
 
 def _pick_own(dims: Sequence[Dim], dim: Dim, question: Question, so_far: Choice, wanted: str | None) -> Choice:
     """The asked value for all, or each group's default. A group: cells that differ in stack and own dimensions only."""
-    apart = [d.name for d in dims if not d.own and d.name != "stack" and (d.name not in question.free or dim.name == "set")]
+    offered = [dim.values[place] for place in sorted({row[dim.name] for row in so_far.rows})]
+    if len(offered) == 1 and wanted not in offered:
+        return _with(so_far, dim, offered[0], [], so_far.rows)  # there is nothing to choose
+    besides = [d.name for d in dims if d.own or d.name == "stack" or (d.name in question.free and dim.name != "set")]
+    apart = [d.name for d in varying(dims, so_far.rows, besides)]
     groups: dict[tuple[int, ...], list[Row]] = {}
     for row in so_far.rows:
         groups.setdefault(tuple(row[name] for name in apart), []).append(row)
     defaults = {key: default(dim, group) for key, group in groups.items()}
-    offered = [dim.values[place] for place in sorted({row[dim.name] for row in so_far.rows})]
     if wanted == ALL and len(offered) > 1:
         return _with(so_far, dim, ALL, offered, so_far.rows)
     if wanted is not None and wanted in offered:
@@ -105,6 +108,8 @@ def default(dim: Dim, rows: Sequence[Row]) -> int:
         if row["n"]:
             own.add((row["gpu"], row["machine"], row["stack"]))
     places = sorted(stacks)
+    if len(places) == 1:
+        return places[0]
     measured = [place for place in places if stacks[place]]
     if dim.name == "devices" and measured:
         return measured[-1]

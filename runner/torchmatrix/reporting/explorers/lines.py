@@ -1,6 +1,7 @@
 """The scaling explorer: how well it scales. A panel for each model, a line over the number of devices for each stack."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -194,6 +195,7 @@ def _domain(values: Sequence[float], points: Sequence[Row], is_linear: bool) -> 
     return max(0.0, min(values) - room), max(1.02, max(values) + room / 2)
 
 
+@cache
 def skeleton() -> dict[str, Any]:
     """The specification without rows."""
     scale = alt.Scale(domain=[alt.ExprRef("low"), alt.ExprRef("high")], clamp=True, nice=False, zero=False)

@@ -1,6 +1,7 @@
 """The explorer of scaling losses: where the loss of each explained cell comes from. A waterfall for each cell."""
 
 import math
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -79,6 +80,11 @@ def _known(row: Row) -> Row:
 
 def skeleton(_data: Data) -> dict[str, Any]:
     """The specification without rows."""
+    return _specification()
+
+
+@cache
+def _specification() -> dict[str, Any]:
     domain = [alt.ExprRef("low"), alt.ExprRef("high")]
     scale = alt.Scale(domain=domain, range=[_LEFT, _RIGHT], clamp=True, nice=False, zero=False)
 

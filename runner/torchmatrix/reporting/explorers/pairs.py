@@ -5,6 +5,7 @@ Geometric means are of the ratios in view, which share the number of devices and
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -154,6 +155,7 @@ def _within(one: Row, low: float, high: float) -> Row:
     return one | {end: min(max(one[end], low), high) for end in ("low", "high") if end in one}
 
 
+@cache
 def skeleton(axis: str = _AXIS) -> dict[str, Any]:
     """The specification without rows."""
     scale = alt.Scale(

@@ -1,6 +1,7 @@
 """The explorer of phases: where the time of a launch goes. A panel for each model, a bar for each cell and cache."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -83,6 +84,11 @@ def _from_to(values: Sequence[float], unit: str) -> str:
 
 def skeleton(_data: Data) -> dict[str, Any]:
     """The specification without rows."""
+    return _specification()
+
+
+@cache
+def _specification() -> dict[str, Any]:
     scale = alt.Scale(domain=[0, alt.ExprRef("most")], range=[0, WIDTH - 6], nice=False)
     y = alt.Y("row:O", axis=None, scale=alt.Scale(padding=0))
     x = alt.X("start:Q", scale=scale, title="seconds since the launch started", axis=alt.Axis(tickCount=6, grid=False))

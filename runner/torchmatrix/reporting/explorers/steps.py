@@ -1,6 +1,7 @@
 """The explorer of step times: how much steps vary. A panel for each model, a bar from quantile to quantile for each cell."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -73,6 +74,11 @@ def _title(dims: Sequence[Dim], rows: Sequence[Row], settings: Sequence[Dim]) ->
 
 def skeleton(_data: Data) -> dict[str, Any]:
     """The specification without rows."""
+    return _specification()
+
+
+@cache
+def _specification() -> dict[str, Any]:
     domain = [alt.ExprRef("low"), alt.ExprRef("high")]
     scale = alt.Scale(domain=domain, range=[6, WIDTH - 6], clamp=True, nice=False, zero=False)
 

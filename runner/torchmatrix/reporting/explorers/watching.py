@@ -1,5 +1,6 @@
 """The explorer of traces: temperature, clock and power while a launch ran. A panel for each cell."""
 
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -61,7 +62,12 @@ def _drawn(part: Row) -> dict[str, Any]:
 
 def skeleton(data: Data) -> dict[str, Any]:
     """The specification without rows: a plot for each quantity that some device reports."""
-    known = [name for name in QUANTITIES if any(name in one for part in data.parts["trace"] for one in part["devices"])]
+    told = {name for part in data.parts["trace"] for one in part["devices"] for name in one}
+    return _specification(tuple(name for name in QUANTITIES if name in told))
+
+
+@cache
+def _specification(known: tuple[str, ...]) -> dict[str, Any]:
     plots = [_plot(name, is_last=name == known[-1]) for name in known]
     spec = finish(
         alt.vconcat(*plots, spacing=8).resolve_scale(color="shared", strokeDash="shared"), rows=[], windows=[], slow=[]

@@ -37,8 +37,8 @@ class Embedded:
 
 def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write every table in every format, and columns.csv, into an existing folder; returns the files in order."""
-    contents = {f"{name}.{word}": FORMATS[word](name, table) for name, table in tables.frames.items() for word in formats}
-    contents[COLUMNS_FILE] = to_csv("columns", described(tables.frames))
+    contents = {f"{name}.{word}": FORMATS[word](name, table) for name, table in tables.values.items() for word in formats}
+    contents[COLUMNS_FILE] = to_csv("columns", described(tables.values))
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in contents]
@@ -47,7 +47,7 @@ def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[
 def embedded(tables: Tables, plain_up_to_bytes: int = PLAIN_UP_TO_BYTES) -> dict[str, Embedded]:
     """The tables as CSV files by name, for links in a page; large ones as .csv.gz, with the same bytes each time."""
     found = {}
-    for name, table in tables.frames.items():
+    for name, table in tables.values.items():
         content, file_name, mime = to_csv(name, table), f"{tables.run}-{name}.csv", "text/csv"
         if len(content) > plain_up_to_bytes:
             content, file_name, mime = gzip.compress(content, mtime=0), f"{file_name}.gz", "application/gzip"
@@ -57,7 +57,7 @@ def embedded(tables: Tables, plain_up_to_bytes: int = PLAIN_UP_TO_BYTES) -> dict
 
 def columns_in_page(tables: Tables) -> Embedded:
     """What each column of these tables means."""
-    return in_page(f"{tables.run}-{COLUMNS_FILE}", "text/csv", to_csv("columns", described(tables.frames)))
+    return in_page(f"{tables.run}-{COLUMNS_FILE}", "text/csv", to_csv("columns", described(tables.values)))
 
 
 def in_page(file_name: str, mime: str, content: bytes) -> Embedded:

@@ -94,7 +94,7 @@ def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) ->
 
 
 def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> str:
-    title = f"Run {escaped(tables.run)}" if "launches" in tables.frames else "Machines side by side"
+    title = f"Run {escaped(tables.run)}" if "launches" in tables.values else "Machines side by side"
     lines = [
         f"# {title}, exported by torchmatrix {__version__}",
         "",

@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -19,25 +19,28 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
 from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE
 from torchmatrix.reporting.exports.markdown import to_markdown
-from torchmatrix.reporting.exports.table_set import columns, records
+from torchmatrix.reporting.exports.table_set import Values, columns, frame, records
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\t", "\r", "\n")
 
 
-def to_csv(name: str, table: pd.DataFrame) -> bytes:
+Table: TypeAlias = Values | pd.DataFrame
+
+
+def to_csv(name: str, table: Table) -> bytes:
     """With a header; floats as Python's repr writes them, which reads back as the same number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(table.columns)
+    writer.writerow(table)
     writer.writerows(zip(*map(_fields, columns(table)), strict=True))
     return text.getvalue().encode()
 
 
-def to_json(name: str, table: pd.DataFrame) -> bytes:
+def to_json(name: str, table: Table) -> bytes:
     """A list with an object for each row, one row per line; lists as lists."""
     lists = {column.name for column in EVERY_TABLE.get(name, ()) if column.kind == "list"}
-    names = list(table.columns)
+    names = list(table)
     lines = [
         json.dumps(
             {n: _json_value(v, n in lists) for n, v in zip(names, row, strict=True)}, ensure_ascii=False, allow_nan=False
@@ -47,13 +50,14 @@ def to_json(name: str, table: pd.DataFrame) -> bytes:
     return ("[" + ",".join("\n" + line for line in lines) + "\n]\n").encode()
 
 
-def to_parquet(name: str, table: pd.DataFrame) -> bytes:
+def to_parquet(name: str, table: Table) -> bytes:
     """With a fixed type for every column, and its meaning in the field's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     meanings = {column.name: column.meaning for column in EVERY_TABLE.get(name, ())}
-    held = pa.Table.from_pandas(table, preserve_index=False)
+    framed = table if isinstance(table, pd.DataFrame) else frame(name, table)
+    held = pa.Table.from_pandas(framed, preserve_index=False)
     fields = [field.with_metadata({"meaning": meanings.get(field.name, "")}) for field in held.schema]
     file = io.BytesIO()
     pq.write_table(held.cast(pa.schema(fields, metadata=held.schema.metadata)), file, compression="zstd")
@@ -65,7 +69,7 @@ def inert(text: str) -> str:
     return f"'{text}" if text.startswith(_BREAKS) or text.lstrip(" ").startswith(_FORMULA) else text
 
 
-FORMATS: dict[str, Callable[[str, pd.DataFrame], bytes]] = {
+FORMATS: dict[str, Callable[[str, Table], bytes]] = {
     "csv": to_csv,
     "json": to_json,
     "parquet": to_parquet,

@@ -8,7 +8,7 @@ import pandas as pd
 
 from torchmatrix.ground.numbers import figure
 from torchmatrix.matrix.factors import PRECISIONS
-from torchmatrix.reporting.exports.table_set import records
+from torchmatrix.reporting.exports.table_set import Values, records
 
 Row = dict[str, Any]
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()!|~$])")
@@ -24,10 +24,10 @@ def escaped(value: Any) -> str:
     return _LINKS.sub(r"\1&#8203;\2", text)
 
 
-def to_markdown(name: str, table: pd.DataFrame) -> bytes:
+def to_markdown(name: str, table: Values | pd.DataFrame) -> bytes:
     """The table with the columns of _SHOWN; all columns if the table isn't listed there."""
-    found = [dict(zip(table.columns, row, strict=True)) for row in records(table)]
-    shown = _SHOWN.get(name) or [(column, _own(column)) for column in table.columns]
+    found = [dict(zip(table, row, strict=True)) for row in records(table)]
+    shown = _SHOWN.get(name) or [(column, _own(column)) for column in table]
     lines = [_line([escaped(title) for title, _ in shown]), _line(["---"] * len(shown))]
     lines += [_line([write(row) for _, write in shown]) for row in found]
     return ("\n".join(lines) + "\n").encode()

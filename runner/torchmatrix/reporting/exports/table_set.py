@@ -1,10 +1,11 @@
-"""Rows -> named pandas tables with exactly the documented columns, each of a fixed type."""
+"""Rows -> named tables with exactly the documented columns, each of a fixed type; as plain values, and as pandas tables."""
 
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -16,6 +17,8 @@ from torchmatrix.reporting.exports.column import Column
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE, MACHINE_TABLES
 
+Values: TypeAlias = Mapping[str, list[Any]]
+"""A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
 _LARGEST = 2**63
 _TEXTS = frozenset({str, type(None)})
 
@@ -25,25 +28,30 @@ class Tables:
     """The tables of one run by name, in the order of columns.TABLES; `run` is its id."""
 
     run: str
-    frames: Mapping[str, pd.DataFrame]
+    values: Mapping[str, Values]
+
+    @cached_property
+    def frames(self) -> Mapping[str, pd.DataFrame]:
+        """The same as pandas tables: NaN or NA for what is unknown."""
+        return {name: frame(name, table) for name, table in self.values.items()}
 
 
 def of(view: rows.Facts, held: PriceList = NONE) -> Tables:
     """All tables of a run; a table without rows still has its columns."""
     found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view), **rows.others(view, held)}
-    return Tables(run=view.id, frames={name: frame(columns, found[name]) for name, columns in TABLES.items()})
+    return Tables(run=view.id, values={name: _values(columns, found[name]) for name, columns in TABLES.items()})
 
 
 def of_machines(facts: machine_rows.Compared, relative: Relative, held: PriceList = NONE) -> Tables:
     """All tables of several machines, and how they compare with the baseline GPU."""
     found = machine_rows.rows_of(facts, relative, held)
-    return Tables(run="of machines", frames={name: frame(columns, found[name]) for name, columns in MACHINE_TABLES.items()})
+    return Tables(run="of machines", values={name: _values(columns, found[name]) for name, columns in MACHINE_TABLES.items()})
 
 
 def launched(view: rows.Facts, held: PriceList = NONE) -> Tables:
     """Only the cells and launches, which are most of the data."""
     found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view)}
-    return Tables(run=view.id, frames={name: frame(TABLES[name], made) for name, made in found.items()})
+    return Tables(run=view.id, values={name: _values(TABLES[name], made) for name, made in found.items()})
 
 
 def described(names: Iterable[str]) -> pd.DataFrame:
@@ -52,35 +60,42 @@ def described(names: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["table", "column", "kind", "meaning"], dtype="string")
 
 
-def frame(kinds: Iterable[Column], found: Iterable[rows.Row]) -> pd.DataFrame:
-    """Rows as a table: NaN or NA for what is unknown, lists as JSON text."""
+def frame(name: str, table: Values) -> pd.DataFrame:
+    """A documented table for pandas."""
+    kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
+    return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
+
+
+def _values(kinds: Iterable[Column], found: Iterable[rows.Row]) -> Values:
+    """Rows as a table; lists as JSON text."""
     held = list(found)
-    return pd.DataFrame({c.name: _column(c.kind, [row.get(c.source) for row in held]) for c in kinds})
+    return {c.name: _column(c.kind, [row.get(c.source) for row in held]) for c in kinds}
 
 
-def _column(kind: str, values: list[Any]) -> Any:
-    """An array of a fixed type. Of texts most are the same in many rows: each is looked at once."""
+def _column(kind: str, values: list[Any]) -> list[Any]:
+    """Of texts most are the same in many rows: each is looked at once."""
     made = _MADE[kind]
     if set(map(type, values)) <= _TEXTS:
         known = {value: made(value) for value in set(values)}
-        return pd.array([known[value] for value in values], dtype=_TYPES[kind])
-    return pd.array([made(value) for value in values], dtype=_TYPES[kind])
+        return [known[value] for value in values]
+    return list(map(made, values))
 
 
-def records(table: pd.DataFrame) -> list[list[Any]]:
+def records(table: Values | pd.DataFrame) -> list[list[Any]]:
     """The values row by row as str, float, int and bool; None for what is unknown."""
     return list(map(list, zip(*columns(table), strict=True)))
 
 
-def columns(table: pd.DataFrame) -> list[list[Any]]:
+def columns(table: Values | pd.DataFrame) -> list[list[Any]]:
     """The same values column by column."""
-    return [_plain(table[name]) for name in table.columns]
+    return [_plain(table[name]) for name in table]
 
 
-def _plain(column: pd.Series) -> list[Any]:
-    if column.dtype == "float64":
-        return [None if value != value else value for value in column.tolist()]
-    return column.astype(object).where(column.notna(), None).tolist()  # type: ignore[no-any-return]
+def _plain(column: Any) -> list[Any]:
+    """Of a table that is not pandas': as it is."""
+    if isinstance(column, list):
+        return column
+    return [None if value is pd.NA or value != value else value for value in column.tolist()]
 
 
 def _valid(value: Any) -> str | None:
@@ -97,6 +112,11 @@ def _whole(value: Any) -> int | None:
     return int(value) if number.is_integer() and abs(number) < _LARGEST else None
 
 
+def _number(value: Any) -> float | None:
+    number = number_or_nan(value)
+    return None if math.isnan(number) else number
+
+
 def _flag(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
@@ -107,7 +127,7 @@ def _list(value: Any) -> str | None:
 
 _MADE: dict[str, Callable[[Any], Any]] = {
     "text": _valid,
-    "number": number_or_nan,
+    "number": _number,
     "whole": _whole,
     "flag": _flag,
     "list": _list,

@@ -26,12 +26,12 @@ class Carried:
 def of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
     """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no facts."""
     tables = exports.launched(view, held)
-    cells = tables.frames["cells"]
+    cells = tables.values["cells"]
     files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if len(view.table) else []
     if archive and archive.data:
         files.append(exports.in_page(f"{view.id}-facts.tar.gz", "application/gzip", archive.data))
     return Carried(
         files=tuple(files),
         facts_bytes=archive.facts_bytes if archive and not archive.data else None,
-        markdown=to_markdown("cells", cells).decode() if 0 < len(cells) <= MOST_PASTED else None,
+        markdown=to_markdown("cells", cells).decode() if 0 < len(view.every_cell) <= MOST_PASTED else None,
     )

@@ -30,6 +30,9 @@ from torchmatrix.reporting.report.filters import FILTERS
 
 _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
 """White space between the parts of a table. Browsers ignore it, and it would be a tenth of a large page."""
+_ENDS = re.compile(r"</t[dr]>\s*(?=<t[dr][\s>]|</t(?:r|body)>)")
+MOST_UNPACKED = 200
+"""A table with more rows is parsed when its fold is opened (fold.html.j2)."""
 
 
 def render(template: str, with_charts: bool, **context: Any) -> str:
@@ -107,6 +110,11 @@ def _cell(value: Any) -> str:
     return figure(value) if isinstance(value, float) else str(value)
 
 
+def _without_end_tags(table: Markup) -> Markup:
+    """The same table: a cell or row ends where the next begins (https://html.spec.whatwg.org/#optional-tags)."""
+    return Markup(_ENDS.sub("", table))
+
+
 def _without_secrets(value: Any) -> Any:
     """Escape every text from the facts; what the templates mark as safe is our own."""
     return _cleaned(value) if type(value) is str and len(value) > 12 else value
@@ -125,5 +133,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS | {"cell": _cell}
+    environment.filters |= FILTERS | {"cell": _cell, "without_end_tags": _without_end_tags}
+    environment.globals["most_unpacked"] = MOST_UNPACKED
     return environment

@@ -20,7 +20,7 @@ def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     """The index entry of a run, and the files of its folder by name."""
     view = report.view_of(run)
     tables = exports.of(view, held)
-    every = {**tables.frames, "columns": exports.described(tables.frames)}
+    every = {**tables.values, "columns": exports.described(tables.values)}
     files = {f"tables/{name}.{word}": FORMATS[word](name, table) for name, table in every.items() for word in ("csv", "json")}
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
