@@ -11,6 +11,7 @@ from records import launch_lines
 from torchmatrix.analysis import ratios, scaling, time_split, traces
 from torchmatrix.analysis import tables as run_tables
 from torchmatrix.analysis.prices import NONE, Price, PriceList
+from torchmatrix.analysis.tables import records
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting import explorers
@@ -42,8 +43,8 @@ class Tables:
         within = Within(
             decomposition=self.decomposition,
             devices=self.devices,
-            phases=time_split.phases_table(self.launches),
-            steps=time_split.steps_table(self.launches),
+            phases=records(time_split.phases_table(self.launches)),
+            steps=records(time_split.steps_table(self.launches)),
             traces=traces.traces(self.launches),
         )
         return explorers.of(self.table, self.cells, self.scales, self.speedups, self.settings, held, within=within)

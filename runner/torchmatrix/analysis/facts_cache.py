@@ -1,30 +1,37 @@
 """What was read of each run, kept so that the next reading needn't parse its facts again.
 
-One file per run, RESULTS/.cache/HOST/RUN, derived from the facts: any of them may be deleted at any time. A run is read anew
-when one of its files has changed (name, size, time), or the code that reads them; and where a kept file can't be read.
+RESULTS/.cache/HOST/RUN is what histories and comparisons read, RUN.report what a report of the run says of its launches; both
+are derived from the facts and may be deleted at any time. A run is read anew when one of its files has changed (name, size,
+time), or the code that reads them; and where a kept file can't be read.
 """
 
 import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.events import most_bytes
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.reading import sorted_out
+from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import plain_bytes, write_whole
 
+if TYPE_CHECKING:
+    from torchmatrix.analysis.digest import Digest
+
+T = TypeVar("T")
 FOLDER = ".cache"
+_REPORT = ".report"
 _ROOMS = ("ground", "machine", "facts", "matrix", "planning", "analysis")
 """All code that analysis may import: a change in any of it may change what is read from a launch's file."""
 
@@ -66,20 +73,36 @@ def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[Indexed]:
     if runs:
         _forget_removed_runs(results)
     for run in runs:
-        path, key = results.root / FOLDER / host_of(run) / run.id, f"{_code()} {_signature(run.path)}"
-        found = _kept(run, path, key)
-        if found is None:
-            facts = _facts(run)
-            _keep(path, key, facts)
-            found = _indexed(run, facts)
-        yield found
+        yield _recalled(results, run, "", lambda: _facts(run), lambda facts: _indexed(run, facts))  # noqa: B023 (called at once)
 
 
-def _kept(run: RunFolder, path: Path, key: str) -> Indexed | None:
-    """What was kept of a run under this key; None for what can't be read."""
+def digest(results: Results, run: RunFolder, record: RunRecord) -> "Digest":
+    """What a report of a run says of its launches."""
+    from torchmatrix.analysis.digest import digest_from, facts_of
+
+    def made() -> Facts:
+        return facts_of(run.path, record, run.everything())
+
+    _forget_removed_runs(results)
+    return _recalled(results, run, _REPORT, made, lambda facts: digest_from(run.path, facts))
+
+
+def _recalled(results: Results, run: RunFolder, kind: str, make: Callable[[], Facts], use: Callable[[Facts], T]) -> T:
+    """What was kept of a run, else what is made now, which is then kept."""
+    path, key = results.root / FOLDER / host_of(run) / f"{run.id}{kind}", f"{_code()} {_signature(run.path)}"
+    found = _kept(path, key, use)
+    if found is not None:
+        return found
+    facts = make()
+    _keep(path, key, facts)
+    return use(facts)
+
+
+def _kept(path: Path, key: str, use: Callable[[Facts], T]) -> T | None:
+    """What was kept under this key; None for what can't be read."""
     try:
         said, _, packed = plain_bytes(path, most_bytes()).partition(b"\n")
-        return _indexed(run, _unpacked(packed)) if said == key.encode() else None
+        return use(_unpacked(packed)) if said == key.encode() else None
     except (OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -93,7 +116,8 @@ def _keep(path: Path, key: str, facts: Facts) -> None:
 def _forget_removed_runs(results: Results) -> None:
     with suppress(OSError):
         for path in (results.root / FOLDER).glob("*/*"):
-            if not (results.root / path.parent.name / path.name / "run.jsonl").exists():
+            folder = results.root / path.parent.name
+            if not any((folder / name / "run.jsonl").exists() for name in (path.name, path.name.removesuffix(_REPORT))):
                 path.unlink()
 
 

@@ -202,7 +202,7 @@ def export(
     folder.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with scratch() as temporary:
-        view = report.view_of(redaction.redacted(store, run, temporary) if redact else run)
+        view = report.view_of(redaction.redacted(store, run, temporary)) if redact else report.view_of(run, results=store)
         drawn = report.every_chart(view, held) if charts else []
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force)
     say(f"run {view.id}: {count(len(names), 'file')}")

@@ -127,7 +127,8 @@ def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList"
 
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary) if asked.redact else run
-        print(pages.save(pages.page_of(shown, asked.baseline, held), asked.output))
+        keep = None if asked.redact else store
+        print(pages.save(pages.page_of(shown, asked.baseline, held, keep), asked.output))
 
 
 def _compare_machines(

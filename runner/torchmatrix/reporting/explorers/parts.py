@@ -22,12 +22,12 @@ _SHOWN_DIGITS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Within:
-    """The tables of one run: of scaling.decomposition_table and devices_table, time_split and traces."""
+    """The tables of one run: scaling.decomposition_table and devices_table, rows of time_split, traces."""
 
     decomposition: pd.DataFrame = field(default_factory=pd.DataFrame)
     devices: pd.DataFrame = field(default_factory=pd.DataFrame)
-    phases: pd.DataFrame = field(default_factory=pd.DataFrame)
-    steps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    phases: Sequence[Row] = ()
+    steps: Sequence[Row] = ()
     traces: Sequence[Trace] = ()
 
 
@@ -37,8 +37,8 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
     return {
         "loss": tuple(_loss(row, at[row["cell"]]) for row in records(within.decomposition)),
         "alone": tuple(_alone(row, at) for row in records(within.devices)),
-        "phases": tuple(_phases(row, at[row["cell"]]) for row in records(within.phases)),
-        "steps": tuple(_steps(row, at[row["cell"]]) for row in records(within.steps)),
+        "phases": tuple(_phases(row, at[row["cell"]]) for row in within.phases),
+        "steps": tuple(_steps(row, at[row["cell"]]) for row in within.steps),
         "trace": tuple(_trace(trace, at[trace.cell]) for trace in within.traces),
     }
 

@@ -7,14 +7,13 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from torchmatrix.analysis import gpu_table, prices, ratios, watched
+from torchmatrix.analysis import gpu_table, prices, ratios
+from torchmatrix.analysis.digest import Digest, Installed
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.tables import records
-from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Box
 from torchmatrix.facts.run_record import RunRecord, Skipped
 
 Row = dict[str, Any]
@@ -28,7 +27,7 @@ class Facts(Protocol):
     @property
     def record(self) -> RunRecord: ...
     @property
-    def launches(self) -> Sequence[Launch]: ...
+    def digest(self) -> Digest: ...
     @property
     def table(self) -> pd.DataFrame: ...
     @property
@@ -41,11 +40,6 @@ class Facts(Protocol):
     def devices(self) -> pd.DataFrame: ...
     @property
     def speedups(self) -> pd.DataFrame: ...
-    @property
-    def phases(self) -> pd.DataFrame: ...
-    @property
-    def steps(self) -> pd.DataFrame: ...
-
     @property
     def compiles(self) -> pd.DataFrame: ...
 
@@ -67,10 +61,9 @@ def cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
 
 def launches(view: Facts) -> list[Row]:
     """All launches that count, each with its start and the name of its file."""
-    started = {str(launch.path): launch.unix_seconds for launch in view.launches}
     found = []
-    for row in records(view.table):
-        own = {"started_unix_seconds": started.get(row["path"]), "file": _file_of(Path(row["path"]), view.id)}
+    for row, started in zip(view.digest.launches, view.digest.started, strict=True):
+        own = {"started_unix_seconds": started, "file": _file_of(Path(row["path"]), view.id)}
         found.append(row | own | _job(row))
     return found
 
@@ -83,15 +76,15 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "scaling": records(view.scaling),
         "decomposition": records(view.decomposition),
         "devices": records(view.devices),
-        "phases": records(view.phases),
-        "steps": records(view.steps),
+        "phases": list(view.digest.phases),
+        "steps": list(view.digest.steps),
         "compiles": records(view.compiles),
         "speedups": [_compared(row) for row in records(view.speedups)],
         "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
-        "stacks": _stacks(view),
+        "stacks": list(map(_stack, view.digest.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],
-        "failures": [_failure(launch, view.id) for launch in view.launches if launch.outcome != "ok"],
+        "failures": _failures(view),
         "findings": _findings(measured),
         "published": _published(section),
         "claims": _claims(section),
@@ -126,24 +119,14 @@ def _file_of(path: Path, run: str) -> str:
     return "/".join(parts[start:])
 
 
-def _stacks(view: Facts) -> list[Row]:
-    """From the first launch of each stack whose box reported its environment."""
-    found: dict[str, Row] = {}
-    for launch in view.launches:
-        if launch.box and launch.stack.name not in found:
-            found[launch.stack.name] = _stack(launch, launch.box)
-    return list(found.values())
-
-
-def _stack(launch: Launch, box: Box) -> Row:
-    versions, engine = box.versions, launch.engine
-    image = launch.image.facts if launch.image else {}
+def _stack(one: Installed) -> Row:
+    box, image, engine = one.box, one.image, one.engine
     told = {key: box.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")}
     return {
         **told,
-        "stack": launch.stack.name,
-        "torchvision": versions.get("torchvision"),
-        "transformers": versions.get("transformers"),
+        "stack": one.stack,
+        "torchvision": box.versions.get("torchvision"),
+        "transformers": box.versions.get("transformers"),
         "image": image.get("tag") or image.get("reference"),
         "image_id": image.get("id"),
         **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
@@ -157,19 +140,13 @@ def _skip(skip: Skipped) -> Row:
     return {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
 
 
-def _failure(launch: Launch, run: str) -> Row:
-    return {
-        "cell": launch.cell,
-        "stack": launch.stack.name,
-        "workload": launch.workload.id,
-        "devices": launch.devices.label,
-        "round": launch.round,
-        "outcome": launch.outcome,
-        "error": launch.error,
-        "seen": watched.summarize(launch).errors,
-        "command": launch.command,
-        "file": _file_of(launch.path, run),
-    }
+def _failures(view: Facts) -> list[Row]:
+    names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
+    return [
+        {name: row[name] for name in names} | {"seen": seen, "file": _file_of(Path(row["path"]), view.id)}
+        for row, seen in zip(view.digest.launches, view.digest.errors, strict=True)
+        if row["outcome"] != "ok"
+    ]
 
 
 def _findings(measured: Sequence[Measured]) -> list[Row]:

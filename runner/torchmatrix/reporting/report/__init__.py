@@ -9,7 +9,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.tables import records
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import exports, redaction
 from torchmatrix.reporting.explorers import Explorers
@@ -29,11 +29,11 @@ MOST_FACTS_BYTES = 600_000
 
 def write(run: RunFolder, output: Path) -> Path:
     """Render a run into `output`."""
-    return save(page_of(run), output)
+    return save(page_of(run, results=Results(run.path.parent.parent)), output)
 
 
-def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE) -> str:
-    """The page of one run with its facts embedded if they are small enough; `baseline` as in make_view.
+def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE, results: Results | None = None) -> str:
+    """The page of one run with its facts embedded if they are small enough; `baseline` and `results` as in view_of.
 
     A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
     """
@@ -41,7 +41,7 @@ def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE)
     if archive.data:
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
-    return render(view_of(run, baseline), held=held, archive=archive)
+    return render(view_of(run, baseline, results), held=held, archive=archive)
 
 
 def render(
@@ -70,8 +70,8 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "complete": record.complete,
         "measured": int((view.every_cell["n"] > 0).sum()),
         "planned": len(record.planned),
-        "launches": len(view.launches),
-        "repeated": len(view.every) - len(view.launches),
+        "launches": len(view.digest.launches),
+        "repeated": len(view.digest.repeated),
         "throttled_tries": sections.throttled_tries(view),
         "started": utc(record.unix_seconds),
         "method": record.method or {"name": "n/a"},

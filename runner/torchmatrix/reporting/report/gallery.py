@@ -3,7 +3,6 @@
 from torchmatrix.analysis import ratios
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside
-from torchmatrix.analysis.traces import traces
 from torchmatrix.reporting import explorers
 from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.explorers import Explorers
@@ -18,9 +17,9 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
     within = Within(
         decomposition=view.decomposition,
         devices=view.devices,
-        phases=view.phases,
-        steps=view.steps,
-        traces=traces(view.launches),
+        phases=view.digest.phases,
+        steps=view.digest.steps,
+        traces=view.digest.traces,
     )
     return explorers.of(view.table, view.cells, view.scaling, view.speedups, settings, held, published, within)
 

@@ -66,7 +66,7 @@ def state(view: View) -> str:
     """How many cells were measured, what failed, was skipped, or is still to come."""
     ok, planned = int((view.cells["n"] > 0).sum()) if len(view.cells) else 0, len(view.record.planned)
     every = int((view.every_cell["n"] > 0).sum()) if len(view.every_cell) else ok
-    failed = [launch.outcome for launch in view.launches if launch.outcome != "ok"]
+    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
     parts = [f"{every} of {count(planned, 'cell')} measured"]
     parts += [f"launches that failed: {words.counted(failed)}"] if failed else []
     parts += [f"{count(len(view.record.skips), 'cell')} skipped"] if view.record.skips else []

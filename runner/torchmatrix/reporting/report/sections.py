@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import watched
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
 from torchmatrix.analysis.tables import records
@@ -43,14 +42,13 @@ def unknown_columns(view: View) -> list[str]:
 
 def throttled_tries(view: View) -> int:
     """How many launches were repeated because their devices were throttled."""
-    kept = {launch.path for launch in view.launches}
-    return sum(launch.outcome == "ok" for launch in view.every if launch.path not in kept)
+    return sum(outcome == "ok" for _, outcome in view.digest.repeated)
 
 
 def inside_rows(view: View) -> list[dict[str, Any]]:
     """Phases and step times of each cell; none if there are more than MOST_INSIDE, which an export has."""
-    steps = {row["cell"]: row for row in records(view.steps)}
-    rows = [row | {"step": steps.get(row["cell"])} for row in records(view.phases)]
+    steps = {row["cell"]: row for row in view.digest.steps}
+    rows = [row | {"step": steps.get(row["cell"])} for row in view.digest.phases]
     return rows if len(rows) <= MOST_INSIDE else []
 
 
@@ -65,42 +63,32 @@ def skips(view: View) -> list[dict[str, Any]]:
 def failures(view: View) -> list[dict[str, Any]]:
     """Launches that are not ok, with what is needed to reproduce them."""
     return [
-        {
-            "cell": launch.cell,
-            "round": launch.round,
-            "outcome": launch.outcome,
-            "error": launch.error,
-            "seen": watched.summarize(launch).errors,
-            "command": launch.command,
-            "log": log_of(launch.path, launch.outcome, launch.stack.name),
-        }
-        for launch in view.launches
-        if launch.outcome != "ok"
+        {name: row[name] for name in ("cell", "round", "outcome", "error", "command")}
+        | {"seen": seen, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
+        for row, seen in zip(view.digest.launches, view.digest.errors, strict=True)
+        if row["outcome"] != "ok"
     ]
 
 
 def unreadable(view: View) -> list[str]:
     """Files that can't be read, and why; what of the run's own record can't be."""
-    files = [f"{below_results(found.path)}: {found.reason}" for found in view.unreadable]
+    files = [f"{below_results(found.path)}: {found.reason}" for found in view.digest.unreadable]
     return [*files, *(f"run.jsonl: {problem}" for problem in view.record.problems)]
 
 
 def stacks(view: View) -> list[dict[str, Any]]:
     """The environment of each stack, from the first launch that recorded it."""
-    found: dict[str, dict[str, Any]] = {}
-    for launch in view.launches:
-        box, name = launch.box, launch.stack.name
-        if box and name not in found:
-            versions = box.versions
-            found[name] = {
-                "name": name,
-                "environment": box.facts,
-                "torchvision": versions.get("torchvision"),
-                "transformers": versions.get("transformers"),
-                "image": launch.image.facts if launch.image else {},
-                "engine": launch.engine,
-            }
-    return list(found.values())
+    return [
+        {
+            "name": one.stack,
+            "environment": one.box.facts,
+            "torchvision": one.box.versions.get("torchvision"),
+            "transformers": one.box.versions.get("transformers"),
+            "image": one.image,
+            "engine": one.engine,
+        }
+        for one in view.digest.installed
+    ]
 
 
 def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ def _summary(view: View) -> Page:
         "stacks": list(dict.fromkeys(cells["stack"])) if len(cells) else [],
         "cells": len(cells),
         "cells_ok": int((cells["n"] > 0).sum()),
-        "launches_not_ok": sum(launch.outcome != "ok" for launch in view.launches),
+        "launches_not_ok": view.not_ok,
         "complete": view.record.complete,
         "headline": headline(view).answers[0],
     }
