@@ -27,8 +27,8 @@ def test_a_cell_has_the_median_the_t_interval_and_a_verdict(tmp_path: Path) -> N
     _, cells, *_ = tables(tmp_path, [{"rate": rate} for rate in (98.0, 100.0, 105.0)])
     row = cells.iloc[0]
     assert row["throughput"] == pytest.approx(100.0) and row["n"] == 3
-    half = 4.302653 * 3.605551 / math.sqrt(3)  # t(2, 0.975) and the standard deviation of the three
-    assert (row["low"], row["high"]) == pytest.approx((101 - half, 101 + half), rel=1e-6)
+    half = 1.025 * 4.302653 * 3.605551 / math.sqrt(3)  # of a median of three, t(2, 0.975), their standard deviation
+    assert (row["low"], row["high"]) == pytest.approx((100 - half, 100 + half), rel=1e-6)
     assert row["cv"] == pytest.approx(3.605551 / 101, rel=1e-6) and row["verdict"] == "noisy"
 
 
@@ -57,11 +57,12 @@ def test_scale_factors_are_defined_as_in_the_report(tmp_path: Path) -> None:
     assert row["E_low"] == pytest.approx(row["S_low"] / 4) and row["s_high"] == pytest.approx((row["S_high"] - 1) / 3)
 
 
-def test_a_ratios_interval_is_welchs_on_the_logarithms() -> None:
+def test_a_ratio_of_means_has_welchs_interval_on_the_logarithms() -> None:
     above, below = [110.0, 112.0, 111.0], [100.0, 101.0, 99.0]
-    found = intervals.ratio(above, below)
+    found = intervals.ratio(above, below, "mean")
     limits = ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)
-    assert (found.value, found.low, found.high) == pytest.approx((1.11, math.exp(limits.low), math.exp(limits.high)))
+    assert (found.value, found.high / found.low) == pytest.approx((1.11, math.exp(limits.high - limits.low)))
+    assert found.high / found.value == pytest.approx(found.value / found.low)
 
 
 def test_the_baseline_is_the_first_of_the_very_gpus_used(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support import REAL_MATRIX
-from torchmatrix.analysis.intervals import Interval, difference_verdict, mean_interval, paired_ratio
+from torchmatrix.analysis.intervals import Interval, center_interval, difference_verdict, paired_ratio
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Recipe, box_environment
 from torchmatrix.engines.local import LocalEngine
@@ -214,7 +214,7 @@ def _recipe(stack: object) -> Recipe:
 
 def _side(rates: list[float]) -> str:
     spread = 100 * float(np.std(rates, ddof=1) / np.mean(rates)) if len(rates) > 1 else float("nan")
-    found = mean_interval(rates)
+    found = center_interval(rates)
     return f"{found.value:.3f}/s [{found.low:.3f}, {found.high:.3f}], CV {spread:.2f} %"
 
 

@@ -15,7 +15,7 @@ from torchmatrix.analysis import comparable, gpu_specs
 from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import FleetCell, Side, Slot, cells_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, mean_interval
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, center_interval
 from torchmatrix.analysis.ratios import geometric_means
 from torchmatrix.analysis.tables import Row, with_none
 from torchmatrix.analysis.verdicts import UNTESTED, Chances, judged
@@ -243,8 +243,8 @@ def _match(side: Side, other: Sequence[FleetCell]) -> str | None:
 def _rate(side: Side) -> Interval:
     """Over launches for one machine, over machines for several: the mean of their figures."""
     if len(side.ran) < 2:
-        return mean_interval(side.first.samples, side.first.row["statistic"])
-    return mean_interval([cell.value for cell in side.ran], "mean")
+        return center_interval(side.first.samples, side.first.row["statistic"])
+    return center_interval([cell.value for cell in side.ran], "mean")
 
 
 def _why_not(

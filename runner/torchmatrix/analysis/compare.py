@@ -164,8 +164,9 @@ def _tested(pair: Pair, batch: str) -> _Tested:
     is_paired = len(by_round) >= PAIRED_FROM
     if is_paired:
         ours, theirs = map(list, zip(*by_round, strict=True))
-    found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, good[0][0].method.statistic)
-    tested = verdicts.chances(ours, theirs, is_paired)
+    statistic = good[0][0].method.statistic
+    found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, statistic)
+    tested = verdicts.chances(ours, theirs, is_paired, statistic)
     row = replace(row, ratio=found.value, low=found.low, high=found.high, p_value=tested.differs)
     row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
     return _Tested(row=row, found=found, samples=(ours, theirs), chances=tested)

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis import comparable, tables
+from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.comparable import StackUsed, Work
-from torchmatrix.analysis.intervals import central
 from torchmatrix.analysis.tables import Row
 
 Slot = tuple[Any, ...]

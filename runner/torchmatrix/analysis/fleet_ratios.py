@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.fleet_cells import FleetCell
-from torchmatrix.analysis.intervals import Interval, mean_over_sum, ratio, ratio_to_sum
+from torchmatrix.analysis.intervals import Interval, error_over_sum, ratio, ratio_to_sum
 from torchmatrix.analysis.verdicts import UNTESTED, Chances
 
 LAUNCHES, MACHINES = "launches", "machines"
@@ -27,14 +27,15 @@ def over_baseline(own: Sequence[FleetCell], base: Sequence[FleetCell]) -> tuple[
         return Interval(value=own[0].value / _mean(base), low=math.nan, high=math.nan), "", UNTESTED
     if len(own) > 1 and len(base) > 1:
         above, below = ([cell.value for cell in side] for side in (own, base))
-        return ratio(above, below, "mean"), MACHINES, verdicts.chances(above, below)
+        return ratio(above, below, "mean"), MACHINES, verdicts.chances(above, below, statistic="mean")
     if len(base) > 1:
         found, chances = _over_mean(own[0], base, statistic)
         return found, LAUNCHES, chances
     if len(own) > 1:
         found, chances = _over_mean(base[0], own, statistic)
         return Interval(value=1 / found.value, low=1 / found.high, high=1 / found.low), LAUNCHES, chances
-    return ratio(own[0].samples, base[0].samples, statistic), LAUNCHES, verdicts.chances(own[0].samples, base[0].samples)
+    sides = own[0].samples, base[0].samples
+    return ratio(*sides, statistic), LAUNCHES, verdicts.chances(*sides, statistic=statistic)
 
 
 def _over_mean(one: FleetCell, several: Sequence[FleetCell], statistic: str) -> tuple[Interval, Chances]:
@@ -43,8 +44,8 @@ def _over_mean(one: FleetCell, several: Sequence[FleetCell], statistic: str) -> 
     found = _scaled(ratio_to_sum(one.samples, samples, statistic), len(several))
     if math.isnan(found.low):
         return found, UNTESTED
-    center, error, freedom = mean_over_sum(one.samples, samples, statistic)
-    return found, verdicts.chances_of(math.log(center * len(several)), error, freedom)
+    error, freedom = error_over_sum(one.samples, samples, statistic)
+    return found, verdicts.chances_of(math.log(found.value), error, freedom)
 
 
 def _mean(cells: Sequence[FleetCell]) -> float:

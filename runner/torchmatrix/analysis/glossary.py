@@ -3,8 +3,8 @@
 DEFINITIONS = {
     "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process; "
     "the median over launches (the mean by the method aime).",
-    "interval": "95 % confidence interval of the mean over launches (Student's t, n - 1 degrees of freedom). One launch has "
-    "no interval: n/a.",
+    "interval": "95 % confidence interval of the headline over launches, with the headline in its middle: Student's t (n - 1 "
+    "degrees of freedom) times the error of the median (the mean by the method aime). One launch has no interval: n/a.",
     "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",
     "method": "steady: warm-up until the step time is flat. cold: each launch starts below a temperature. aime: each launch "
     "starts below 50 °C and takes 50 steps; the mean of 3 launches.",
@@ -28,7 +28,8 @@ DEFINITIONS = {
     "E": "Efficiency: S / N.",
     "s": "Marginal scale factor: (S - 1) / (N - 1). Each additional device adds s of one device.",
     "E_star": "E*: T_N over the sum of T_1 of the very devices used, each measured alone; n/a unless all of them were.",
-    "ratio_interval": "95 % interval of a ratio of two throughputs: Welch's t on the logarithms of the launches.",
+    "ratio_interval": "95 % interval of a ratio of two throughputs, with the ratio in its middle: Welch's t on the logarithms of the "
+    "launches, times the error of the medians.",
     "impossible": "E above 1.02 is marked, because no machine scales better than linearly: look for a wrong baseline.",
     "E_hetero": "The weakest device alone over the first device alone: what unequal devices cost when all wait for the "
     "slowest.",

@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import stdtrit
 
+from torchmatrix.analysis.centers import central, squared_error, widening
+
 CONFIDENCE = 0.95
 NOTEWORTHY = 0.01
 """A ratio must differ from 1 by more than this to be called faster or slower."""
@@ -39,67 +41,33 @@ class Interval:
 UNKNOWN = Interval(value=math.nan, low=math.nan, high=math.nan)
 
 
-def mean_interval(values: Sequence[float], statistic: str = "median") -> Interval:
-    """The median (or, by name, the mean) of `values` with the t interval of their mean."""
-    n = len(values)
-    if n == 0:
+def center_interval(values: Sequence[float], statistic: str = "median") -> Interval:
+    """The median (or, by name, the mean) of `values`, in the middle of its own 95 % interval: Student's t times its error.
+
+    The error is that of the very statistic (centers.squared_error), so that the value never lies outside.
+    """
+    if not values:
         return UNKNOWN
     value = central(values, statistic)
-    if n == 1:
+    if len(values) == 1:
         return Interval(value=value, low=math.nan, high=math.nan)
-    mean = mean_of(values)
-    half = _quantile(n - 1) * math.sqrt(variance_of(values)) / math.sqrt(n)
-    return Interval(value=value, low=mean - half, high=mean + half)
+    half = _quantile(len(values) - 1) * math.sqrt(squared_error(values, statistic))
+    return Interval(value=value, low=value - half, high=value + half)
 
 
-def central(values: Sequence[float], statistic: str = "median") -> float:
-    """The median or the mean."""
-    return mean_of(values) if statistic == "mean" else median_of(values)
-
-
-_FEW = 8
-"""Fewer values than this numpy adds one after the other, as Python does, but takes ten times as long for it."""
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """The mean of one value or more, to the last bit as numpy finds it."""
-    return _total(values) / len(values) if len(values) < _FEW else float(np.mean(values))
-
-
-def median_of(values: Sequence[float]) -> float:
-    """The median of one value or more, to the last bit as numpy finds it."""
-    if len(values) >= _FEW or not all(value == value for value in values):
-        return float(np.median(values))
-    ordered, middle = sorted(values), len(values) // 2
-    return float(ordered[middle]) if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def variance_of(values: Sequence[float]) -> float:
-    """The sample variance of two values or more, to the last bit as numpy finds it."""
-    if len(values) >= _FEW:
-        return float(np.var(values, ddof=1))
-    mean = mean_of(values)
-    return _total([(value - mean) * (value - mean) for value in values]) / (len(values) - 1)
-
-
-def _total(values: Sequence[float]) -> float:
-    """From left to right: since Python 3.12 `sum` rounds otherwise."""
-    total = 0.0
-    for value in values:
-        total += value
-    return total
-
-
-def relative_half_width(values: Sequence[float]) -> float:
-    """Half the width of the mean's interval over the mean; infinite for fewer than two values."""
+def relative_half_width(values: Sequence[float], statistic: str = "median") -> float:
+    """Half the width of `center_interval` over its value; infinite for fewer than two values."""
     if len(values) < 2:
         return math.inf
-    found = mean_interval(values)
-    return (found.high - found.low) / 2 / mean_of(values)
+    found = center_interval(values, statistic)
+    return (found.high - found.low) / 2 / found.value
 
 
 def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "median") -> Interval:
-    """Median over median, with Welch's interval on the logarithms; NaN limits unless both have two values or more."""
+    """Median over median (or mean over mean), in the middle of Welch's interval on the logarithms.
+
+    NaN limits unless both have two values or more.
+    """
     if not above or not below:
         return UNKNOWN
     value = central(above, statistic) / central(below, statistic)
@@ -107,22 +75,22 @@ def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "medi
         return Interval(value=1.0, low=1.0, high=1.0)
     if len(above) < 2 or len(below) < 2:
         return Interval(value=value, low=math.nan, high=math.nan)
-    return ratio_of_moments(value, moments(above), moments(below))
+    return ratio_of_moments(value, moments(above, statistic), moments(below, statistic))
 
 
-def moments(values: Sequence[float]) -> tuple[float, float, int]:
-    """All that `ratio` needs of two values or more: the mean of their logarithms, its squared standard error, their number."""
+def moments(values: Sequence[float], statistic: str = "median") -> tuple[float, float, int]:
+    """All that `ratio` needs of two values or more: the logarithm of their centre, its squared error, their number."""
     logs = np.log(np.asarray(values, dtype=float)).tolist()
-    return mean_of(logs), variance_of(logs) / len(logs), len(logs)
+    return math.log(central(values, statistic)), squared_error(logs, statistic), len(logs)
 
 
 def ratio_of_moments(value: float, above: tuple[float, float, int], below: tuple[float, float, int]) -> Interval:
-    """`value` with Welch's interval on the logarithms."""
-    center, error, freedom = _difference(above, below)
+    """`value` in the middle of Welch's interval on the logarithms."""
+    _, error, freedom = _difference(above, below)
     if error == 0.0:
         return Interval(value=value, low=value, high=value)
-    half = _quantile(freedom) * error
-    return Interval(value=value, low=math.exp(center - half), high=math.exp(center + half))
+    factor = math.exp(_quantile(freedom) * error)
+    return Interval(value=value, low=value / factor, high=value * factor)
 
 
 def paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
@@ -150,34 +118,27 @@ def geometric_mean(ratios: Sequence[float]) -> Interval:
 
 
 def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> Interval:
-    """`above` over the sum of the parts' central values; the relative variances of the means add (delta method)."""
+    """`above` over the sum of the parts' central values; the relative variances of the parts add (delta method)."""
     if not above or not parts or not all(parts):
         return UNKNOWN
-    total = sum(central(part, statistic) for part in parts)
-    value = central(above, statistic) / total
+    value = central(above, statistic) / sum(central(part, statistic) for part in parts)
     if any(len(values) < 2 for values in (above, *parts)):
         return Interval(value=value, low=math.nan, high=math.nan)
-    center, error, freedom = mean_over_sum(above, parts, statistic)
+    error, freedom = error_over_sum(above, parts, statistic)
     if error == 0.0:
         return Interval(value=value, low=value, high=value)
     factor = math.exp(_quantile(freedom) * error)
-    return Interval(value=value, low=center / factor, high=center * factor)
+    return Interval(value=value, low=value / factor, high=value * factor)
 
 
-def mean_over_sum(
-    above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median"
-) -> tuple[float, float, float]:
-    """The mean over the sum of the parts' means, the standard error of its logarithm, and its degrees of freedom."""
+def error_over_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> tuple[float, float]:
+    """The standard error of the logarithm of `ratio_to_sum`, and its degrees of freedom."""
     total = sum(central(part, statistic) for part in parts)
-    errors = [(_squared_error(above) / mean_of(above) ** 2, len(above))]
-    errors += [(_squared_error(part) / total**2, len(part)) for part in parts]
+    errors = [(squared_error(above, statistic) / central(above, statistic) ** 2, len(above))]
+    errors += [(squared_error(part, statistic) / total**2, len(part)) for part in parts]
     variance = sum(error for error, _ in errors)
     freedom = variance**2 / sum(error**2 / (n - 1) for error, n in errors) if variance > 0 else math.inf
-    return mean_of(above) / sum(map(mean_of, parts)), math.sqrt(variance), freedom
-
-
-def _squared_error(values: Sequence[float]) -> float:
-    return variance_of(values) / len(values)
+    return math.sqrt(variance), freedom
 
 
 def noise_verdict(cv: float, n: int) -> str:
@@ -241,17 +202,20 @@ def launches_to_settle(
     variance = np.var(logs[0] - logs[1], ddof=1) if paired else sum(np.var(log, ddof=1) for log in logs)
     spread, sides = math.sqrt(float(variance)), 1 if paired else 2
     for n in range(max(len(above), len(below)) + 1, MOST_LAUNCHES + 1):
-        if (_quantile(sides * (n - 1), confidence) + CHANCE_QUANTILE) * spread / math.sqrt(n) < room:
+        error = spread * (1.0 if paired else widening(n)) / math.sqrt(n)
+        if (_quantile(sides * (n - 1), confidence) + CHANCE_QUANTILE) * error < room:
             return n
     return None
 
 
-def difference_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """The difference of the means of the logarithms, its standard error and Welch-Satterthwaite's degrees of freedom.
+def difference_of_logarithms(
+    above: Sequence[float], below: Sequence[float], statistic: str = "median"
+) -> tuple[float, float, float]:
+    """The logarithm of `ratio`, its standard error and Welch-Satterthwaite's degrees of freedom.
 
     B. L. Welch, Biometrika 34 (1947), 28-35.
     """
-    return _difference(moments(above), moments(below))
+    return _difference(moments(above, statistic), moments(below, statistic))
 
 
 def _difference(above: tuple[float, float, int], below: tuple[float, float, int]) -> tuple[float, float, float]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, median_of, ratio, ratio_to_sum
+from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
 from torchmatrix.analysis.lookup import Known
 
 IMPOSSIBLE_EFFICIENCY = 1.02

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis import comparable, gpu_specs, watched
-from torchmatrix.analysis.intervals import mean_interval, mean_of, median_of, noise_verdict, variance_of
+from torchmatrix.analysis.centers import mean_of, median_of, variance_of
+from torchmatrix.analysis.intervals import center_interval, noise_verdict
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
@@ -95,7 +96,7 @@ def summary(launches: Sequence[Row]) -> Row:
     Items per second; NaN where there are too few ok launches to say.
     """
     values = [float(launch["throughput"]) for launch in launches if launch["outcome"] == "ok"]
-    interval = mean_interval(values, shown(launches)["statistic"])
+    interval = center_interval(values, shown(launches)["statistic"])
     return {
         "n": len(values),
         "failed": len(launches) - len(values),

@@ -41,7 +41,7 @@ class Judged:
     adjusted_p_value: float
 
 
-def chances(above: Sequence[float], below: Sequence[float], paired: bool = False) -> Chances:
+def chances(above: Sequence[float], below: Sequence[float], paired: bool = False, statistic: str = "median") -> Chances:
     """Two p-values of the tests that the intervals of `ratio` and `paired_ratio` stand for; NaN with too few launches.
 
     That there is no difference (two-sided), and that the ratio is not within 1 ± SAME_WITHIN (the larger of two one-sided
@@ -50,7 +50,8 @@ def chances(above: Sequence[float], below: Sequence[float], paired: bool = False
     """
     if min(len(above), len(below)) < (MEAN_FROM if paired else 2):
         return UNTESTED
-    return chances_of(*(_mean_of_logarithms if paired else difference_of_logarithms)(above, below))
+    found = _mean_of_logarithms(above, below) if paired else difference_of_logarithms(above, below, statistic)
+    return chances_of(*found)
 
 
 def chances_of(center: float, error: float, freedom: float) -> Chances:

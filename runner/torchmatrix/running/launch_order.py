@@ -41,7 +41,9 @@ def adaptive(
     shuffle = random.Random(seed + 1).shuffle
     for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
         for block in _blocks(every):
-            order = [cell for cell in block if (known := rates(cell)) and relative_half_width(known) > method.until]
+            order = [
+                cell for cell in block if (known := rates(cell)) and relative_half_width(known, method.statistic) > method.until
+            ]
             shuffle(order)
             for cell in order:
                 if is_over():

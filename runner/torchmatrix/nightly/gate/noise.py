@@ -8,7 +8,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from torchmatrix.analysis.intervals import NOTEWORTHY, central, ratio
+from torchmatrix.analysis.centers import central
+from torchmatrix.analysis.intervals import NOTEWORTHY, ratio
 
 CHANCE = 1 / 10_000
 """The chance of a regression (two nights in a row) on a night of a cell that did not change.

@@ -235,16 +235,18 @@ def _figures(row: Row, held: PriceList) -> Row:
 
 
 def _spread(launches: pd.DataFrame) -> dict[tuple[str, str], Row]:
-    """Of each cell with two ok launches or more: the mean of the logarithms of its throughputs, and its squared error."""
+    """Of each cell with two ok launches or more: the logarithm of its throughput, and its squared error."""
     samples: dict[tuple[str, str], list[float]] = {}
     machines = launches["machine"] if "machine" in launches else [""] * len(launches)
-    for machine, cell, outcome, rate in zip(
-        machines, launches["cell"], launches["outcome"], launches["throughput"], strict=True
-    ):
+    statistics: dict[tuple[str, str], str] = {}
+    columns = [launches[name] for name in ("cell", "outcome", "throughput", "statistic")]
+    for machine, cell, outcome, rate, statistic in zip(machines, *columns, strict=True):
         if outcome == "ok":
             samples.setdefault((machine, cell), []).append(float(rate))
+            statistics[machine, cell] = statistic
+    several = {key: rates for key, rates in samples.items() if len(rates) > 1}
     return {
-        key: dict(zip(("center", "error"), moments(rates)[:2], strict=True)) for key, rates in samples.items() if len(rates) > 1
+        key: dict(zip(("center", "error"), moments(rates, statistics[key])[:2], strict=True)) for key, rates in several.items()
     }
 
 
