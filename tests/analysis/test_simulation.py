@@ -1,6 +1,5 @@
 """The analysis on launches whose truth is known: what its intervals cover, how often it cries wolf, what it can see."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

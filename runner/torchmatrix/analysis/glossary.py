@@ -28,7 +28,7 @@ DEFINITIONS = {
     "E": "Efficiency: S / N.",
     "s": "Marginal scale factor: (S - 1) / (N - 1). Each additional device adds s of one device.",
     "E_star": "E*: T_N over the sum of T_1 of the very devices used, each measured alone; n/a unless all of them were.",
-    "ratio_interval": "95 % interval of a ratio of two throughputs, with the ratio in its middle: Welch's t on the logarithms of the "
+    "ratio_interval": "95 % interval of a ratio of two throughputs, in whose middle it lies: Welch's t on the logarithms of the "
     "launches, times the error of the medians.",
     "impossible": "E above 1.02 is marked, because no machine scales better than linearly: look for a wrong baseline.",
     "E_hetero": "The weakest device alone over the first device alone: what unequal devices cost when all wait for the "
