@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from torchmatrix.analysis.intervals import variance_of
+from torchmatrix.analysis.centers import variance_of
 
 FEWEST = 3
 """Launches of either kind, below which scatters are not compared."""

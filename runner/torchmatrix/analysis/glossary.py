@@ -28,7 +28,7 @@ DEFINITIONS = {
     "E": "Efficiency: S / N.",
     "s": "Marginal scale factor: (S - 1) / (N - 1). Each additional device adds s of one device.",
     "E_star": "E*: T_N over the sum of T_1 of the very devices used, each measured alone; n/a unless all of them were.",
-    "ratio_interval": "95 % interval of a ratio of two throughputs, in whose middle it lies: Welch's t on the logarithms of the "
+    "ratio_interval": "95 % interval of a ratio of two throughputs, around the ratio: Welch's t on the logarithms of the "
     "launches, times the error of the medians.",
     "impossible": "E above 1.02 is marked, because no machine scales better than linearly: look for a wrong baseline.",
     "E_hetero": "The weakest device alone over the first device alone: what unequal devices cost when all wait for the "
@@ -42,8 +42,9 @@ DEFINITIONS = {
     "length are known and equal. Otherwise the fields that differ are named, with the published value and ours; what a "
     "source does not state counts as different. None of our precisions is fp32-conv-tf32 (PyTorch's default on Ampere and "
     "newer: TF32 in convolutions only).",
-    "reproduced": "Our 95 % interval (without one, our figure) overlaps the published figure ± 5 %, or the published range. "
-    "better, worse: ours lies wholly above or below. ambiguous: ours extends beyond both ends.",
+    "reproduced": "Our 95 % interval lies wholly within the published figure ± 5 %, or within the published range (a test of "
+    "equivalence). better, worse: ours lies wholly above or below. ambiguous: anything else, and a single launch, which has no "
+    "interval.",
     "audit": "Figures that are impossible, suspect or can't be judged: efficiency above 1.02 (in published tables suspect up "
     "to 1.10, as another day, driver or card may explain it; above that, and within one run, impossible); AMP below 1.1 times "
     "fp32 on tensor cores (one GPU, no loader, steps long enough not to wait for the host); more than the GPU's peak; rounding "

@@ -171,17 +171,16 @@ def around(figure: float) -> tuple[float, float]:
 
 
 def reproduction_verdict(found: Interval, low: float, high: float) -> str:
-    """Where our interval (without one, the figure itself) lies to what counts as reproduced, from `low` to `high`.
+    """Where our interval lies to what counts as reproduced, from `low` to `high`.
 
-    reproduced: they intersect; better or worse: ours is wholly above or below; ambiguous: ours reaches beyond both ends, and so
-    could be any of the three.
+    reproduced: wholly inside, which is a test of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680);
+    better or worse: wholly above or below; ambiguous: all else, and a figure without an interval.
     """
-    least, most = (found.value, found.value) if math.isnan(found.low) else (found.low, found.high)
-    if least > high:
+    if found.low > high:
         return "better"
-    if most < low:
+    if found.high < low:
         return "worse"
-    return "ambiguous" if least < low and most > high else "reproduced"
+    return "reproduced" if found.low >= low and found.high <= high else "ambiguous"
 
 
 def launches_to_settle(
