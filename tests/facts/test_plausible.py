@@ -62,7 +62,7 @@ def moved(seconds: float) -> Change:
         (lambda line: {"seconds": [0.1, 0.2]}, "timed window 0: the steps of rank 0 took 0.400 s together, the window 0.100 s"),
         (lambda line: {"step_seconds": [[0.04] * 10, [0.01] * 10]},
          "timed window 0: the steps of rank 1 took 0.100 s together, the window 0.800 s"),
-        (longer(0.25), "timed window 0: the slowest rank took 0.200 s, but the window's edges are 0.800 s apart"),
+        (longer(0.1), "timed window 0: the slowest rank took 0.080 s, but the window's edges are 0.800 s apart"),
         (longer(2.0), "timed window 0: the slowest rank took 1.600 s, but the window's edges are 0.800 s apart"),
         (lambda line: longer(100.0)(line) | {"stop_monotonic_seconds": 180.0},
          "the box told of timed windows of 80.000 s in a launch of 40.000 s"),

@@ -19,7 +19,7 @@ DEFINITIONS = {
     "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
     "repetition counts. A power cap is normal in training and does not count as throttling.",
     "stall": "A timed window was longer than its steps, or than its slowest process, by more than 1 % and 10 ms: a process "
-    "waited for a CPU. Beyond 10 % and 0.25 s the launch is crashed.",
+    "waited for a CPU. Beyond 10 % and 0.6 s the launch is crashed.",
     "MFU": "Model FLOPs utilisation: throughput per device × FLOPs per item ÷ the device's dense peak in this precision "
     "(vendor's data sheet). FLOPs are counted on the eager model; every multiplication and addition counts. Unknown GPU: "
     "n/a.",

@@ -13,8 +13,9 @@ from torchmatrix.facts.parts import Block
 
 RELATIVE, SECONDS = 0.01, 0.01
 """Two times of one thing agree within 1 % and 10 ms: device events and the host's clock, the host's clock and the box's."""
-STALL_RELATIVE, STALL_SECONDS = 0.10, 0.25
-"""A window may be so much longer than its steps, and its edges wider than its slowest rank: a process waits for a CPU."""
+STALL_RELATIVE, STALL_SECONDS = 0.10, 0.6
+"""A window may be so much longer than its steps, and its edges wider than its slowest rank: on an overloaded machine a process
+waits for a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
