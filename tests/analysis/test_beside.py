@@ -276,7 +276,7 @@ def test_a_doubtful_published_figure_is_marked(tmp_path: Path) -> None:
     job = {"model": "bert-base-cased", "unit": "sequences", "image_size": None, "sequence_length": 384, "precision": "amp",
            "batch": 320, "attention": "eager"}  # fmt: skip
     eight = {"rate": 6000.0, "devices": tuple(range(8)), "device": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * 2**30}
-    page = page_of(tmp_path, {**eight, "job": job})
+    page = page_of(tmp_path, *thrice({**eight, "job": job}))
     assert "audit of their figure: 8 GPUs at an efficiency of 1.358" in page and 'class="verdict-worse"' in page
 
 

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -79,3 +80,21 @@ def test_the_helper_cells_of_an_explanation_give_no_scale_factor_of_their_own(tm
     cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 200.0, "devices": (0, 1), "parallel": "independent",
                                                     "workload": "resnet50-train-fp32-b4-independent"}]  # fmt: skip
     assert scaling.scaling_table(table(tmp_path, *cells)).empty
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "low", "wrong"),
+    [(1.05, 1.01, True), (1.05, 0.99, False), (1.015, 1.01, False), (1.05, math.nan, False), (1.11, math.nan, True)],
+)
+def test_an_efficiency_is_impossible_only_if_noise_does_not_explain_it(efficiency: float, low: float, wrong: bool) -> None:
+    assert scaling.is_impossible(efficiency, low) is wrong
+
+
+def test_the_weakest_of_equal_devices_is_not_weak_by_noise() -> None:
+    """Eight equal devices, three launches each, 1 % of scatter: the smallest median alone would be 0.9 % below the truth."""
+    random = np.random.default_rng(1)
+    draws = [random.normal(100.0, 1.0, (8, 3)).tolist() for _ in range(1000)]
+    assert np.mean([np.mean(scaling.weakest_of(alone)) for alone in draws]) == pytest.approx(100.0, abs=0.1)
+    assert np.mean([min(map(np.median, alone)) for alone in draws]) < 99.2
+    weak = [[*alone[:7], [rate - 10 for rate in alone[7]]] for alone in draws]
+    assert np.mean([np.mean(scaling.weakest_of(alone)) for alone in weak]) == pytest.approx(90.0, abs=0.1)

@@ -24,7 +24,8 @@ def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, t
 
 
 def test_the_command_reads_a_run(torchmatrix: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
+    cells = [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}]
+    write_run(tmp_path / "results", [{**one, "rate": one["rate"] * share} for one in cells for share in (0.999, 1.0, 1.001)])
     done = torchmatrix("audit", "last")
     assert done.returncode == 1 and "stack-a/resnet50-train-fp32-b4/gpu0+1" in done.stdout
     assert "1.050 over" in done.stdout and "impossible" in done.stdout, "within one run nothing else differs"

@@ -1,5 +1,11 @@
 // The scaling explorer's panels, as reporting/explorers/lines.py makes them for print.
-const [IMPOSSIBLE, BAND, REACH, RIGHT, GREY] = [1.02, 0.5, 1.3, 0.96, "#8c8c8c"];
+const [IMPOSSIBLE, UNTESTED, BAND, REACH, RIGHT, GREY] = [1.02, 1.1, 0.5, 1.3, 0.96, "#8c8c8c"];
+
+// As analysis/scaling.py: tested by the interval, where there is one.
+function isImpossible(row) {
+  const efficiency = row.S / row.N;
+  return known(row.S) && (known(row.S_low) ? efficiency > IMPOSSIBLE && row.S_low / row.N > 1 : efficiency > UNTESTED);
+}
 
 function linePanels(data, question, choice, metric) {
   const dims = data.dims;
@@ -16,11 +22,11 @@ function lineTitle(dims, series, settings) {
   const ranked = rows.filter((row) => row.N === most).sort((a, b) => a.S - b.S);
   const [model, mode] = said([named(dims, "model"), named(dims, "mode")], rows[0]);
   const efficiency = (row) => row.S / row.N;
-  const worst = rows.reduce((found, row) => (efficiency(row) > efficiency(found) ? row : found));
+  const worst = rows.filter(isImpossible).sort((a, b) => efficiency(b) - efficiency(a))[0];
   const what = context(dims, rows);
   const devices = (row) => said([named(dims, "devices")], row)[0];
   const name = (row) => nameOf(dims, row, settings);
-  if (efficiency(worst) > IMPOSSIBLE) return `E = ${times(efficiency(worst))} of ${model}${what} on ${devices(worst)} with ${name(worst)} is impossible: above 1.02; look for a wrong baseline`;
+  if (worst) return `E = ${times(efficiency(worst))} of ${model}${what} on ${devices(worst)} with ${name(worst)} is impossible: above 1.02; look for a wrong baseline`;
   const [least, best] = [ranked[0], ranked.at(-1)];
   const [begin, end] = [`${devices(best)} ${verb(mode, true)} ${model}`, `as fast as one${what}`];
   const gain = (row) => `${times(row.S)}${known(row.S_low) ? ` [${span(row.S_low, row.S_high)}]` : ""} ×`;
@@ -69,7 +75,7 @@ function linePoint(dims, metric, row, place, x, name) {
   const within = known(low) && known(high);
   return {
     x, value, ...(within ? { low, high } : {}), series: name, colour: colourOf(dims, row), shape: SHAPES[place % SHAPES.length], N: row.N, said: write(value),
-    interval: within ? `${write(low)} to ${write(high)}` : "n/a", bs: `${row.bs}`, wrong: known(row.S) && row.S / row.N > IMPOSSIBLE ? "impossible" : "",
+    interval: within ? `${write(low)} to ${write(high)}` : "n/a", bs: `${row.bs}`, wrong: isImpossible(row) ? "impossible" : "",
   };
 }
 

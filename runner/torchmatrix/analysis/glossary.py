@@ -30,9 +30,10 @@ DEFINITIONS = {
     "E_star": "E*: T_N over the sum of T_1 of the very devices used, each measured alone; n/a unless all of them were.",
     "ratio_interval": "95 % interval of a ratio of two throughputs, around the ratio: Welch's t on the logarithms of the "
     "launches, times the error of the medians.",
-    "impossible": "E above 1.02 is marked, because no machine scales better than linearly: look for a wrong baseline.",
+    "impossible": "E above 1.02 is marked if its 95 % interval excludes 1 (of single launches: above 1.10), because no machine "
+    "scales better than linearly: look for a wrong baseline.",
     "E_hetero": "The weakest device alone over the first device alone: what unequal devices cost when all wait for the "
-    "slowest.",
+    "slowest. Each launch of the weakest is picked by the other launches, so that noise does not make a device weak.",
     "E_corun": "N independent processes at once over N times the weakest alone: what sharing power, PCIe and CPU costs.",
     "E_ddp": "DDP without all-reduce (no_sync) over independent processes: the overhead of DDP itself.",
     "E_comm": "DDP over DDP without all-reduce: the cost of communication that computation does not hide. E = E_hetero · "

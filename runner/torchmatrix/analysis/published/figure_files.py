@@ -134,7 +134,7 @@ def _figure(file: str, row: Row) -> Figure:
         compile={"true": True, "false": False}.get(values["compile"].lower()),
         batch_per_gpu=_batch(row, count), image_size=_whole(row, "image_size"), sequence_length=_whole(row, "sequence_length"),
         throughput=throughput, rounding=_positive_number(row, "rounding") or _half_unit(row.values["throughput"]),
-        steady_throughput=_positive_number(row, "steady_throughput"),
+        steady_throughput=_positive_number(row, "steady_throughput"), half_interval=math.nan,
         forward_flops=gmacs * _FLOPS_PER_GMAC if gmacs else None,
         machine=row.values.get("machine") or _lambdas_machine(values["source"]) or named.rest,
         published_gpu=row.values.get("published_gpu") or named.gpu,

@@ -15,8 +15,8 @@ class Figure:
 
     Unknown is "" in texts and None elsewhere. `row`: its number in `file`, where the header is row 1 (in a run: which of its
     cells). `column`: the one that it stands in, if a row has several figures. `cell`: the id, for a figure of ours.
-    `rounding`: half a unit of the last digit written, in items per second. `forward_flops`: operations of the forward pass
-    per item, if the source says so.
+    `rounding`: half a unit of the last digit written, in items per second. `half_interval`: of ours, half of its 95 %
+    interval; else NaN. `forward_flops`: operations of the forward pass per item, if the source says so.
     """
 
     file: str
@@ -38,6 +38,7 @@ class Figure:
     data: str
     throughput: float
     rounding: float
+    half_interval: float
     unit: str
     steady_throughput: float | None
     forward_flops: float | None
@@ -107,6 +108,7 @@ def _ours(number: int, row: Mapping[str, Any]) -> Figure:
         memory_format=("nhwc" if row["channels_last"] else "nchw") if vision else "", compile=bool(row["compile"]),
         batch_per_gpu=int(row["batch"]), image_size=image_size,
         sequence_length=sequence_length, data="synthetic", throughput=float(row["throughput"]), rounding=0.0,
+        half_interval=(float(row["high"]) - float(row["low"])) / 2,
         unit=f"{row['unit']}/s", steady_throughput=None, forward_flops=None,
         torch=_known_text(row["torch_build"]) or _known_text(row["torch"]),
         image=row["stack"], driver="", date="", machine="", published_gpu=name, published_model=model,

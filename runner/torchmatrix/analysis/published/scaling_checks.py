@@ -1,5 +1,6 @@
 """Does a published figure of several GPUs scale better than linearly, over one GPU or, without that, over its siblings?"""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -7,12 +8,10 @@ from typing import Any
 
 from torchmatrix.analysis.published.figures import Figure
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, SUSPECT, UNCLEAR, Finding, finding, place, shown
-from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY
+from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 
 SUSPECT_EFFICIENCY = IMPOSSIBLE_EFFICIENCY
-"""Of one run of ours this is impossible already: there nothing but the number of devices differs."""
-IMPOSSIBLE_PUBLISHED = 1.10
-"""Between the two, another day, driver or card of the same model may explain a published figure. Our own decision."""
+"""Of one run of ours this is impossible already if the interval proves it: there nothing but the number of devices differs."""
 DAYS_APART = 1
 """So many days may lie between a baseline and the figure over it: runs cross midnight."""
 SAME_JOB = (
@@ -90,8 +89,10 @@ def _more_than_linear(figure: Figure, other: Figure) -> Iterator[Finding]:
     least = (own - figure.rounding / figure.gpus) / (others + other.rounding / other.gpus)
     if least <= SUSPECT_EFFICIENCY:
         return
-    sure = figure.batch_per_gpu == other.batch_per_gpu
-    limit = SUSPECT_EFFICIENCY if figure.cell else IMPOSSIBLE_PUBLISHED
+    sure, off = figure.batch_per_gpu == other.batch_per_gpu, _relative_error(figure, other)
+    if least <= 1 + off:
+        return
+    limit = IMPOSSIBLE_UNTESTED if math.isnan(off) else SUSPECT_EFFICIENCY
     level = IMPOSSIBLE if sure and least > limit else SUSPECT
     over = "one GPU" if other.gpus == 1 else f"{other.gpus} GPUs"
     what = f"{figure.gpus} GPUs at an efficiency of {own / others:.3f} over {place(other)} ({shown(other)} on {over})"
@@ -102,6 +103,11 @@ def _more_than_linear(figure: Figure, other: Figure) -> Iterator[Finding]:
         why += "; the batch per GPU isn't stated"
     overstepped = f"efficiency {limit if level == IMPOSSIBLE else SUSPECT_EFFICIENCY:.2f}"
     yield finding(figure, level, "throughput", shown(figure), f"{what}: {why}.", overstepped)
+
+
+def _relative_error(figure: Figure, other: Figure) -> float:
+    """Half of the 95 % interval of the ratio of two figures of ours; NaN of others and of single launches."""
+    return math.hypot(figure.half_interval / figure.throughput, other.half_interval / other.throughput)
 
 
 def _from_elsewhere(figure: Figure, base: Figure) -> Iterator[Finding]:
