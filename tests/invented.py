@@ -111,7 +111,7 @@ def _launches(machine: Machine, host: Host, cell: Cell, launches: int, level: fl
         seed = crc32(f"{machine.identity} {machine.run} {cell.id} {number}".encode())
         scatter = Random(seed).gauss(1.0, machine.launch_scatter)
         rate = rate_of(machine, cell) * level * scatter
-        steps = max(1, round(rate * _SECONDS / (batch * count)))
+        steps = max(record["steps"], round(rate * _SECONDS / (batch * count)))
         edges = (100.0, 100.0 + batch * count * steps / rate)
         yield {
             "rate": rate, "stack": asdict(cell.stack), "workload": record["id"], "devices": cell.gpus.indices,

@@ -83,18 +83,20 @@ def launch_lines(
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
     parallel: str = "ddp", edges: tuple[float, float] | None = None, readings: Sequence[tuple[float, dict[str, Any]]] = (),
     flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
-    job: dict[str, Any] | None = None, steps: int = 10, **more: Any,
+    job: dict[str, Any] | None = None, steps: int | None = None, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
 
     `edges`: of the timed window on the monotonic clock; by default from 100 on. `readings`: (monotonic seconds, reading) of the
-    telemetry; the default window is then 20 s long. `job`: other values of the workload's fields.
+    telemetry; the default window is then about 20 s long. `job`: other values of the workload's fields.
     """
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices))
     n, batch = len(devices), (job or {}).get("batch", 4)
     used = more.get("batch_used") or (4 if batch == "auto" else batch)
-    steps = 1 if more.get("trial") else (job or {}).get("steps", steps)
+    asked = 1 if more.get("trial") else (job or {}).get("steps", 10)
+    if steps is None:
+        steps = max(asked, round(rate * 20.0 / (used * n))) if rate and readings and not edges else asked
     named = stack if isinstance(stack, dict) else {"name": stack, "torch": "2.5.1"}
     items = used * steps * n
     if rate is None and (readings or edges):

@@ -10,6 +10,7 @@ import itertools
 import math
 import time
 
+import steady
 import torch
 
 import precision
@@ -78,31 +79,44 @@ def first_step(world, step):
     world.synchronize()
 
 
-WarmUp = collections.namedtuple("WarmUp", "steps seconds flat pace")
-"""Steps done, their wall seconds, whether they became flat, the seconds per step of the fastest block."""
+WarmUp = collections.namedtuple("WarmUp", "steps pace series")
+"""Steps done, the seconds per step of the fastest block, the step times (steady.Series)."""
 
 
 def warm_up(args, world, step, tell):
-    """Run blocks of steps until two successive ones take the same time: at least `warmup_steps` and `warmup_seconds`, and at
-    most `warmup_cap` steps unless a minimum needs more.
+    """Run blocks of steps: at least `warmup_steps` and `warmup_seconds`.
 
-    `tell` is called with each block's records, as `window` gives them.
+    The first block is in no test for a drift, since libraries choose their algorithms in it. `tell` is called with each block's
+    records, as `window` gives them.
     """
     size = max(1, math.ceil(args.warmup_steps / 2))
-    previous, done, seconds, flat, pace = None, 0, 0.0, False, math.inf
-    while done < args.warmup_steps or seconds < args.warmup_seconds or (not flat and done + size <= args.warmup_cap):
+    done, seconds, pace, series = 0, 0.0, math.inf, steady.Series()
+    while done < args.warmup_steps or seconds < args.warmup_seconds:
         ranks = window(world, step, size, done)
         tell(ranks)
-        flat = previous is not None and _is_flat(previous, ranks, args.warmup_tolerance)
+        if done:
+            series.add(ranks)
         slowest = max(r["seconds"] for r in ranks)
-        previous, done, seconds, pace = ranks, done + size, seconds + slowest, min(pace, slowest / size)
-    return WarmUp(done, seconds, flat, pace)
+        done, seconds, pace = done + size, seconds + slowest, min(pace, slowest / size)
+    return WarmUp(done, pace, series)
 
 
-def _is_flat(previous, current, tolerance):
-    """True if the slowest rank's mean step time of two successive blocks differs by at most `tolerance` (a ratio)."""
-    before, now = (max(sum(r["step_seconds"]) / len(r["step_seconds"]) for r in block) for block in (previous, current))
-    return abs(now - before) <= tolerance * before
+def timed_windows(args, world, step, begun, tell):
+    """The windows of the figure, timed when the machine is steady: a steady.Steady. `begun`: the WarmUp; `tell`: as there."""
+    count, done = max(args.steps, math.ceil(1.1 * args.seconds / begun.pace)), begun.steps
+
+    def time_windows():
+        return [window(world, step, count, index * count) for index in range(args.windows)]
+
+    def more(seconds):
+        nonlocal done
+        size = max(1, math.ceil(seconds / begun.pace))
+        if args.warmup_cap and done + size > args.warmup_cap:
+            return None
+        done += size
+        return window(world, step, size, done - size)
+
+    return steady.measure(begun.series, args.warmup_cap_seconds, time_windows, more, tell)
 
 
 def window(world, step, steps, first):

@@ -5,7 +5,6 @@ measure.py holds what is timed; this module puts it in order and writes the resu
 
 import contextlib
 import itertools
-import math
 import resource
 import time
 
@@ -61,12 +60,7 @@ def _measure(channel, args, world):
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     losses = world.gather(step.losses())
     channel.emit("memory", phase="cold", **_peaks(world))
-    pace = _warm_up(channel, args, world, step, losses)
-    _reset_peak(world)
-    count = max(args.steps, math.ceil(1.1 * args.seconds / pace))
-    for window in range(args.windows):
-        ranks = measure.window(world, step, count, window * count)
-        samples.emit(channel, args.batch, "measure", window, ranks)
+    _time(channel, args, world, step, losses)
     channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
@@ -111,18 +105,24 @@ def _prepare_model(args, world):
     return model, chosen
 
 
-def _warm_up(channel, args, world, step, losses):
-    """Emits each block and appends its losses to each rank's list; returns the seconds per step of the fastest block."""
-    blocks = itertools.count()
+def _time(channel, args, world, step, losses):
+    """Warms up and times the windows; emits each block and appends the losses of the warm-up to each rank's list."""
+    blocks, spent = itertools.count(), {"steps": 0, "seconds": 0.0}
 
     def tell(ranks):
         samples.emit(channel, args.batch, "warm-up", next(blocks), ranks)
+        spent["steps"] += len(ranks[0]["step_seconds"])
+        spent["seconds"] += max(rank["seconds"] for rank in ranks)
         for known, new in zip(losses, ranks):
             known.extend(new["losses"])
 
-    done = measure.warm_up(args, world, step, tell)
-    channel.emit("warm-up", steps=done.steps, seconds=done.seconds, flat=done.flat)
-    return done.pace
+    begun = measure.warm_up(args, world, step, tell)
+    channel.emit("warm-up", **spent)
+    _reset_peak(world)
+    found = measure.timed_windows(args, world, step, begun, tell)
+    channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
+    for number, ranks in enumerate(found.windows):
+        samples.emit(channel, args.batch, "measure", number, ranks)
 
 
 def _enqueue_seconds(args, world, step):

@@ -160,8 +160,8 @@ def test_watts_and_euros_can_be_chosen_only_where_they_are_known() -> None:
     assert found["per EUR"] == ["144000 images per EUR · bs 4"]
     joules = [(t, {**r, "energy_joules": 500.0 * t}) for t, r in readings()]
     assert shown(tables(cell(readings=joules)))["per joule"] == [
-        "0.004000 images per joule · bs 4"
-    ]  # 40 items in 20 s of 500 W
+        "0.2000 images per joule · bs 4"
+    ]  # 2000 items in 20 s of 500 W
 
 
 def test_labels_keep_what_tells_them_apart() -> None:

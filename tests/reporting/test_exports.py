@@ -66,7 +66,7 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     in_pieces = {"flops_key", "work"} | {"accelerator", "recipe", "gpu_names"}  # the stacks' and the GPUs' tables say more
     of_one_launch = {
         "ddp_workload", "temperature_first", "clock_mhz", "energy_joules", "steady", "first_step_seconds", "compile_cache",
-        "flat", "loss_difference", "clock_jump_seconds", "command", "other_settings",
+        "flat", "stall", "loss_difference", "clock_jump_seconds", "command", "other_settings",
         "work",
     }  # fmt: skip
     ours = {name: {column.source for column in TABLES[name]} for name in TABLES}

@@ -266,7 +266,7 @@ def planted_run(root: Path) -> Any:
     run = write_run(
         root,
         [
-            {**launch, "stack": "alicesmith-stack", "readings": [(float(t), reading) for t in (100, 110, 119)]},
+            {**launch, "rate": 100.0, "stack": "alicesmith-stack", "readings": [(float(t), reading) for t in (100, 110, 119)]},
             {**launch, "stack": "alicesmith-stack", "outcome": "crashed"},
             {**launch, "stack": "b", "outcome": "build-failed"},
         ],

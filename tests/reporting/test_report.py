@@ -213,10 +213,10 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
     times = range(90, 130)
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t, "reasons": ["hw_slowdown"]}) for t in times]
-    page = report.render(report.view_of(write_run(tmp_path, [{"readings": readings, "flops": 67e9}] * 2)))
+    page = report.render(report.view_of(write_run(tmp_path, [{"readings": readings, "flops": 3350e9}] * 2)))
     assert "61 °C" in page and "512 W" in page and "throttled</abbr>" in page
     assert "256.0 J" in page  # 512 W over 20 s and 40 items
-    assert "10.0 %" in page  # 100 items/s x 67 GFLOP of the 67 TFLOP/s of an H200 in fp32
+    assert "10.0 %" in page  # 2 items/s x 3350 GFLOP of the 67 TFLOP/s of an H200 in fp32
     assert "Not available in this run" not in page
 
 

@@ -6,8 +6,8 @@ DEFINITIONS = {
     "interval": "95 % confidence interval of the headline over launches, with the headline in its middle: Student's t (n - 1 "
     "degrees of freedom) times the error of the median (the mean by the method aime). One launch has no interval: n/a.",
     "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",
-    "method": "steady: warm-up until the step time is flat. cold: each launch starts below a temperature. aime: each launch "
-    "starts below 50 °C and takes 50 steps; the mean of 3 launches.",
+    "method": "steady: warm-up until the step time doesn't drift. cold: each launch starts below a temperature. aime: each "
+    "launch starts below 50 °C and takes 50 steps; the mean of 3 launches.",
     "effective_precision": "The precision that matrix products and convolutions really used, probed against float64 in each "
     "launch. If it is lower than the requested one, the outcome is numerics.",
     "reference": "The first losses of each launch are compared with those of eager fp32 from the same seed. Beyond the "
@@ -18,8 +18,9 @@ DEFINITIONS = {
     "per item; n/a if no counter can be read. Marked ≠ if the power readings disagree by more than 10 %.",
     "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
     "repetition counts. A power cap is normal in training and does not count as throttling.",
-    "stall": "A timed window was longer than its steps, or than its slowest process, by more than 1 % and 10 ms: a process "
-    "waited for a CPU. Beyond 10 % and 0.6 s the launch is crashed.",
+    "drift": "How much longer steps would still have become, by an exponential through all step times; n/a: no trend was seen. "
+    "The median over such launches.",
+    "stall": "A timed window took more than 1 % and 10 ms longer than its steps: a process waited for a CPU.",
     "MFU": "Model FLOPs utilisation: throughput per device × FLOPs per item ÷ the device's dense peak in this precision "
     "(vendor's data sheet). FLOPs are counted on the eager model; every multiplication and addition counts. Unknown GPU: "
     "n/a.",

@@ -128,7 +128,7 @@ _COLUMNS = (
     "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
-    "host_bound", "first_step_seconds", "compile_cache", "flat", "stall", "effective", "loss_difference", "unchecked",
+    "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall", "effective", "loss_difference", "unchecked",
     "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
@@ -209,10 +209,17 @@ def _as_timed(launch: Launch) -> Row:
         "host_bound": _host_bound(launch),
         "first_step_seconds": launch.phases.get("first-step", math.nan),
         "flat": launch.warm_up.flat if launch.warm_up else None,
+        "drift": _drift(launch),
         "stall": plausible.stall(launch.windows),
         "seconds": launch.seconds,
         "clock_jump_seconds": watched.clock_jump_seconds(launch),
     }
+
+
+def _drift(launch: Launch) -> float:
+    """NaN where the step time was flat, or nothing is known of it."""
+    found = launch.warm_up.drift if launch.warm_up else None
+    return math.nan if found is None else found
 
 
 def _recipe(launch: Launch) -> str | None:
@@ -289,6 +296,7 @@ def _cell_row(launches: list[Row]) -> Row:
         "verdict": noise_verdict(found["cv"], found["n"]),
         "cold_compile_seconds": median_of(cold) if cold else math.nan,
         "not_flat": sum(launch["flat"] is False for launch in ok),
+        "drift": _median(launch["drift"] for launch in ok),
         "stalled": sum(launch["stall"] > 0 for launch in ok),
         "throttled": sum(bool(launch["throttled"]) for launch in ok),
         "not_steady": sum(launch["steady"] is False for launch in ok),

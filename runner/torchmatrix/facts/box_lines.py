@@ -48,7 +48,7 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "compile_cache": first_of("hello"),
         "windows": _blocks("measure", all_of("sample"), all_of("steps")),
         "warm_up_blocks": _blocks("warm-up", all_of("sample"), all_of("steps")),
-        "warm_up": first_of("warm-up"),
+        "warm_up": next(reversed(all_of("warm-up")), None),
         "phases": dict(reversed(all_of("phase"))),
         "memory": all_of("memory"),
         "enqueue_seconds": first_of("enqueue", ()),
@@ -125,7 +125,7 @@ def _clock_offset(events: Sequence[Event]) -> float | None:
 
 
 def _warm_up(event: Record) -> WarmUp:
-    return WarmUp(seconds=event.get("seconds"), flat=event.get("flat"))
+    return WarmUp(seconds=event.get("seconds"), flat=event.get("flat"), drift=event.get("drift"))
 
 
 def _memory(event: Record) -> Memory:

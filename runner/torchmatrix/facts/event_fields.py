@@ -91,6 +91,15 @@ def _number(name: str, most: float, required: bool = False) -> Field:
     return Field(name=name, fits=fits, wanted=f"a number from 0 to {most:g}", required=required)
 
 
+def _ratio(name: str) -> Field:
+    """A relative change; more than a hundredfold is none."""
+
+    def fits(value: Any) -> bool:
+        return (type(value) is float or type(value) is int) and -100 <= value <= 100
+
+    return Field(name=name, fits=fits, wanted="a number from -100 to 100")
+
+
 def _whole(name: str, least: int = 0, required: bool = False) -> Field:
     def fits(value: Any) -> bool:
         return type(value) is int and least <= value <= COUNT
@@ -218,7 +227,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         replace(_rows("step_seconds", SECONDS), required=True),
         _list("losses"),
     ),
-    "warm-up": (_whole("steps"), _number("seconds", SECONDS), _flag("flat")),
+    "warm-up": (_whole("steps"), _number("seconds", SECONDS), _flag("flat"), _ratio("drift")),
     "memory": (_one_of("phase", "cold", "warm"), _wholes("peak_bytes")),
     "enqueue": (_known_numbers("step_seconds", SECONDS),),
     "compile": (_whole("graph_breaks"),),

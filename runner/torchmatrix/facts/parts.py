@@ -156,10 +156,15 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WarmUp:
-    """How the warm-up ended: `flat`: whether the step time was flat; `seconds`: None if the box didn't report it."""
+    """How the warm-up ended; what the box didn't report is None.
+
+    `flat`: whether the step time was flat (no drift seen, or none that is left); `drift`: by which ratio the step time of the
+    timed windows would still have grown, had the launch gone on.
+    """
 
     seconds: float | None
     flat: bool | None
+    drift: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -197,12 +197,17 @@ FACTORS = (
         axis=False, flag="--warmup-steps", has_column=False,
     ),
     Factor(
-        name="warmup_seconds", meaning="minimum seconds of warm-up, regardless of the cap", kind=float, default=0.0,
+        name="warmup_seconds", meaning="minimum seconds of warm-up, regardless of the caps", kind=float, default=0.0,
         minimum=0, maximum=86_400, axis=False, flag="--warmup-seconds", has_column=False,
     ),
     Factor(
-        name="warmup_cap", meaning="maximum number of warm-up steps, if the step time isn't flat earlier", kind=int,
-        default=100, minimum=1, axis=False, flag="--warmup-cap", has_column=False,
+        name="warmup_cap", meaning="maximum number of warm-up steps, if the step time drifts; by default only seconds limit it",
+        kind=int, minimum=1, axis=False, flag="--warmup-cap", has_column=False,
+    ),
+    Factor(
+        name="warmup_cap_seconds", kind=float,
+        meaning="maximum seconds of warm-up, if the step time drifts; 0 with the methods cold and aime",
+        default=300.0, minimum=0, maximum=86_400, axis=False, flag="--warmup-cap-seconds", has_column=False,
     ),
 )  # fmt: skip
 """In the order in which lists multiply: the first varies slowest."""

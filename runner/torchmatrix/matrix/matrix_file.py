@@ -163,6 +163,8 @@ def under(matrix: Matrix, request: Request) -> Matrix:
     workloads = matrix.workloads
     if chosen.steps is not None:
         workloads = tuple(changed(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
+    if not chosen.warms_up:
+        workloads = tuple(changed(w, warmup_cap_seconds=0.0) for w in workloads)
     return replace(matrix, method=chosen, workloads=workloads)
 
 

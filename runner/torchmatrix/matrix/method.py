@@ -21,7 +21,8 @@ class Method:
 
     `cold_compiles`: the first so many launches of each compiled cell compile from an empty cache; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
-    window, one window, whatever the workload says. `statistic`: median or mean over launches.
+    window, one window, whatever the workload says. `statistic`: median or mean over launches. `warms_up`: where the step time
+    drifts, the warm-up goes on until it is steady; else the drift is only told.
     """
 
     name: str = "steady"
@@ -30,6 +31,7 @@ class Method:
     start_below_celsius: float | None = None
     cool_down_seconds: float = 600.0
     steps: int | None = None
+    warms_up: bool = True
     until: float | None = None
     budget_seconds: float | None = None
     cold_compiles: int = 0
@@ -37,10 +39,10 @@ class Method:
 
 METHODS = {
     "steady": Method(),
-    "cold": Method(name="cold", start_below_celsius=50.0),
-    "aime": Method(name="aime", start_below_celsius=50.0, steps=50, statistic="mean"),
+    "cold": Method(name="cold", start_below_celsius=50.0, warms_up=False),
+    "aime": Method(name="aime", start_below_celsius=50.0, steps=50, statistic="mean", warms_up=False),
 }
-"""steady: warm up until the step time is flat, and say whether temperature and clock were. cold: begin each launch below a
+"""steady: warm up until the step time doesn't drift, and say whether temperature and clock did. cold: begin each launch below a
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
 DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
 """The fields in which two recorded methods must not differ if their numbers are to be compared."""

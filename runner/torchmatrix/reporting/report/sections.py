@@ -1,5 +1,6 @@
 """What the sections of a report show besides their tables: marks, failures, skips, the stacks as measured."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
     found = [
         (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
          f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host"),
-        (cell["not_flat"], "†", False, f"{cell['not_flat']} of {n} launches reached the warm-up cap before the step time "
-         "was flat within 2 %"),
+        (cell["not_flat"], "†", False, _not_flat(cell)),
         (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
         (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
@@ -118,6 +118,13 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
+
+
+def _not_flat(cell: Mapping[str, Any]) -> str:
+    """What is known of a drift; older facts have only that there was one."""
+    said = f"{cell['not_flat']} of {cell['n']} launches reached the warm-up cap before the step time was flat"
+    left = cell["drift"]
+    return said if math.isnan(left) else f"{said}; it would have changed by another {100 * left:+.1f} %"
 
 
 def is_other_build(cell: Mapping[str, Any]) -> bool:
