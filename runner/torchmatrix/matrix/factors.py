@@ -207,7 +207,7 @@ FACTORS = (
     Factor(
         name="warmup_cap_seconds", kind=float,
         meaning="maximum seconds of warm-up, if the step time drifts; 0 with the methods cold and aime",
-        default=300.0, minimum=0, maximum=86_400, axis=False, flag="--warmup-cap-seconds", has_column=False,
+        default=300.0, minimum=0, maximum=86_400, axis=False, flag="--warmup-cap-seconds", decides=False, has_column=False,
     ),
 )  # fmt: skip
 """In the order in which lists multiply: the first varies slowest."""
