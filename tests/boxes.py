@@ -15,14 +15,16 @@ from torchmatrix.ground import assets
 SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
 
 
-def bench(python: str, *words: str, processes: int = 1, **variables: str) -> tuple[int, list[dict[str, Any]], str]:
-    """(exit code, events, stderr) of one launch."""
+def bench(
+    python: str, *words: str, processes: int = 1, program: tuple[str, ...] = (), **variables: str
+) -> tuple[int, list[dict[str, Any]], str]:
+    """(exit code, events, stderr) of one launch; of `program`, where it isn't bench.py itself."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
     torchrun += ["--master_port", port, "--nproc_per_node", str(processes)]
-    command = [python, *(torchrun if processes > 1 else []), str(assets.WORKLOAD / "bench.py"), *SMALL, *words]
+    command = [python, *(torchrun if processes > 1 else []), *(program or (str(assets.WORKLOAD / "bench.py"),)), *SMALL, *words]
     done = subprocess.run(
         command,
         capture_output=True,

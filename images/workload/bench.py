@@ -48,7 +48,9 @@ def parse(argv):
     parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"')
     parser.add_argument("--cache", default="", help="folder for compile caches, kept from launch to launch")
     parser.add_argument("--sealed-cache", default="", help="a compile cache that is only read: --cache begins as its copy")
-    parser.add_argument("--reference-steps", type=int, default=3, help="steps whose losses eager fp32 must confirm; 0: none")
+    parser.add_argument("--proof", choices=("full", "fingerprint", "none"), default="full", help="how the work is proven")
+    parser.add_argument("--proven", type=_numbers, default={}, help="of a launch that was proven: loss=2.5,gradient_norm=0.7,…")
+    parser.add_argument("--peak-flops", type=float, default=0, help="of one device, in FLOP/s; more is refused; 0: unknown")
     parser.add_argument("--all-reduce-probe", action="store_true", help="also time all-reduces, up to the gradients' size")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deadline", type=float, default=0, help="seconds after which this process ends itself")
@@ -56,6 +58,11 @@ def parse(argv):
     args = parser.parse_args(argv)
     args.rank = int(os.environ.get("RANK", "0"))
     return args
+
+
+def _numbers(text):
+    """Such as "loss=2.5,gradient_norm=0.7"."""
+    return {name: float(value) for name, _, value in (pair.partition("=") for pair in text.split(","))}
 
 
 def main(argv):

@@ -6,7 +6,6 @@ Only this code runs while a clock does (docs/method.md, "A launch"). The models 
 import collections
 import contextlib
 import gc
-import itertools
 import math
 import time
 
@@ -15,9 +14,10 @@ import torch
 
 import precision
 
-Step = collections.namedtuple("Step", "run losses")
+Step = collections.namedtuple("Step", "run losses optimizer scaler outputs")
 """``run(index)`` does one step on batch `index` (modulo the number of batches) and returns nothing. ``losses()``, called
-outside the window, returns the losses since its last call: one per step in training, that of the last step in inference."""
+outside the window, returns the losses since its last call: one per step in training, that of the last step in inference. For
+the proofs, training has its `optimizer` and `scaler`, and inference ``outputs()``, of the last step; else they are None."""
 
 
 def training_step(args, world, family, model, batches):
@@ -42,7 +42,7 @@ def training_step(args, world, family, model, batches):
         kept.clear()
         return found
 
-    return Step(run, losses)
+    return Step(run, losses, optimizer, scaler, None)
 
 
 def _optimizer(args, model):
@@ -66,7 +66,7 @@ def inference_step(args, world, family, model, batches):
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return Step(run, losses)
+    return Step(run, losses, None, None, lambda: last["outputs"])
 
 
 def make_step(args, *what):
@@ -182,12 +182,3 @@ class _Marks:
         if self._cuda:
             return [a.elapsed_time(b) / 1e3 for a, b in pairs]
         return [(b - a) / 1e9 for a, b in pairs]
-
-
-def losses_in_order(step, count):
-    """The losses of `count` steps, one by one, on the batches of the first steps: batch 0 alone, then batches 0, 1, 2 …"""
-    found = []
-    for index in itertools.islice(itertools.chain([0], itertools.count()), count):
-        step.run(index)
-        found += step.losses()
-    return found

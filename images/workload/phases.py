@@ -4,6 +4,7 @@ measure.py holds what is timed; this module puts it in order and writes the resu
 """
 
 import contextlib
+import functools
 import itertools
 import resource
 import time
@@ -18,7 +19,7 @@ import record
 import runtimes
 import samples
 from channel import Numerics, Unsupported
-from proofs import effective_precision, reference
+from proofs import deeds, effective_precision, rules, work
 from world import World
 
 ENQUEUE_REPEATS = 5
@@ -29,15 +30,17 @@ def run(channel, args):
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
-    losses = _measure(channel, args, world)
+    timed, first = _measure(channel, args, world)
     _prove_precision(channel, args, world)
-    if args.reference_steps:
-        _prove_losses(channel, args, world, losses)
+    if args.proof != work.NONE:
+        _prove_work(channel, args, world, timed, first)
     world.finish()  # only after success: if one rank has failed, the others wait here until torchrun ends them
 
 
 def _measure(channel, args, world):
-    """Everything that is timed; returns each rank's losses, from the very first step on."""
+    """Everything that is timed; returns the "model", the "step" and its "seconds_per_step", and of each rank the first step's
+    fingerprint.
+    """
     torch.manual_seed(args.seed)
     precision.set_knobs(args.precision, world.device)
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
@@ -57,18 +60,18 @@ def _measure(channel, args, world):
         **chosen,
     )
     step = measure.make_step(args, world, families.of(args.model), model, families.batches(args, world.device))
+    torch.manual_seed(args.seed)
+    mark = deeds.Fingerprint(step, model)
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
-    losses = world.gather(step.losses())
     channel.emit("memory", phase="cold", **_peaks(world))
-    _time(channel, args, world, step, losses)
+    first = world.gather(mark.read(step.losses()[0]))
+    seconds_per_step = _time(channel, args, world, step)
     channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
-    if args.mode == "infer":  # its windows give only the last step's loss
-        return world.gather(measure.losses_in_order(step, args.reference_steps))
-    return losses
+    return {"model": model, "step": step, "seconds_per_step": seconds_per_step}, first
 
 
 def _prove_precision(channel, args, world):
@@ -79,14 +82,15 @@ def _prove_precision(channel, args, world):
         raise Numerics(problems[0])
 
 
-def _prove_losses(channel, args, world, losses):
-    checked = reference.check(args, world, losses)
-    channel.emit("reference", **checked)
-    if checked["agrees"] is False:
-        raise Numerics(
-            "the first losses differ from those of eager fp32 by %s (relative), more than the tolerances %s"
-            % (["%.1e" % x for x in checked["differences"]], checked["tolerances"])
-        )
+def _prove_work(channel, args, world, timed, first):
+    prove = work.prove if args.proof == work.FULL else work.glance
+    seconds = timed["seconds_per_step"]
+    record = prove(args, world, timed, first, functools.partial(_timed, channel))
+    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds)
+    channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
+    world.barrier()  # the line is written before any rank ends
+    if record["problems"]:
+        raise Numerics(record["problems"][0])
 
 
 def _timed(channel, phase, action):
@@ -105,16 +109,14 @@ def _prepare_model(args, world):
     return model, chosen
 
 
-def _time(channel, args, world, step, losses):
-    """Warms up and times the windows; emits each block and appends the losses of the warm-up to each rank's list."""
+def _time(channel, args, world, step):
+    """Warms up and times the windows; emits each block. Returns the seconds per step of the windows."""
     blocks, spent = itertools.count(), {"steps": 0, "seconds": 0.0}
 
     def tell(ranks):
         samples.emit(channel, args.batch, "warm-up", next(blocks), ranks)
         spent["steps"] += len(ranks[0]["step_seconds"])
         spent["seconds"] += max(rank["seconds"] for rank in ranks)
-        for known, new in zip(losses, ranks):
-            known.extend(new["losses"])
 
     begun = measure.warm_up(args, world, step, tell)
     channel.emit("warm-up", **spent)
@@ -123,6 +125,8 @@ def _time(channel, args, world, step, losses):
     channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
     for number, ranks in enumerate(found.windows):
         samples.emit(channel, args.batch, "measure", number, ranks)
+    slowest = [max(rank["seconds"] for rank in ranks) / len(ranks[0]["step_seconds"]) for ranks in found.windows]
+    return sum(slowest) / len(slowest)
 
 
 def _enqueue_seconds(args, world, step):

@@ -94,9 +94,9 @@ def _train(name):
 
     args, family = bench.parse(["--model", name, *SMALL]), families.of(name)
     model, _ = family.build(args, Alone.device)
-    (loss,) = measure.losses_in_order(
-        measure.make_step(args, Alone, family, model.train(), families.batches(args, Alone.device)), 1
-    )
+    step = measure.make_step(args, Alone, family, model.train(), families.batches(args, Alone.device))
+    step.run(0)
+    (loss,) = step.losses()
     if not math.isfinite(loss):
         raise Numerics("the loss of %s is not finite" % name)
     return loss

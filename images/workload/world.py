@@ -48,6 +48,13 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def mean(self, tensors):
+        """Each of `tensors` (this rank's own; they are overwritten) as the mean over all ranks."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.all_reduce(tensor)
+            tensor /= self.size
+        return tensors
+
     def finish(self):
         """Wait until every rank has come here; the process may end then, without destroying the process group.
 

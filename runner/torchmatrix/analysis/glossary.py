@@ -10,8 +10,8 @@ DEFINITIONS = {
     "launch starts below 50 °C and takes 50 steps; the mean of 3 launches.",
     "effective_precision": "The precision that matrix products and convolutions really used, probed against float64 in each "
     "launch. If it is lower than the requested one, the outcome is numerics.",
-    "reference": "The first losses of each launch are compared with those of eager fp32 from the same seed. Beyond the "
-    "tolerance of the precision, the outcome is numerics.",
+    "reference": "The timed step's loss, gradients and change of the parameters are compared with eager fp32 from the same "
+    "seed and batch in the first launch of each cell; the others must find what it found. Beyond the tolerances: numerics.",
     "temperature": "That of the hottest device at the end of the timed windows. Power: the mean over the timed windows, all "
     "devices together. The host reads both about once a second.",
     "energy": "The difference of the devices' own energy counters between the edges of the timed windows (10 s or longer), "

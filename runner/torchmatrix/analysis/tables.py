@@ -260,11 +260,15 @@ def _effective(launch: Launch) -> str | None:
 
 
 def borrow_flops(rows: Sequence[Row]) -> None:
-    """Where a stack's torch has no counter, take the count of the same model, mode and sizes on another stack."""
+    """A launch that counted nothing takes what its stack counted for the same model, mode and sizes; where the stack's torch
+    has no counter, what another stack did.
+    """
     told = [row for row in rows if row["outcome"] == "ok" and not math.isnan(row["flops_per_item"])]
-    known = {row["flops_key"]: row["flops_per_item"] for row in told}
+    own = {(row["stack"], row["flops_key"]): row["flops_per_item"] for row in told}
+    others = {row["flops_key"]: row["flops_per_item"] for row in told}
     for row in rows:
-        row["flops_per_item"] = known.get(row["flops_key"], math.nan)
+        key = row["flops_key"]
+        row["flops_per_item"] = own.get((row["stack"], key), others.get(key, math.nan))
 
 
 def _peak(launch: Launch, phase: str) -> float:

@@ -47,6 +47,8 @@ NOW = {
     "compile": "checking numbers",
     "all-reduce": "checking numbers",
     "precision": "checking numbers",
+    **dict.fromkeys(("proof-model", "proof-steps", "proof-ranks", "proof-reference", "proof-glance"), "checking numbers"),
+    "proof-judgement": "finishing",
     "reference": "finishing",
     "done": "finishing",
 }

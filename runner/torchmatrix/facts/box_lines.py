@@ -146,6 +146,8 @@ def _reference(event: Record) -> Reference:
         flops_per_item=number_or_nan(event.get("flops_per_item")),
         differences=tuple(one if checked.is_number(one) else math.nan for one in event.get("differences") or ()),
         error=event.get("error"),
+        proof=event.get("proof"),
+        fingerprint=event.get("fingerprint") or {},
     )
 
 

@@ -162,6 +162,13 @@ def _object(name: str) -> Field:
     return Field(name=name, fits=lambda value: type(value) is dict, wanted="an object")
 
 
+def _named_numbers(name: str, most: float) -> Field:
+    def fits(value: Any) -> bool:
+        return type(value) is dict and _are_numbers(list(value.values()), most)
+
+    return Field(name=name, fits=fits, wanted=f"an object of numbers from 0 to {most:g}")
+
+
 def _parts(name: str, *fields: Field) -> Field:
     """A list of objects with these fields; what is wrong inside is reported by its own name."""
 
@@ -255,7 +262,15 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         _text("unsupported"),
         _texts("problems"),
     ),
-    "reference": (_number("flops_per_item", 1e30), _list("differences"), _flag("agrees"), _text("error")),
+    "reference": (
+        _number("flops_per_item", 1e30),
+        *map(_list, ("losses", "measured", "differences", "tolerances")),
+        *map(_flag, ("agrees", "quiet")),
+        *map(_text, ("error", "proof", "flops_scope")),
+        _texts("problems"),
+        _parts("groups", _text("name"), *(_number(name, 1e300) for name in ("norm", "distance", "tolerance", "noise"))),
+        _named_numbers("fingerprint", 1e300),
+    ),
     "self-test": (*map(_text, ("python", "torch")), _texts("packages")),
     "failure": (_one_of("kind", "crashed", "oom", "numerics", "unsupported"), _whole("rank"), _text("message")),
     "done": (),

@@ -185,11 +185,17 @@ class Precision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none."""
+    """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none.
+
+    `proof`: "full", "fingerprint" (compared with a launch that was proven in full) or None in facts of earlier versions, which
+    compared losses only. `fingerprint`: numbers of the first step by name.
+    """
 
     flops_per_item: float
     differences: tuple[float, ...]
     error: str | None
+    proof: str | None
+    fingerprint: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

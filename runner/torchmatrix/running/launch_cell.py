@@ -1,13 +1,13 @@
 """One launch: waits for its devices, starts the box, watches it, records all that it says. Yields news, prints nothing."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__
-from torchmatrix.analysis import watched
+from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import events, pipe
@@ -57,6 +57,7 @@ class Attempt:
     """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits.
 
     `fresh`: it compiles from an empty cache, which isn't kept.
+    `proven`: what an earlier launch of the same found when its work was proven in full, by name; None if none was.
     """
 
     cell: Cell
@@ -64,6 +65,7 @@ class Attempt:
     batch: int
     trial: bool = False
     fresh: bool = False
+    proven: Mapping[str, float] | None = None
 
 
 def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
@@ -77,11 +79,21 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
         "--cpus": ":".join(gpus.cpus) or None,
         "--seed": job.seed,
         "--deadline": round(job.timeout_seconds + DEADLINE_MARGIN_SECONDS),
-        "--reference-steps": 0 if attempt.trial else None,
+        "--proof": "none" if attempt.trial else "fingerprint" if attempt.proven else None,
+        "--proven": ",".join(f"{name}={value!r}" for name, value in (attempt.proven or {}).items()) or None,
+        "--peak-flops": _peak_flops(attempt),
     }
     words += [word for key, value in options.items() if value is not None for word in (key, str(value))]
     probe = workload.explain and workload.parallel == "ddp" and len(gpus.indices) > 1
     return (*words, *(("--all-reduce-probe",) if probe else ()))
+
+
+def _peak_flops(attempt: Attempt) -> float | None:
+    """The largest peak of the cell's devices, in FLOP/s; None if one is unknown."""
+    named = [gpu_specs.find(gpu.name, gpu.memory_bytes) for gpu in attempt.cell.gpus.gpus]
+    peaks = [gpu_specs.peak_flops(facts, attempt.cell.workload.precision) if facts else None for facts in named]
+    known = [peak for peak in peaks if peak]
+    return max(known) if known and len(known) == len(peaks) else None
 
 
 _TRIAL = {"steps": 1, "seconds": None, "windows": None, "warmup_steps": 1, "warmup_seconds": None, "warmup_cap": 1}

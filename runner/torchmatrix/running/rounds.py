@@ -1,6 +1,7 @@
 """A schedule -> launches on disk: builds the images, finds batches, repeats what was throttled. Yields news."""
 
-from collections.abc import Generator, Iterable, Iterator
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from torchmatrix.analysis import watched
@@ -21,6 +22,7 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
     built = yield from build_all(job, stacks)
     recorded: set[str] = set()
     suspects: set[str] = set()
+    proven: dict[tuple[str, int], Mapping[str, float]] = {}
     for cell, number in schedule:
         if cell.id in recorded:  # a failure recorded once is enough: the other rounds could only say the same
             continue
@@ -40,14 +42,27 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
             continue
         yield LaunchStarted(cell=cell, number=number)
         fresh = cell.workload.compile and number <= job.method.cold_compiles
-        for item in _launch(job, Attempt(cell=cell, number=number, batch=batch, fresh=fresh), image):
-            suspects |= _unread(item.launch) if isinstance(item, LaunchFinished) else set()
+        known = None if fresh else proven.get((cell.id, batch))  # newly compiled code is proven anew
+        attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=known)
+        for item in _launch(job, attempt, image):
+            if isinstance(item, LaunchFinished):
+                suspects |= _unread(item.launch)
+                proven.update({(cell.id, batch): found} if (found := _proof(item.launch)) else {})
             yield item
 
 
 def _unread(launch: Launch) -> set[str]:
     """The devices that could not be read at some moment of the launch."""
     return {str(reading["device"]) for told in launch.telemetry for reading in told.readings if "error" in reading}
+
+
+def _proof(launch: Launch) -> Mapping[str, float] | None:
+    """What a launch whose work was proven in full found: the other launches of its cell in this session must find the same."""
+    reference = launch.reference
+    if launch.outcome != "ok" or reference is None or reference.proof != "full" or reference.error:
+        return None
+    flops = {} if math.isnan(reference.flops_per_item) else {"flops_per_item": reference.flops_per_item}
+    return {**reference.fingerprint, **flops}
 
 
 def _lost_gpu(job: Job, cell: Cell, suspects: set[str]) -> str | None:

@@ -1,0 +1,87 @@
+"""What the timed callable does, seen from outside: from known weights, on a known batch, with a known seed.
+
+Nothing of the step is rebuilt or replaced: the weights are set, the optimizer forgets, the step runs, and what it left behind
+is read: its loss, the gradients in the parameters and the parameters themselves.
+"""
+
+import collections
+import math
+
+import torch
+
+Deed = collections.namedtuple("Deed", "loss gradients before weights")
+"""Of one training step: the loss, and on the CPU each parameter's gradient (zeros without one), its value before and after."""
+SCALER_TRIES = 20
+"""GradScaler halves its scale and skips the step until the gradients fit into float16."""
+
+
+def restore(model, fresh):
+    """Give `model` the parameters and buffers of `fresh`, another instance of the same model."""
+    with torch.no_grad():
+        for kind in ("parameters", "buffers"):
+            for own, other in zip(getattr(model, kind)(), getattr(fresh, kind)()):
+                own.copy_(other)
+
+
+def training(args, model, step, fresh, index):
+    """One timed step on batch `index` from the weights of `fresh`, as the optimizer's first."""
+    for _ in range(SCALER_TRIES):
+        restore(model, fresh)
+        step.optimizer.state.clear()
+        torch.manual_seed(args.seed)
+        scale = step.scaler.get_scale()
+        step.run(index)
+        loss = step.losses()[-1]
+        if step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
+            break
+    before = [p.detach() for p in fresh.parameters()]
+    return Deed(loss, gradients(model), before, [p.detach().cpu().clone() for p in model.parameters()])
+
+
+def gradients(model):
+    return [torch.zeros(p.shape) if p.grad is None else p.grad.detach().cpu().float().clone() for p in model.parameters()]
+
+
+def inference(args, step, index):
+    """The loss and the outputs (a list of CPU tensors) of one timed step on batch `index`."""
+    torch.manual_seed(args.seed)
+    step.run(index)
+    loss = step.losses()[-1]
+    return loss, tensors_of(step.outputs())
+
+
+def tensors_of(outputs):
+    """The floating-point tensors in what a forward pass gave, on the CPU."""
+    many = outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [one.detach().cpu().float() for one in many if torch.is_tensor(one) and one.is_floating_point()]
+
+
+def _watched(model):
+    """The last matrix of the model. (A bias may have no gradient: softmax ignores what is added to all its inputs.)"""
+    return [parameter for parameter in model.parameters() if parameter.dim() > 1][-1]
+
+
+class Fingerprint:
+    """A cheap look at one step: its loss; in training the norms of all gradients and of the last matrix's change, in inference
+    that of the outputs. Made before the step; `read` after it.
+    """
+
+    def __init__(self, step, model):
+        self._step, self._model = step, model
+        self._before = _watched(model).detach().cpu().clone() if step.optimizer else None
+
+    def read(self, loss):
+        if self._before is None:
+            return {"loss": loss, "output_norm": _norm(tensors_of(self._step.outputs()))}
+        change = _watched(self._model).detach().cpu() - self._before
+        found = [parameter.grad.detach() for parameter in self._model.parameters() if parameter.grad is not None]
+        return {"loss": loss, "gradient_norm": _norm(found), "change_norm": _norm([change])}
+
+
+def _norm(tensors):
+    return float(torch.stack([one.float().norm() for one in tensors]).double().norm()) if tensors else 0.0
+
+
+def of_ranks(found):
+    """The fingerprint of a launch: means over the ranks' own."""
+    return {name: math.fsum(one[name] for one in found) / len(found) for name in found[0]}

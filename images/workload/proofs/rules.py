@@ -1,0 +1,177 @@
+"""What a proof of work demands, rule by rule; each returns the problems that it found, in words."""
+
+import math
+
+import torch
+
+from proofs import agreement
+
+LOSS = {"fp32": 2e-5, "tf32": 1e-2, "amp": 1e-2, "amp-bf16": 8e-2}
+"""Largest relative difference of the loss: several times the effect of rounding in ResNet-50 with batches of 4 (2e-6 between
+memory formats, 2e-2 in bfloat16), or more where the noise of this very model and batch is larger."""
+ROUGH_LOSS, ROUGH_NORM = 0.3, 10.0
+"""Of a step whose noise is too large to be judged closely: the relative difference of the loss, the ratio of the norms."""
+AGAIN = {"fp32": 0.1, "tf32": 0.5, "amp": 0.5, "amp-bf16": 0.5}
+"""Largest relative difference of norms between two runs of the same step: libraries may choose other algorithms, and batch
+norms amplify what these round differently."""
+AT_LEAST = 0.1
+"""Share of the precision's own effect that must show: without it, everything was computed in float32."""
+SHOWS = 1e-4
+"""An effect of a precision that is smaller proves nothing."""
+LEARNING_RATE = {"sgd": 1e-3, "adamw": 1e-5}
+WEIGHT_DECAY, EPSILON = 0.01, 1e-8
+"""torch.optim.AdamW's own, where none are given."""
+CHANGE = 1e-3
+"""Largest relative difference of the parameters' change, besides the rounding of the parameters themselves."""
+EQUAL = 1e-6
+"""Relative difference of gradients that count as equal on all ranks."""
+
+
+def far_gradients(args, found, allowed, noise):
+    what = "gradient" if args.mode == "train" else "output"
+    problems = [
+        "the %s of %s is %.2g away from eager fp32 (relative), more than %.2g"
+        % (what, name or "the model", found[name], allowed[name])
+        for name in agreement.too_far(found, allowed)[:3]
+    ]
+    if args.precision.startswith("amp") and noise[None] > SHOWS and found[None] < AT_LEAST * noise[None]:
+        problems.append(
+            "precision %s was asked for, but the %s is only %.1g away from eager fp32, where eager %s is %.1g: autocast was "
+            "not entered" % (args.precision, what, found[None], args.precision, noise[None])
+        )
+    return problems
+
+
+def losses(args, world, measured, exact, rounded):
+    """The record of the losses of all ranks, and the problems."""
+    ranks = world.gather((measured, exact, rounded))
+    differences = [_relative(m, e) for m, e, _ in ranks]
+    allowed = max(LOSS[args.precision], max(agreement.TIMES_NOISE[args.precision] * _relative(r, e) for _, e, r in ranks))
+    allowed = min(allowed, ROUGH_LOSS)
+    problems = []
+    if not differences[world.rank] <= allowed:
+        text = "the loss differs from that of eager fp32 by %.1e (relative), more than %.1e"
+        problems.append(text % (differences[world.rank], allowed))
+    return {
+        "losses": [[exact] for _, exact, _ in ranks],
+        "measured": [[measured] for measured, _, _ in ranks],
+        "differences": [max(differences)],
+        "tolerances": [allowed],
+        "problems": problems,
+    }
+
+
+def _relative(value, expected):
+    found = abs(value - expected) / max(abs(expected), 1e-6)
+    return found if math.isfinite(found) else 1e9
+
+
+def batch(args, given):
+    """Every tensor of a batch has as many items as asked for."""
+    wrong = ["%s has %d items" % (name, len(tensor)) for name, tensor in given.items() if len(tensor) != args.batch]
+    return ["a batch of %d was asked for, but %s" % (args.batch, " and ".join(wrong))] if wrong else []
+
+
+def frozen(model):
+    still = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    return ["%d parameters are frozen, such as %s" % (len(still), still[0])] if still else []
+
+
+def rough(deed, expected, labels):
+    """The step as it was timed, where dropout or rounding makes it too noisy for a close look."""
+    if expected is None:
+        return []
+    loss, gradients = expected
+    own, other = (agreement.squares(each, labels) for each in (deed.gradients, gradients))
+    ratio = math.sqrt(sum(own.values()) / max(sum(other.values()), 1e-30))
+    problems = ["the timed step computes no gradient of %s" % label for label in own if own[label] == 0 < other[label]][:3]
+    if not 1 / ROUGH_NORM <= ratio <= ROUGH_NORM:
+        problems.append("the gradient of the timed step is %.2g times as large as in eager fp32" % ratio)
+    if _relative(deed.loss, loss) > ROUGH_LOSS:
+        problems.append("the loss of the timed step is %.4g, but %.4g in eager fp32" % (deed.loss, loss))
+    return problems
+
+
+def change(args, deed):
+    """The parameters change as the optimizer's first step changes them for the gradients that the step left behind."""
+    apart = size = rounding = 0.0
+    for gradient, now, then in zip(deed.gradients, deed.weights, deed.before):
+        expected = _first_change(args.optimizer, gradient.double(), then.double())
+        apart += float((now.double() - then.double() - expected).norm()) ** 2
+        size += float(expected.norm()) ** 2
+        rounding += (4 * agreement.ROUNDING["fp32"] * float(then.double().norm())) ** 2
+    allowed = CHANGE * math.sqrt(size) + math.sqrt(rounding)
+    if math.sqrt(apart) <= allowed and size > 0:
+        return []
+    text = "the timed step's change of the parameters is %.2g away from %s's (relative)"
+    return [text % (math.sqrt(apart / size) if size > 0 else math.inf, args.optimizer)]
+
+
+def _first_change(optimizer, gradient, weights):
+    """SGD with momentum and AdamW (arXiv:1711.05101, algorithm 2) from an empty state."""
+    rate = LEARNING_RATE[optimizer]
+    if optimizer == "sgd":
+        return -rate * gradient
+    return -rate * (gradient / (gradient.abs() + EPSILON) + WEIGHT_DECAY * weights)
+
+
+def same_fingerprint(args, found, known, when):
+    """`found` and `known`: what deeds.Fingerprint read of the same step at two times."""
+    allowed = {name: max(LOSS[args.precision], 1e-4) if name == "loss" else AGAIN[args.precision] for name in found}
+    return [
+        "the %s of the timed step is %.6g, but was %.6g %s" % (name.replace("_", " "), found[name], known[name], when)
+        for name in found
+        if name in known and not _relative(found[name], known[name]) <= allowed[name]
+    ]
+
+
+def alive(found):
+    """A step after the windows: every rank still computes something finite that isn't zero."""
+    return [
+        "the %s of a step after the windows is %g" % (name.replace("_", " "), value)
+        for name, value in found.items()
+        if name != "loss" and not 0 < value < math.inf
+    ]
+
+
+def sharing(args, world, deed):
+    """Equal gradients and parameters on all ranks that train one model; different gradients where they share nothing."""
+    if world.size == 1:
+        return []
+    gradients, weights = (_digests(world, tensors) for tensors in (deed.gradients, deed.weights))
+    if args.parallel == "ddp":
+        wrong = [name for name, ranks in (("gradients", gradients), ("parameters", weights)) if not _are_equal(ranks)]
+        return ["the ranks' %s differ after a step: they were not all-reduced" % name for name in wrong]
+    if _are_equal(gradients):
+        return ["the ranks' gradients are equal, although %s was asked for" % args.parallel]
+    return []
+
+
+def speed(args, flops_per_item, seconds_per_step):
+    """No device computes faster than its peak for dense matrices in the precision asked for."""
+    flops = flops_per_item or args.proven.get("flops_per_item")
+    if not flops or not args.peak_flops:
+        return []
+    share = flops * args.batch / seconds_per_step / args.peak_flops
+    text = "%.3g FLOP/s in the timed windows are %.2f times the peak of the device"
+    return [text % (share * args.peak_flops, share)] if share > 1 else []
+
+
+def shared_norm(args, world, own):
+    """The gradients' norm, which is equal on all ranks that train one model."""
+    norms = world.gather(own.get("gradient_norm"))
+    if args.parallel != "ddp" or args.mode == "infer" or max(norms) - min(norms) <= EQUAL * max(norms):
+        return []
+    return ["the norms of the ranks' gradients differ after the windows: %s" % ", ".join("%.7g" % norm for norm in norms)]
+
+
+def _digests(world, tensors):
+    """Of each rank: two numbers that tell sets of tensors apart."""
+    flat = [tensor.double().flatten() for tensor in tensors]
+    waves = (float(torch.dot(one, torch.cos(torch.arange(len(one), dtype=torch.float64)))) for one in flat)
+    return world.gather((math.sqrt(sum(float(one.norm()) ** 2 for one in flat)), sum(waves)))
+
+
+def _are_equal(ranks):
+    (norm, wave), others = ranks[0], ranks[1:]
+    return all(max(abs(n - norm), abs(w - wave)) <= EQUAL * max(norm, 1e-30) for n, w in others)
