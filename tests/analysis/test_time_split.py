@@ -110,3 +110,18 @@ def test_of_thousands_of_traces_each_is_short_and_keeps_its_hottest_device() -> 
     first = traces.traces(some)[0]
     assert [(one.device, one.values["temperature_celsius"][0]) for one in first.readings] == [("gpu5", 60)]
     assert first.more_devices == 7 and len(first.readings[0].seconds) == 10
+    assert first.picked == "hottest"
+
+
+def test_of_many_devices_a_trace_says_why_it_keeps_this_one() -> None:
+    def all_at(t: float, **facts: Any) -> list[tuple[float, dict[str, Any]]]:
+        slow = {"reasons": ["hw_thermal_slowdown"]} if t < 100 else {}  # before the timed windows, which it doesn't throttle
+        return [(t, {"device": f"GPU-{i}", "power_watts": 300, **facts, **(slow if i == 2 else {})}) for i in range(8)]
+
+    many = [launch(workload=f"w{i}", devices=tuple(range(8)), readings=all_at(105.0)) for i in range(1500)]
+    slowed = launch(
+        workload="slowed", devices=tuple(range(8)), readings=[*all_at(99.0, temperature_celsius=50), *all_at(101.0)]
+    )
+    unknown, *_, told = traces.traces([*many, slowed])
+    assert (unknown.picked, told.picked, told.readings[0].device, told.seen.throttled) == ("first", "slowed", "gpu2", False)
+    assert traces.traces([slowed])[0].picked == ""

@@ -148,3 +148,15 @@ def test_the_tables_of_the_page_are_exported(tmp_path: Path, results: Path) -> N
     h100 = next(row for row in tables["machine_gpus"] if row["gpu"] == "H100 SXM5 80GB")
     assert h100["machines"] == ["gpu01#1111", "gpu01#2222"] and h100["counts"] == ["8", "8"]
     assert len(tables["machine_cells"]) > 100 and all(row["machine"] and row["gpu"] for row in tables["machine_scaling"])
+
+
+def test_the_tables_are_exported_with_each_machine_at_its_own_batch(tmp_path: Path, results: Path) -> None:
+    words = ("export", "--no-charts", "--format", "json", "--results", str(results))
+    counts = {}
+    for folder, more in (("same", ()), ("own", ("--own-batch",))):
+        assert invoke(tmp_path, *words, "--machines", *more, folder).returncode == 0
+        means = json.loads((tmp_path / folder / "relative_means.json").read_text())
+        counts[folder] = sum(row["cells"] for row in means if row["gpu"] == "MI300X")
+    assert counts["own"] > counts["same"]
+    refused = invoke(tmp_path, *words, "--own-batch", "out")
+    assert refused.returncode == 2 and "--own-batch is about several machines" in refused.stderr

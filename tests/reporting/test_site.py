@@ -107,6 +107,15 @@ def test_the_front_page_of_two_machines_compares_them_and_lists_what_is_newest(t
         assert f"{host}: 1 cell" in index
     assert 'href="runs/20260102T000000Z/index.html"' in index and "resnet50" in index
     assert 'href="changes.xml"' in index and 'href="history.html"' in index
+    for name in ("relative", "relative_means", "not_compared", "machine_scaling", "machines", "machine_gpus", "machine_cells"):
+        table = json.loads((tmp_path / f"site/tables/{name}.json").read_text())
+        assert len(table) == len((tmp_path / f"site/tables/{name}.csv").read_text().splitlines()) - 1, name
+        assert (f'href="tables/{name}.json"' in index) == (name != "machine_scaling")  # which has no section here
+    cells = json.loads((tmp_path / "site/tables/machine_cells.json").read_text())
+    assert {(row["machine"], row["items_per_second"]) for row in cells} == {("alpha", 100.5), ("beta", 200.5)}
+    shutil.rmtree(tmp_path / "r/beta")
+    publish(tmp_path / "r", tmp_path / "site")
+    assert not list((tmp_path / "site/tables").iterdir())
 
 
 def test_the_tables_of_the_front_page_and_of_the_history_are_there_as_json(tmp_path: Path) -> None:

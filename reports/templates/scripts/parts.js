@@ -166,17 +166,20 @@ function tracePanels({ dims }, question, choice) {
   return choice.rows.map((row) => ({ title: traceTitle(dims, row), ...traceRows(row.part) }));
 }
 
+const PICKED = { slowed: "drawn: one that was slowed down, of", hottest: "drawn: the hottest of", first: "drawn: the first of" };
+
 function traceTitle(dims, row) {
-  const { throttled, slow, hot, mhz, watts, steady, more } = row.part;
+  const { throttled, slow, hot, mhz, watts, steady, more, picked } = row.part;
+  const shown = more ? ` (${PICKED[picked]} ${more + 1} devices)` : "";
   if (throttled) {
     const reasons = [...new Set(slow.map(([, , reason]) => reason))].sort().join(", ");
-    return `${doing(dims, row)} and was throttled during the timed windows${reasons ? ": " : ""}${reasons}`;
+    return `${doing(dims, row)} and was throttled during the timed windows${reasons ? ": " : ""}${reasons}${shown}`;
   }
   const [begin, end] = hot.map((value) => (known(value) ? short(value) : null));
   const heat = begin === null || end === null ? [] : [begin === end ? `${end} °C` : `${begin} to ${end} °C`];
   const facts = [...heat, ...(known(mhz) ? [`clock ${short(mhz)} MHz`] : []), ...(known(watts) ? [`${short(watts)} W`] : [])];
   const state = { null: "", true: "steady, ", false: "not yet steady, " }[steady];
-  return `${doing(dims, row)}; during the timed windows ${state}${facts.join(", ") || "monitored"}${more ? ` (the hottest of ${more + 1} devices)` : ""}`;
+  return `${doing(dims, row)}; during the timed windows ${state}${facts.join(", ") || "monitored"}${shown}`;
 }
 
 function traceRows({ devices, windows, slow }) {

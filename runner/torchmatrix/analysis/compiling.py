@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
-from scipy import stats
+from scipy.special import fdtrc
 
 from torchmatrix.analysis.centers import variance_of
 
@@ -62,4 +62,4 @@ def _f_test(between: float, compiled: int, same: float, reused: int) -> float:
     """The probability that equal variances give such a ratio or a larger one."""
     if min(compiled, reused) < FEWEST or not same > 0:
         return math.nan
-    return float(stats.f.sf((between / same) ** 2, compiled - 1, reused - 1))
+    return float(fdtrc(compiled - 1, reused - 1, (between / same) ** 2))

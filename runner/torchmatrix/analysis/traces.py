@@ -38,7 +38,8 @@ class Readings:
 class Trace:
     """One launch over time. All times are in seconds since the launch began, on the monotonic clock.
 
-    `readings`: every `every`-th of each device. `more_devices`: how many others are left out. `windows`: begin and end of each
+    `readings`: every `every`-th of each device. `more_devices`: how many others are left out; `picked`: why this one was not
+    ("slowed": down, "hottest", or "first" if no temperature is known; "" if none is left out). `windows`: begin and end of each
     timed window. `slowdowns`: begin, end and reason of each spell in which all readings of a device, none left out, say that
     it was slowed down.
     """
@@ -47,6 +48,7 @@ class Trace:
     round: int
     readings: tuple[Readings, ...]
     more_devices: int
+    picked: str
     every: int
     windows: tuple[tuple[float, float], ...]
     slowdowns: tuple[tuple[float, float, str], ...]
@@ -79,13 +81,17 @@ def _trace(launch: Launch, most: int) -> Trace:
             if reading["device"] in names:
                 series[names[reading["device"]]].append((told.monotonic_seconds - begin, reading))
     told_of = {name: points for name, points in series.items() if points}
-    kept = told_of if len(told_of) * LEAST_OF_DEVICE <= most else dict([max(told_of.items(), key=_worth_seeing)])
+    kept, picked = told_of, ""
+    if len(told_of) * LEAST_OF_DEVICE > most:
+        shown = max(told_of.items(), key=_worth_seeing)
+        kept, picked = dict([shown]), _why(*_worth_seeing(shown)) if told_of.keys() - {shown[0]} else ""
     every = max(1, math.ceil(sum(map(len, kept.values())) / most))
     return Trace(
         cell=launch.cell,
         round=launch.round,
         readings=tuple(_readings(name, points, every) for name, points in kept.items()),
         more_devices=len(told_of) - len(kept),
+        picked=picked,
         every=every,
         windows=tuple((start - begin, stop - begin) for start, stop in edges(launch)),
         slowdowns=tuple(sorted(spell for points in series.values() for spell in _spells(points))),
@@ -96,6 +102,10 @@ def _trace(launch: Launch, most: int) -> Trace:
 def _worth_seeing(device: tuple[str, Sequence[tuple[float, Facts]]]) -> tuple[bool, float]:
     _, points = device
     return bool(_spells(points)), max(reading.get("temperature_celsius") or 0.0 for _, reading in points)
+
+
+def _why(was_slowed: bool, celsius: float) -> str:
+    return "slowed" if was_slowed else "hottest" if celsius else "first"
 
 
 def _names(launch: Launch) -> dict[str | None, str]:

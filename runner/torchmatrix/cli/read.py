@@ -170,6 +170,9 @@ def export(
         str | None,
         typer.Option("--baseline-gpu", metavar="GPU", help="With --machines: the GPU that others are relative to."),
     ] = None,
+    own_batch: Annotated[
+        bool, typer.Option("--own-batch", help="With --machines: compare them each at its own batch, which the tables name.")
+    ] = False,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Write every chart as SVG and PNG.")] = True,
     scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
     prices: PricesOption = None,
@@ -187,12 +190,13 @@ def export(
     if len(words) > (1 if machines else 2):
         hint = "torchmatrix export --machines DIR" if machines else "torchmatrix export [RUN] DIR"
         raise BadInput(f"too many words: {' '.join(words)}", hint=hint)
-    if baseline_gpu and not machines:
-        raise BadInput("--baseline-gpu is about several machines", hint="add --machines")
+    if (baseline_gpu or own_batch) and not machines:
+        word = "--baseline-gpu" if baseline_gpu else "--own-batch"
+        raise BadInput(f"{word} is about several machines", hint="add --machines")
     chosen = exports.names_of(formats or list(exports.FORMATS))
     store = Results(results)
     if machines:
-        _export_machines(store, Path(words[0]), chosen, (charts, scale), baseline_gpu, prices, redact, force)
+        _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
         return
     run = run_words.select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis.prices import held_for
@@ -210,11 +214,10 @@ def export(
 
 
 def _export_machines(
-    store: "Results", target: Path, formats: Sequence[str], drawn: tuple[bool, float], baseline_gpu: str | None,
-    prices: Path | None, redact: bool, force: bool,
+    store: "Results", target: Path, formats: Sequence[str], drawn: tuple[bool, float],
+    beside: tuple[str | None, bool], prices: Path | None, redact: bool, force: bool,
 ) -> None:  # fmt: skip
-    """`drawn`: whether charts are, and their scale."""
-    from torchmatrix.analysis import across
+    """`drawn`: whether charts are, and their scale. `beside`: the baseline GPU, and whether each has its own batch."""
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts import run_words
@@ -225,8 +228,7 @@ def _export_machines(
     runs = run_words.select_each(store, ["all"], None, None)
     held = held_for(prices, runs)
     with scratch() as temporary:
-        fleet = machines_page.fleet_of(one_of_each(store, runs, [], temporary if redact else None))
-        relative = across.relative_table(fleet.sides, baseline_gpu)
+        fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)
         charts = machines_page.every_chart(fleet, relative, held) if drawn[0] else []
         names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")

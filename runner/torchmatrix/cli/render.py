@@ -139,7 +139,8 @@ def _compare_machines(
 
     with scratch() as temporary:
         chosen = one_of_each(store, runs, named, temporary if asked.redact else None)
-        print(page.save(machines_page.page_of(chosen, asked.baseline_gpu, asked.own_batch, held), asked.output))
+        made = machines_page.compared(chosen, asked.baseline_gpu, asked.own_batch)
+        print(page.save(machines_page.page_of(*made, held), asked.output))
 
 
 def one_of_each(

@@ -89,10 +89,17 @@ def every_chart(fleet: Fleet, relative: across.Relative, held: PriceList) -> lis
     return [*side_by_side.charts(relative), *own]
 
 
+def compared(
+    chosen: Sequence[Chosen], baseline_gpu: str | None = None, own_batch: bool = False
+) -> tuple[Fleet, across.Relative]:
+    """These machines, and how they compare with the baseline GPU; `own_batch`: each at its own batch."""
+    fleet = fleet_of(chosen)
+    return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
+
+
 def page_of(
-    chosen: Sequence[Chosen],
-    baseline_gpu: str | None = None,
-    own_batch: bool = False,
+    fleet: Fleet,
+    found: across.Relative,
     held: PriceList = NONE,
     links: Mapping[str, str] | None = None,
     pages: Mapping[str, str] | None = None,
@@ -102,8 +109,6 @@ def page_of(
 
     `site`: what the sections of a site show, if this is its front page.
     """
-    fleet = fleet_of(chosen)
-    found = across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
     words = {"sides": "GPU", "beside": "GPU"} if fleet.has_models else {"sides": "Machine", "beside": "machine"}
     context = _context(fleet, pages or {}, held) | _relative(found) | words
     return page.render("machines.html.j2", True, links=links or {}, site=site, **context)

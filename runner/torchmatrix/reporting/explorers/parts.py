@@ -71,7 +71,7 @@ def _steps(row: Row, at: int) -> Row:
 def _trace(trace: Trace, at: int) -> Row:
     seen = trace.seen
     return {
-        "at": at, "round": trace.round, "every": trace.every, "more": trace.more_devices,
+        "at": at, "round": trace.round, "every": trace.every, "more": trace.more_devices, "picked": trace.picked,
         "devices": [_readings(one) for one in trace.readings],
         "windows": [[round(time, 1) for time in window] for window in trace.windows],
         "slow": [[round(start, 1), round(stop, 1), reason] for start, stop, reason in trace.slowdowns],

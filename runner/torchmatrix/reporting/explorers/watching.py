@@ -30,7 +30,7 @@ def _title(data: Data, row: Row) -> str:
     part, start = row["part"], doing(data.dims, row)
     if part["throttled"]:
         reasons = ", ".join(sorted({reason for _, _, reason in part["slow"]}))
-        return f"{start} and was throttled during the timed windows{': ' if reasons else ''}{reasons}"
+        return f"{start} and was throttled during the timed windows{': ' if reasons else ''}{reasons}{_picked(part)}"
     begin, end = part["hot"]
     facts = [
         "" if begin is None or end is None else _heat(begin, end),
@@ -39,8 +39,15 @@ def _title(data: Data, row: Row) -> str:
     ]
     told = ", ".join(fact for fact in facts if fact) or "monitored"
     state = {None: "", True: "steady, ", False: "not yet steady, "}[part["steady"]]
-    more = f" (the hottest of {part['more'] + 1} devices)" if part["more"] else ""
-    return f"{start}; during the timed windows {state}{told}{more}"
+    return f"{start}; during the timed windows {state}{told}{_picked(part)}"
+
+
+_PICKED = {"slowed": "drawn: one that was slowed down, of", "hottest": "drawn: the hottest of", "first": "drawn: the first of"}
+
+
+def _picked(part: Row) -> str:
+    """Which of several devices is drawn, if not all are, and why."""
+    return f" ({_PICKED[part['picked']]} {part['more'] + 1} devices)" if part["more"] else ""
 
 
 def _heat(begin: float, end: float) -> str:

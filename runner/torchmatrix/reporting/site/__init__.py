@@ -3,6 +3,7 @@
 DIR/index.html                   the front page: machines, GPUs, models, newest nights and figures, all runs (front.py)
 DIR/history.html, changes.xml    trends of several runs, and their changes of level as a feed (feed.py)
 DIR/site.json, newest.json       the runs and the newest figures for programs (for_programs.py)
+DIR/tables/                      of a comparison of machines: its tables, *.csv and *.json (front.py)
 DIR/badges/MACHINE/CELL.svg      the newest figure of each cell as an image (badges.py)
 DIR/runs/RUN/                    index.html, facts.tar.gz, tables/*.csv and *.json, run.json (pages.py)
 
@@ -131,7 +132,8 @@ def _write_front(
     files = front.files(results, links, known, cleaner, held, names.secret)
     for name, content in files.items():
         put(target, name, content)
-    gone = {front.HISTORY, front.HISTORY_DATA} - files.keys()  # of earlier runs, perhaps published another way
+    ours = {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES}
+    gone = ours - files.keys()  # of earlier runs, perhaps published another way
     if before.get("redacted") != cleaner.enabled:
         gone |= set(map(str, before.get("badges") or ())) - files.keys()
     for name in gone:

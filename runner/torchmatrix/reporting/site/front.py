@@ -15,15 +15,18 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.ground.numbers import without_nan
-from torchmatrix.reporting import history_page, machines_page, redaction
+from torchmatrix.reporting import exports, history_page, machines_page, redaction
+from torchmatrix.reporting.exports import machine_columns
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.report import page
 from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.site import badges, feed
+from torchmatrix.reporting.site.pages import WORDS, as_files, place_of
 from torchmatrix.reporting.site.permalinks import RUNS, Page
 
 HISTORY, CELLS = "history.html", "newest.json"
 HISTORY_DATA, FRONT_DATA = "history.json", "front.json"
+MACHINE_TABLES = frozenset(place_of(name, word) for name in (*machine_columns.MACHINE_TABLES, "columns") for word in WORDS)
 MOST_NIGHTS = 10
 MOST_CELLS = 1000
 """The most rows in the table of newest figures; newest.json has them all."""
@@ -52,21 +55,23 @@ def files(
     context = _context(told, figures, known, pages, cleaner.enabled) | {"has_history": HISTORY in found}
     tables = {name: context[name] for name in ("hosts", "nights", "models", "rows")}
     found[FRONT_DATA] = json.dumps(without_nan(tables), indent=1).encode()
-    found["index.html"] = (
-        _comparison(links, cleaner, held, context) or page.render("site.html.j2", False, site=context)
-    ).encode()
-    return found
+    alone = {"index.html": page.render("site.html.j2", False, site=context).encode()}
+    return found | (_comparison(links, cleaner, held, context) or alone)
 
 
-def _comparison(links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, site: Mapping[str, Any]) -> str | None:
-    """The page of the machines, if there are several, with the site's own sections."""
+def _comparison(
+    links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, site: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """The page of the machines, if there are several, with the site's own sections; and its tables."""
     chosen = machines.newest_complete(list(links))
     if len(chosen) < 2:
-        return None
+        return {}
     with scratch() as temporary:
         shown = machines.newest_complete([redaction.staged(one.run, cleaner, temporary) for one in chosen])
         pages = {copy.machine.id: _page_of(links[one.run]) for copy, one in zip(shown, chosen, strict=True)}
-        return machines_page.page_of(shown, held=held, pages=pages, site=site)
+        fleet, relative = machines_page.compared(shown)
+        found = as_files(exports.of_machines(fleet, relative, held))
+        return found | {"index.html": machines_page.page_of(fleet, relative, held, pages=pages, site=site).encode()}
 
 
 def _context(

@@ -13,20 +13,31 @@ from torchmatrix.reporting.report.view import View
 from torchmatrix.reporting.site import permalinks
 from torchmatrix.reporting.site.permalinks import FACTS, Page
 
+WORDS = ("csv", "json")
+"""The formats of a site's tables."""
 _BESIDE = {"All runs": "../../index.html", "Facts": FACTS}
 
 
 def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     """The index entry of a run, and the files of its folder by name."""
     view = report.view_of(run)
-    tables = exports.of(view, held)
-    every = {**tables.values, "columns": exports.described(tables.values)}
-    files = {f"tables/{name}.{word}": FORMATS[word](name, table) for name, table in every.items() for word in ("csv", "json")}
+    files = as_files(exports.of(view, held))
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files[FACTS] = archive
     files["index.html"] = report.render(view, _BESIDE, held).encode()
     return _summary(view) | {"machine": run.path.parent.name, "facts": permalinks.identity_of(archive)}, files
+
+
+def as_files(tables: exports.Tables) -> dict[str, bytes]:
+    """The tables by their place in the site's folder, and what their columns mean."""
+    every = {**tables.values, "columns": exports.described(tables.values)}
+    return {place_of(name, word): FORMATS[word](name, table) for name, table in every.items() for word in WORDS}
+
+
+def place_of(name: str, word: str) -> str:
+    """Of a table, below the folder of the run or of the site."""
+    return f"tables/{name}.{word}"
 
 
 def _summary(view: View) -> Page:
