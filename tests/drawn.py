@@ -60,7 +60,7 @@ class Tables:
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:
     """Of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
-    launches = [launch({**cell, "rate": cell.get("rate", 1.0) * f}, i) for cell in cells for i, f in enumerate(factors)]
+    launches = [launch({**cell, "rate": _times(cell["rate"], f)}, i) for cell in cells for i, f in enumerate(factors)]
     table = run_tables.launches_table(launches)
     found = run_tables.cells_table(table)
     return Tables(
@@ -75,6 +75,11 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
     )
 
 
+def _times(rate: float | None, factor: float) -> float | None:
+    """None stays: the window is then as long as its readings."""
+    return None if rate is None else rate * factor
+
+
 def launch(cell: dict[str, Any], number: int) -> Launch:
     told = tuple({"event": "phase", "phase": name, "seconds": 2.0} for name in ("import", "init", "model", "first-step"))
     header, *events = launch_lines(**cell)
@@ -83,7 +88,9 @@ def launch(cell: dict[str, Any], number: int) -> Launch:
     return found
 
 
-def cell(stack: str = "a", rate: float = 100.0, precision: str = "fp32", compile: bool = False, **more: Any) -> dict[str, Any]:
+def cell(
+    stack: str = "a", rate: float | None = 100.0, precision: str = "fp32", compile: bool = False, **more: Any
+) -> dict[str, Any]:
     name = f"resnet50-train-{precision}{'-compile' if compile else ''}-b4"
     return {"stack": stack, "rate": rate, "workload": name, "job": {"precision": precision, "compile": compile}, **more}
 

@@ -68,11 +68,11 @@ def test_the_steps_say_how_far_slow_steps_are_from_the_median() -> None:
 
 
 def test_a_trace_says_whether_the_device_was_slowed_down() -> None:
-    (calm,) = panels(tables(cell(readings=readings())), "trace")
+    (calm,) = panels(tables(cell(rate=None, readings=readings())), "trace")
     assert calm.title == (
         "a trains resnet50 with fp32 on H200 SXM; during the timed windows steady, 60 °C, clock 1980 MHz, 500 W"
     )
-    (slow,) = panels(tables(cell(readings=readings(reasons=["hw_thermal_slowdown"]))), "trace")
+    (slow,) = panels(tables(cell(rate=None, readings=readings(reasons=["hw_thermal_slowdown"]))), "trace")
     assert slow.title.endswith("on H200 SXM and was throttled during the timed windows: hw_thermal_slowdown")
 
 
