@@ -17,7 +17,7 @@ from records import write_run
 from support import PATIENCE_SECONDS, Command
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
-from torchmatrix.nightly.gate import Gate, GateOptions, Judged, chosen_runs, hooks, judge, noise, verdicts
+from torchmatrix.nightly.gate import Gate, GateOptions, Judged, accepted, chosen_runs, hooks, judge, noise, verdicts
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 CANARY = "canary/resnet50-train-fp32-b4/gpu0"
@@ -130,10 +130,54 @@ def test_a_bad_night_that_passed_does_not_widen_the_limit(tmp_path: Path) -> Non
     assert one.strays == (day(8),) and one.low > 0.98 and "1 left out as strays" in verdicts.figures(one)
 
 
-def test_a_new_level_that_stays_becomes_the_baseline(tmp_path: Path) -> None:
-    write_values(tmp_path, *WEEK, *(0.95 * value for value in WEEK), 95.0)
-    found = judged(tmp_path)
-    assert found.verdict == "PASS" and only(found).center == pytest.approx(95.0)
+LOWER = (*WEEK, *(0.95 * value for value in WEEK), 95.0)
+
+
+def test_a_lower_level_is_told_every_night_and_never_becomes_the_baseline_by_itself(tmp_path: Path) -> None:
+    write_values(tmp_path, *LOWER)
+    one = only(judged(tmp_path))
+    assert one.verdict == "regression" and one.center == pytest.approx(100.0) and len(one.before) == 7
+
+
+def test_an_accepted_regression_is_told_as_such_and_begins_a_new_baseline(tmp_path: Path) -> None:
+    write_values(tmp_path, *LOWER)
+    results, found = Results(tmp_path), judged(tmp_path)
+    known = accepted.accept(results, found, ["stack-a/*"], "driver 580")
+    runs = chosen_runs.read(results)
+    tonight = judge(runs, GateOptions(), known)
+    assert tonight.verdict == "PASS" and only(tonight).verdict == "accepted" and "driver 580" in only(tonight).why
+    write_values(tmp_path, 95.2, 94.9, 95.1, 90.0, 90.0, first=len(LOWER) + 1)
+    later = chosen_runs.read(results)
+    assert accepted.read(results, later[-1].host) == known
+    assert only(judge(later[:-2], GateOptions(), known)).verdict == "ok"
+    assert only(judge(later, GateOptions(), known)).verdict == "regression"
+
+
+def test_what_is_not_slower_cant_be_accepted(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 100.0)
+    with pytest.raises(BadInput, match="no slower cell matches"):
+        accepted.accept(Results(tmp_path), judged(tmp_path), ["stack-a/*"], "no reason")
+
+
+def test_a_slow_drift_is_told_although_no_night_is_slower_than_the_ones_before(tmp_path: Path) -> None:
+    steady, lost = (*WEEK, *WEEK), [0.998**night for night in range(1, 16)]
+    write_values(tmp_path, *steady, *(share * value for share, value in zip(lost, [*WEEK, *WEEK, *WEEK], strict=False)))
+    one = only(judged(tmp_path))
+    assert one.verdict == "regression" and "slower little by little" in one.why
+    write_values(tmp_path / "flat", *steady, *steady)
+    assert only(judged(tmp_path / "flat")).verdict == "ok"
+
+
+def test_an_unfinished_run_is_incomplete_and_no_regression(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK)
+    write(tmp_path, three(90.0), first=8, complete=False)
+    assert judged(tmp_path).verdict == "INCOMPLETE"
+
+
+def test_a_folder_dated_into_the_future_is_not_the_last_run(tmp_path: Path) -> None:
+    runs = write(tmp_path, three(100.0), three(101.0))
+    runs[0].path.rename(runs[0].path.with_name("20990101T010000Z"))
+    assert Results(tmp_path).runs()[-1].id == runs[1].id
 
 
 def test_strict_needs_one_night_only(tmp_path: Path) -> None:
@@ -212,7 +256,7 @@ def test_a_planned_cell_without_a_measurement_is_missing(tmp_path: Path) -> None
     run.append("planned", cell="b/resnet50-train-fp32-b4/gpu0")
     found = judged(tmp_path)
     one = only(found, "b/resnet50-train-fp32-b4/gpu0")
-    assert found.verdict == "REGRESSION" and one.verdict == "missing"
+    assert found.verdict == "INCOMPLETE" and one.verdict == "missing"
     assert one.why == "planned, but not measured; the run is not finished"
 
 

@@ -93,7 +93,8 @@ DEFINITIONS = {
     "trace": "Readings taken by the host about once a second. Grey: the timed windows. Power from an energy counter is the "
     "mean since the previous reading.",
     "gate": "Ratio: a cell's throughput over the median of the nights before. Slower below: the limit set by the scatter of "
-    "the cell's own nights (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression.",
+    "the cell's own nights (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression, as is "
+    "a drift that a sum over the nights shows (CUSUM); it is told until it is gone or accepted.",
     "machine": "A machine is known by an identity that its facts record, not by its name: two machines of one name stay two. "
     "Unverified: its facts are older than identities, so it is known by the name of its folder.",
     "relative": "Relative throughput: that of the same workload with the same settings, batch and number of devices on the "

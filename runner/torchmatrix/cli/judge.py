@@ -10,12 +10,15 @@ from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say, say_unreadable
 from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
-from torchmatrix.ground.errors import EngineUnusable, ExitCode
+from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.gate.judged import Gate
 
-_CODES = {"PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE": ExitCode.NOTHING_SELECTED}
+_CODES = {
+    "PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE": ExitCode.NOTHING_SELECTED,
+    "INCOMPLETE": ExitCode.INCOMPLETE,
+}  # fmt: skip
 
 
 @app.command()
@@ -40,6 +43,11 @@ def gate(
     tolerance: Annotated[
         float, typer.Option("--tolerance", metavar="PERCENT", min=0, max=50, help="Ignore slowdowns below this.")
     ] = 1.0,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option("--accept", metavar="CELL", help="Accept that this cell (or glob) is slower; repeatable."),
+    ] = None,
+    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="The reason, which is recorded.")] = "",
     host: Annotated[
         str | None, typer.Option("--host", help="Judge runs of this host; default: that of the newest run.")
     ] = None,
@@ -56,18 +64,23 @@ def gate(
 ) -> None:
     """Judge the newest run against earlier nights.
 
-    Exits with 0 for PASS and with 5 for a regression, a failed cell or a missing cell.
+    Exits with 0 for PASS and with 5 for a regression, a failed cell or a missing cell,
+    and with 6 for a run that was not finished. A regression is told every night until it is gone or accepted.
     """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import gate as gating
-    from torchmatrix.nightly.gate import chosen_runs, verdicts
+    from torchmatrix.nightly.gate import accepted, chosen_runs, verdicts
 
     options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     runs = chosen_runs.read(Results(results), run, nights, baseline, host)
     say_unreadable([one for found in runs for one in found.unreadable])
-    found = gating.judge(runs, options)
+    store = Results(results)
+    found = gating.judge(runs, options, accepted.read(store, runs[-1].host))
+    if accept or because:
+        _check_acceptance(accept, because)
+        found = gating.judge(runs, options, accepted.accept(store, found, accept or (), because))
     where = None if results == RESULTS else results
     print(json.dumps(verdicts.record(found, where)) if as_json else verdicts.text(found, where), flush=True)
     try:
@@ -75,6 +88,13 @@ def gate(
     finally:
         tell_hook(found, hook, where)
     raise typer.Exit(_CODES[found.verdict])
+
+
+def _check_acceptance(accept: list[str] | None, because: str) -> None:
+    if not accept or not because.strip():
+        raise BadInput(
+            "--accept and --because go together", hint="gate --accept CELL --because 'the new driver; see ticket 12'"
+        )
 
 
 def write_verdict(found: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:

@@ -33,6 +33,7 @@ from torchmatrix.ground.files import write_whole
 
 IDENTITY_DIGITS = 6
 """So many digits of a machine's identity tell its folder from that of another machine with the same name."""
+_DAY_SECONDS = 86_400.0
 _STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
 
 
@@ -56,9 +57,14 @@ class RunFolder:
 
     @property
     def started(self) -> float:
-        """When it started, in unix seconds: from its id or (if the folder was renamed) its record; NaN if neither has it."""
+        """When it started, in unix seconds: from its id or, if the folder was renamed, its record; NaN if neither has it.
+
+        An id of tomorrow or later was not given by the tool.
+        """
         if stamp := _STAMP.fullmatch(self.id):
-            return float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
+            found = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
+            if found < time.time() + _DAY_SECONDS:
+                return found
         return self.read_record().unix_seconds
 
     def append(self, kind: str, **fields: Any) -> None:

@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     NOTHING_SELECTED = 3
     ENGINE_UNUSABLE = 4
     REGRESSION = 5
+    INCOMPLETE = 6
     INTERRUPTED = 130
 
 

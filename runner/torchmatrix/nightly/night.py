@@ -25,6 +25,7 @@ _VERDICTS: dict[int, str] = {
     ExitCode.OK: "pass",
     ExitCode.NOTHING_SELECTED: "no baseline yet",
     ExitCode.REGRESSION: "regression",
+    ExitCode.INCOMPLETE: "incomplete",
 }
 _MEASURING_FAILED = (ExitCode.BAD_INPUT, ExitCode.NOTHING_SELECTED, ExitCode.ENGINE_UNUSABLE)
 

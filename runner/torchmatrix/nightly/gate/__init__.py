@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from torchmatrix.analysis import comparable
@@ -10,6 +11,8 @@ from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED
 from torchmatrix.nightly.gate import canary, noise
+from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
+from torchmatrix.nightly.gate.drift import drift
 from torchmatrix.nightly.gate.judged import Gate, GateOptions, Judged
 from torchmatrix.nightly.gate.noise import Night, Standing
 
@@ -35,16 +38,23 @@ class _View:
         return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", *UNFINISHED)]
 
 
-def judge(runs: Sequence[Indexed], options: GateOptions = _DEFAULT) -> Gate:
+def judge(
+    runs: Sequence[Indexed], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
+) -> Gate:
     """The last of `runs` (of one host, oldest first) against those before it. Raises BadInput if no cell is the canary.
 
+    `accepted`: by cell the run from which on its baseline begins (see accepted.py).
     With `options.named` the first is the baseline; those between them tell how nights differ, and whether it was slower before.
     """
     views = [_view(run) for run in runs]
     last, before = views[-1], views[:-1]
     reference = before[:1] if options.named else before[-options.nights :]
     cells = dict.fromkeys(cell for view in (last, *reversed(reference)) for cell in (*view.run.planned, *view.rows))
-    judged = [found for cell in cells if (found := _judged(cell, before, reference, last, options))]
+    judged = []
+    for cell in cells:
+        own, compared = (_since(accepted.get(cell), views) for views in (before, reference))
+        if found := _judged(cell, own, compared, last, options):
+            judged.append(_marked(found, accepted.get(cell), last))
     return Gate(
         run=last.run.id,
         host=last.run.host,
@@ -54,6 +64,18 @@ def judge(runs: Sequence[Indexed], options: GateOptions = _DEFAULT) -> Gate:
         options=options,
         cells=canary.attributed(judged, options.canary),
     )
+
+
+def _since(accepted: Accepted | None, views: Sequence[_View]) -> Sequence[_View]:
+    """The nights that may be a cell's baseline. A run that was asked for by name stays, whatever was accepted since."""
+    return views if accepted is None else [view for view in views if view.run.started >= accepted.started]
+
+
+def _marked(one: Judged, accepted: Accepted | None, last: _View) -> Judged:
+    """The night in which a slower cell was accepted says so."""
+    if accepted is None or last.run.id != accepted.run or one.verdict not in (*ACCEPTABLE, "new"):
+        return one
+    return replace(one, verdict="accepted", why=f"accepted: {accepted.because}")
 
 
 def is_night_of(run: Indexed, judged: Indexed) -> bool:
@@ -126,7 +148,10 @@ def _measured(cell: str, before: Sequence[_View], reference: Sequence[_View], la
     if options.named and reference[0] not in same:
         verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].run.id} did not measure it")
         return Judged(cell=cell, verdict=verdict, why=why, value=value, **about)
-    found = _standing([_night(view, cell) for view in (*same, last)], options)
+    history = [_night(view, cell) for view in (*same, last)]
+    found = _standing(history, options)
+    if not options.named and found.verdict in ("ok", "suspected"):
+        found = _drifted(found, history, options)
     limits = found.limits
     since = next((view for view in same if limits and view.run.id == limits.nights[-1]), None)
     return Judged(
@@ -149,11 +174,22 @@ def _standing(history: Sequence[Night], options: GateOptions) -> Standing:
     return noise.standing(history, options.nights, options.tolerance, options.strict)
 
 
+def _drifted(found: Standing, history: Sequence[Night], options: GateOptions) -> Standing:
+    """A regression that no night shows alone (see drift.py), or `found` as it is."""
+    lost = drift([night.value for night in history], options.tolerance)
+    if lost is None:
+        return found
+    words = f"{100 * (1 - lost.ratio):.1f} % below the level of the nights before {history[lost.since].run}"
+    return replace(found, verdict="regression", drifted=f"slower little by little: {words}")
+
+
 def _reason(found: Standing, others: Mapping[str, str]) -> str:
     if found.verdict == "new":
         return "the baseline starts again" if others else "no night before measured it"
     if found.verdict == "suspected":
         return "slower for the first night; a second one makes it a regression"
+    if found.drifted:
+        return found.drifted
     if found.verdict == "regression":
         return f"slower on {len(found.before) + 1} nights in a row" if found.before else "slower on one night (--strict)"
     return found.limits.rule if found.limits and found.verdict == "n/a" else ""

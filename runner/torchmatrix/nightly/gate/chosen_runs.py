@@ -8,8 +8,9 @@ from torchmatrix.facts.run_words import host_of, select
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
 from torchmatrix.nightly.gate import is_night_of
-from torchmatrix.nightly.gate.noise import MEMORY
 
+LONGEST = 120
+"""So many nights are read: a regression that nobody accepted is told for as long, and a slow drift has as much time."""
 _LOOK_BACK = 4
 """So many times the runs that are needed are looked through at most, where some of them are no nights (see is_night_of)."""
 
@@ -19,7 +20,7 @@ def read(
 ) -> list[Indexed]:
     """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
 
-    These are so many as the limits are learned from; first comes the run that `baseline` names, with the nights since then.
+    These are LONGEST, or as many as make the baseline; first comes the run that `baseline` names, with the nights since then.
     Words are those of run_words.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
     if not results.runs():
@@ -30,7 +31,7 @@ def read(
     here = select(results, "all", host=host_of(folder))
     earlier = here[: [run.path for run in here].index(folder.path)]
     (judged,) = facts_cache.read(results, [folder])
-    count = max(MEMORY, nights) + nights  # those that were slower are no baseline for the next
+    count = max(LONGEST, nights)
     if baseline is None:
         return [*_nights(results, earlier, judged, count), judged]
     named = _one(select(results, baseline, host=host_of(folder)), baseline)

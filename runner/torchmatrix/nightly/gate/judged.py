@@ -8,7 +8,7 @@ from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.ground.numbers import none_for_nan
 
 COUNTING = ("regression", "failed", "missing", "skipped-now")
-"""Verdicts on a cell that make the gate's verdict REGRESSION. The others: ok, faster, suspected, and those of UNJUDGED."""
+"""Verdicts on a cell that make the gate's verdict REGRESSION. Others: ok, faster, suspected, accepted, those of UNJUDGED."""
 UNJUDGED = ("new", "n/a", "removed")
 
 
@@ -78,7 +78,9 @@ class Gate:
 
     @property
     def verdict(self) -> str:
-        """REGRESSION; else PASS, or NO-BASELINE where not one cell could be judged."""
+        """INCOMPLETE; else REGRESSION; else PASS, or NO-BASELINE where not one cell could be judged."""
+        if not self.complete:
+            return "INCOMPLETE"
         if any(cell.counts for cell in self.cells):
             return "REGRESSION"
         return "PASS" if any(cell.verdict not in UNJUDGED for cell in self.cells) else "NO-BASELINE"

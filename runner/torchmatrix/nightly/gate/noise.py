@@ -68,14 +68,15 @@ class Standing:
     """The verdict on a cell's newest night. `ratio`: over the baseline's center.
 
     `verdict`: ok; faster; suspected (slower for the first night); regression (slower on two nights in a row); new (without a
-    baseline); n/a (too few launches). `before`: the ratios of the nights before it to the same baseline, if they were
-    slower too.
+    baseline); n/a (too few launches). `drifted`: why it is a regression that no night shows alone. `before`: the ratios
+    of the nights before it to the same baseline, if they were slower too.
     """
 
     verdict: str
     ratio: float
     limits: Limits | None
     before: tuple[float, ...] = ()
+    drifted: str = ""
 
 
 def night(run: str, rates: Sequence[float], statistic: str = "median") -> Night:
@@ -86,8 +87,8 @@ def night(run: str, rates: Sequence[float], statistic: str = "median") -> Night:
 def standing(history: Sequence[Night], nights: int, tolerance: float = NOTEWORTHY, strict: bool = False) -> Standing:
     """Judge the last of `history` (all of the same work, oldest first) against the median of the `nights` before it.
 
-    Nights in a row that were themselves slower than those before them, up to half of the `nights`, are no baseline for the next
-    one: it is judged by the nights before the first of them. `strict`: slower on one night is a regression.
+    Nights in a row that were themselves slower than those before them are no baseline for the next one, however many they are:
+    it is judged by the nights before the first of them. `strict`: slower on one night is a regression.
     """
     tonight, earlier = history[-1], history[:-1]
     if not earlier:
@@ -110,8 +111,10 @@ def standing_to_run(
 
 def _slow_before(earlier: Sequence[Night], nights: int, tolerance: float) -> int:
     """The largest number of nights at the end of `earlier` that are all slower than the nights before them."""
-    for count in range(min(max(1, nights // 2), len(earlier) - 1), 0, -1):
+    for count in range(len(earlier) - 1, 0, -1):
         older = earlier[:-count]
+        if len(older) < ENOUGH and count > max(1, nights // 2):
+            continue  # so few nights are no level that many more could have left
         reach = (1 - tolerance) * _center(older[-nights:])  # no limit is closer, so most need not be learned
         if all(night.value < reach for night in earlier[-count:]) and all(
             limits(older, nights, night, tolerance).verdict(night.value) == "slower" for night in earlier[-count:]

@@ -1,0 +1,63 @@
+"""Which slow-downs were accepted, and why: from then on the cell's baseline begins with the run in which it was accepted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from torchmatrix.facts import lines
+from torchmatrix.facts.disk import disk_errors
+from torchmatrix.facts.store import Results, run_event
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.nightly.gate.judged import Gate, Judged
+
+KIND = "accepted"
+ACCEPTABLE = ("suspected", "regression")
+"""What failed or is missing has no level that could be accepted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accepted:
+    """That `run` (started at `started`, unix seconds) is slower at a cell is accepted, `because` of something."""
+
+    run: str
+    started: float
+    because: str
+
+
+def path_of(results: Results, host: str) -> Path:
+    """The record of one host: RESULTS/HOST/accepted.jsonl, a line for each cell."""
+    return results.root / host / "accepted.jsonl"
+
+
+def read(results: Results, host: str) -> dict[str, Accepted]:
+    """By cell what was accepted last; a line that lacks a field is skipped."""
+    found = {}
+    for event in lines.read(path_of(results, host)).events:
+        run, started, because, cell = (event.get(name) for name in ("run", "started", "because", "cell"))
+        if event.get("event") == KIND and isinstance(started, (int, float)) and isinstance(cell, str):
+            found[cell] = Accepted(run=str(run), started=float(started), because=str(because))
+    return found
+
+
+def slower(gate: Gate, globs: Sequence[str]) -> list[Judged]:
+    """The slower cells that the globs name. Raises BadInput for a glob that names none."""
+    known = [one for one in gate.cells if one.verdict in ACCEPTABLE]
+    for glob in globs:
+        if not any(fnmatchcase(one.cell, glob) for one in known):
+            listing = ", ".join(one.cell for one in known) or "none"
+            raise BadInput(f"no slower cell matches {glob}", hint=f"slower cells of {gate.run}: {listing}")
+    return [one for one in known if any(fnmatchcase(one.cell, glob) for glob in globs)]
+
+
+def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> Mapping[str, Accepted]:
+    """Record that the slower cells which the globs name are accepted as they are in the judged run; returns all that is."""
+    path, end = path_of(results, gate.host), lines.End()
+    found = slower(gate, globs)
+    with disk_errors(path), path.open("a+b", buffering=0) as file:
+        file.seek(0)
+        end.add(file.read())
+        for one in found:
+            event = run_event(KIND, cell=one.cell, run=gate.run, started=gate.started, because=because, ratio=one.ratio)
+            lines.append(file, event, end)
+    return read(results, gate.host)
