@@ -1,0 +1,97 @@
+"""Does the proof of work ever accuse a launch that did its work? Counts honest launches and false alarms.
+
+    .venv/bin/python tests/bench/honest.py --python STACK/bin/python --python OTHER/bin/python --launches 200
+
+Launches the box with small models on the CPU, in an order shuffled by --seed, over interpreters × models × training and
+inference × precisions × ranks × seeds (and compiled ones with --compile, which take minutes each on a slow machine).
+Prints each alarm with its words as it comes, and at the end the counts by interpreter. --seconds ends it earlier.
+"""
+
+import argparse
+import itertools
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
+from boxes import bench
+
+MODELS = (
+    ("--model", "resnet18", "--image-size", "32", "--batch", "4"),
+    ("--model", "resnet18", "--image-size", "64", "--batch", "2", "--channels-last"),
+    ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2", "--optimizer", "adamw"),
+    ("--model", "bert-tiny", "--sequence-length", "32", "--batch", "4", "--optimizer", "adamw"),
+)
+SEEDS = 5
+
+
+def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
+    """All launches as (interpreter, ranks, flags), shuffled."""
+    kinds = ((), ("--compile",)) if args.compile else ((),)
+    modes = (("--mode", "train"), ("--mode", "infer"))
+    found = [
+        (python, ranks, (*model, *mode, "--precision", precision, "--seed", str(seed), *kind))
+        for python, ranks, model, mode, precision, seed, kind in itertools.product(
+            args.python, (1, 2), MODELS, modes, ("fp32", "amp-bf16"), range(SEEDS), kinds
+        )
+        if model[1] not in args.without.get(python, ())
+    ]
+    random.Random(args.seed).shuffle(found)
+    return found[: args.launches]
+
+
+def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
+    """(ok, alarm or failed; why)."""
+    failures = [event for event in events if event["event"] == "failure"]
+    why = "; ".join(event["message"] for event in failures)
+    if any(event["kind"] == "numerics" for event in failures):
+        return "alarm", why
+    proven = any(event["event"] == "reference" and event["agrees"] for event in events)
+    return ("ok", "") if code == 0 and proven else ("failed", why or f"exit code {code}")
+
+
+def proof_seconds(events: list[dict[str, Any]]) -> float:
+    return sum(event["seconds"] for event in events if event["event"] == "phase" and event["phase"].startswith("proof-"))
+
+
+def libraries(python: str) -> set[str]:
+    """The models whose library this interpreter lacks."""
+    needs = {"resnet18": "torchvision", "bert-tiny": "transformers"}
+    run = {name: subprocess.run([python, "-c", f"import {library}"], capture_output=True) for name, library in needs.items()}
+    return {name for name, done in run.items() if done.returncode}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--python", action="append", required=True, help="an interpreter with torch; may be repeated")
+    parser.add_argument("--launches", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.without = {python: libraries(python) for python in args.python}
+    counts: Counter[tuple[str, str]] = Counter()
+    costs, begin = [], time.monotonic()
+    for python, ranks, words in chosen(args):
+        if time.monotonic() - begin > args.seconds:
+            break
+        code, events, _ = bench(python, *words, processes=ranks)
+        found, why = verdict(code, events)
+        counts[python, found] += 1
+        costs.append(proof_seconds(events))
+        if found != "ok":
+            print(f"{found}: {python} {' '.join(words)}, {ranks} ranks: {why}", flush=True)
+    for (python, found), count in sorted(counts.items()):
+        print(f"{count:5d} {found:6s} {python}")
+    print(f"seconds of a proof: median {statistics.median(costs):.2f}, largest {max(costs):.2f}")
+    return 1 if any(found != "ok" for _, found in counts) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
