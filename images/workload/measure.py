@@ -5,6 +5,7 @@ Only this code runs while a clock does (docs/method.md, "A launch"). The models 
 
 import collections
 import contextlib
+import functools
 import gc
 import math
 import time
@@ -14,10 +15,12 @@ import torch
 
 import precision
 
-Step = collections.namedtuple("Step", "run losses optimizer scaler outputs")
+Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs")
 """``run(index)`` does one step on batch `index` (modulo the number of batches) and returns nothing. ``losses()``, called
-outside the window, returns the losses since its last call: one per step in training, that of the last step in inference. For
-the proofs, training has its `optimizer` and `scaler`, and inference ``outputs()``, of the last step; else they are None."""
+outside the window, returns the losses since its last call: one per step in training, that of the last step in inference.
+``enqueue(index)`` is as much of the step as submits work without waiting for the device. ``taken()``: with a GradScaler, which
+skips some steps, how many the optimizer has done so far; else None. For the proofs, training has its `optimizer` and `scaler`,
+and inference ``outputs()``, of the last step; else they are None."""
 
 
 def training_step(args, world, family, model, batches):
@@ -25,14 +28,18 @@ def training_step(args, world, family, model, batches):
     optimizer = _optimizer(args, model)
     scaler = precision.grad_scaler(args.precision, world.device)
     without_sync = model.no_sync if args.parallel == "no-sync" and world.size > 1 else contextlib.nullcontext
-    kept = []
+    kept, taken = [], _counted(optimizer) if scaler.is_enabled() else lambda: None
 
-    def run(index):
+    def enqueue(index):
         optimizer.zero_grad(set_to_none=True)
         with without_sync():
             with precision.autocast(args.precision, world.device):
                 loss = family.training_loss(model, batches[index % len(batches)])
             scaler.scale(loss).backward()
+        return loss
+
+    def run(index):
+        loss = enqueue(index)
         scaler.step(optimizer)
         scaler.update()
         kept.append(loss.detach())
@@ -42,7 +49,20 @@ def training_step(args, world, family, model, batches):
         kept.clear()
         return found
 
-    return Step(run, losses, optimizer, scaler, None)
+    return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None)
+
+
+def _counted(optimizer):
+    """Counts the steps of `optimizer` from now on; returns what reads the count."""
+    step, done = optimizer.step, [0]
+
+    @functools.wraps(step)
+    def counted(*args, **words):
+        done[0] += 1
+        return step(*args, **words)
+
+    optimizer.step = counted
+    return lambda: done[0]
 
 
 def _optimizer(args, model):
@@ -66,7 +86,7 @@ def inference_step(args, world, family, model, batches):
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return Step(run, losses, None, None, lambda: last["outputs"])
+    return Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"])
 
 
 def make_step(args, *what):
@@ -126,7 +146,7 @@ def window(world, step, steps, first):
     that the host shares), `enqueue_seconds` (until the last step was submitted to the device), `step_seconds` (`steps` numbers)
     and `losses`, both read after the window. Nothing else happens inside it.
     """
-    run, marks = step.run, _Marks(world.device)
+    run, marks, taken = step.run, _Marks(world.device), step.taken()
     with _no_garbage_collection():
         world.barrier()
         world.synchronize()
@@ -147,6 +167,8 @@ def window(world, step, steps, first):
         "step_seconds": marks.intervals(),
         "losses": step.losses(),
     }
+    if taken is not None:
+        record.update(scale=step.scaler.get_scale(), skipped_steps=steps - step.taken() + taken)
     return world.gather(record)
 
 

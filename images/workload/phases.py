@@ -75,7 +75,10 @@ def _measure(channel, args, world):
 
 
 def _prove_precision(channel, args, world):
-    found = world.gather(effective_precision.run(args.precision, world.device))
+    def probe():
+        return effective_precision.run(args.precision, world.device, lambda module: runtimes.of(args).prepare(module, None))
+
+    found = world.gather(_timed(channel, "proof-precision", probe))
     problems = [problem for problem in (effective_precision.problem(args.precision, one) for one in found) if problem]
     channel.emit("precision", requested=args.precision, effective=found)
     if problems:
@@ -130,18 +133,18 @@ def _time(channel, args, world, step):
 
 
 def _enqueue_seconds(args, world, step):
-    """Host time to submit one step to an idle device: the least of a few. None on a CPU, and if the step itself waits.
+    """Host time to submit one step to an idle device: the least of a few. None on a CPU.
 
     Over a whole window it would mean nothing: the device's queue holds about a thousand kernels, then the host waits for room.
-    GradScaler reads a number from the device in each step.
+    GradScaler reads a number from the device in each step: with it, only zeroing, forward and backward are submitted.
     """
-    if world.device.type != "cuda" or (args.precision == "amp" and args.mode == "train"):
+    if world.device.type != "cuda":
         return None
     found = []
     for index in range(ENQUEUE_REPEATS):
         world.synchronize()
         begin = time.perf_counter()
-        step.run(index)
+        step.enqueue(index)
         found.append(time.perf_counter() - begin)
     world.synchronize()
     return min(found)

@@ -11,7 +11,7 @@ STEPS_AT_ONCE = 16000
 def emit(channel, batch, phase, window, ranks):
     """Write what a block of the warm-up or a window took. `ranks`: what measure.window gave, of each rank.
 
-    Raises Numerics if a loss is not finite, after the line is written.
+    Raises Numerics if a loss is not finite or GradScaler skipped all steps of a window, after the line is written.
     """
     count = len(ranks[0]["step_seconds"])
     losses = [r["losses"] for r in ranks]
@@ -34,7 +34,10 @@ def emit(channel, batch, phase, window, ranks):
         enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
         loss=[rank[-1] for rank in losses],
         **steps,
+        **{name: [r[name] for r in ranks] for name in ("scale", "skipped_steps") if name in ranks[0]},
     )
+    if phase == "measure" and any(r.get("skipped_steps") == count for r in ranks):
+        raise Numerics("GradScaler skipped all %d steps of window %d: nothing was trained" % (count, window))
     for rank, row in enumerate(losses):
         for step, loss in enumerate(row, count - len(row)):
             if not math.isfinite(loss):

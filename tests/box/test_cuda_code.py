@@ -92,7 +92,8 @@ def test_training_on_two_devices_reads_their_clock_their_memory_and_computes_in_
         for peak, reserved in zip(memory["peak_bytes"], memory["peak_reserved_bytes"], strict=True):
             assert 12 * PARAMETERS < peak <= reserved, "weights, gradients and momentum in float32 at least"
     assert len(done.calls("reset_peak_memory_stats")) == 1, "the warm peak is that of the timed windows"
-    assert only(done.events, "enqueue")["step_seconds"] == [None, None], "GradScaler waits for the device in each step"
+    assert min(only(done.events, "enqueue")["step_seconds"]) > 0
+    assert window["skipped_steps"] == [0, 0] and min(window["scale"]) >= 1
     assert [one["matmul"] for one in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
     assert [one["uuid"][:8] for one in only(done.events, "setup")["devices"]] == ["00000000", "00000001"]
     assert only(done.events, "all-reduce")["gradient_bytes"] == 4 * PARAMETERS

@@ -58,7 +58,9 @@ def test_a_launch_of_a_proven_cell_must_find_what_was_found_then(real_python: st
 
     code, events, stderr = again()
     assert code == 0 and only(events, "reference")["agrees"], stderr
-    assert [event["phase"] for event in events if event["event"] == "phase"][4:] == ["proof-glance"], "and no more is paid for"
+    assert [event["phase"] for event in events if event["event"] == "phase"][4:] == ["proof-precision", "proof-glance"], (
+        "and no more is paid for"
+    )
     assert only(events, "reference")["fingerprint"] == pytest.approx(found, rel=1e-6)
     _, events, _ = again(loss=1.01 * found["loss"])
     assert "the loss of the timed step is" in only(events, "failure")["message"]

@@ -44,3 +44,13 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step_after_the_line() -> Non
     with pytest.raises(channel.Numerics, match="the loss of rank 0 is not finite in step 19000 of measure window 1"):
         samples.emit(written, 1, "measure", 1, [measured])
     assert len(written.lines) == 3
+
+
+def test_steps_that_grad_scaler_skipped_are_recorded_and_a_window_of_nothing_else_is_refused() -> None:
+    written = Written()
+    samples.emit(written, 4, "measure", 0, [{**rank(0, 20), "scale": 1024.0, "skipped_steps": 3}])
+    (event,) = (event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None)
+    (window,) = box_lines.told([event])["windows"]
+    assert event["scale"] == [1024.0] and window.skipped_steps == 3
+    with pytest.raises(channel.Numerics, match="GradScaler skipped all 20 steps of window 0"):
+        samples.emit(written, 4, "measure", 0, [{**rank(0, 20), "scale": 2.0, "skipped_steps": 20}])

@@ -40,7 +40,10 @@ def of_samples(events: list[dict[str, Any]], key: str) -> list[Any]:
 def test_training_records_every_step_of_every_rank_in_phases(real_python: str, words: tuple[str, ...], processes: int) -> None:
     code, events, stderr = bench_once(real_python, *words, processes=processes)
     assert code == 0, stderr
-    measured, proven = ["import", "init", "model", "first-step"], ["model", "steps", "ranks", "reference", "judgement"]
+    measured, proven = (
+        ["import", "init", "model", "first-step"],
+        ["precision", "model", "steps", "ranks", "reference", "judgement"],
+    )
     assert [e["phase"] for e in events if e["event"] == "phase"] == [*measured, *(f"proof-{part}" for part in proven)]
     warm_up = [e for e in events if e["event"] == "sample" and e["phase"] == "warm-up"]
     (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
@@ -100,7 +103,7 @@ HOSTILE = {
     ("what", "words", "said"),
     [
         ("products in bfloat16", [], "precision fp32 was requested, but matmul computes in bf16"),
-        ("a compiler that is wrong", ["--compile"], "away from eager fp32"),
+        ("a compiler that is wrong", ["--compile"], "precision fp32 was requested, but convolution computes in wrong"),
         ("a loss that explodes", [], "the loss of rank 0 is not finite in step 0 of warm-up window 0"),
     ],
 )

@@ -39,8 +39,11 @@ def problem(requested, found):
     return "precision %s was requested, but %s (measured against float64)" % (requested, " and ".join(bad))
 
 
-def run(requested, device):
-    """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}."""
+def run(requested, device, prepare=lambda module: module):
+    """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}.
+
+    `prepare`: what the runtime does to a module, so that the probe takes the model's way.
+    """
     import torch
 
     import precision
@@ -53,8 +56,19 @@ def run(requested, device):
     found, errors = {}, {}
     for name, (operation, a, b) in pairs.items():
         with torch.no_grad(), precision.autocast(requested, device):
-            result = operation(a.to(device), b.to(device))
+            result = prepare(_module(operation))(a.to(device), b.to(device))
         exact = operation(a.double(), b.double())
         errors[name] = float((result.cpu().double() - exact).norm() / exact.norm())
         found[name] = effective(errors[name], str(result.dtype).replace("torch.", ""))
     return dict(found, relative_errors=errors)
+
+
+def _module(operation):
+    """A module that does one operation."""
+    import torch
+
+    class Operation(torch.nn.Module):
+        def forward(self, a, b):
+            return operation(a, b)
+
+    return Operation()

@@ -127,8 +127,9 @@ _COLUMNS = (
     "parallel", "devices", "device_list",
     "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
-    "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes", "cold_peak_bytes", "mixed",
-    "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall", "effective", "loss_difference", "unchecked",
+    "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
+    "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
+    "effective", "loss_difference", "unchecked",
     "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
@@ -209,6 +210,7 @@ def _as_timed(launch: Launch) -> Row:
         "host_bound": _host_bound(launch),
         "first_step_seconds": launch.phases.get("first-step", math.nan),
         "flat": launch.warm_up.flat if launch.warm_up else None,
+        "skipped_steps": sum(window.skipped_steps for window in launch.windows),
         "drift": _drift(launch),
         "stall": plausible.stall(launch.windows),
         "seconds": launch.seconds,
@@ -305,6 +307,7 @@ def _cell_row(launches: list[Row]) -> Row:
         "throttled": sum(bool(launch["throttled"]) for launch in ok),
         "not_steady": sum(launch["steady"] is False for launch in ok),
         "too_warm": sum(bool(launch["too_warm"]) for launch in ok),
+        "skipped_steps": sum(launch["skipped_steps"] > 0 for launch in ok),
         "start_unknown": sum(bool(launch["start_unknown"]) for launch in ok),
         "ecc_errors": sum(launch["ecc_errors"] for launch in ok),
         "clock_jumps": sum(launch["clock_jump_seconds"] != 0 for launch in ok),

@@ -47,7 +47,9 @@ NOW = {
     "compile": "checking numbers",
     "all-reduce": "checking numbers",
     "precision": "checking numbers",
-    **dict.fromkeys(("proof-model", "proof-steps", "proof-ranks", "proof-reference", "proof-glance"), "checking numbers"),
+    **dict.fromkeys(
+        ("proof-precision", "proof-model", "proof-steps", "proof-ranks", "proof-reference", "proof-glance"), "checking numbers"
+    ),
     "proof-judgement": "finishing",
     "reference": "finishing",
     "done": "finishing",

@@ -86,6 +86,7 @@ def _sample(event: Record) -> tuple[_Place, Block]:
         seconds=tuple(event["seconds"]),
         edges=None if begin is None or end is None else (begin, end),
         step_seconds=tuple(map(tuple, event.get("step_seconds") or ())),
+        skipped_steps=max(event.get("skipped_steps") or (0,)),
         arrived=event.get(ARRIVED),
     )
     return (event["phase"], event.get("window")), block

@@ -226,6 +226,8 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         _rows("step_seconds", SECONDS),
         _list("loss"),
         _list("losses"),
+        _numbers("scale", 1e38),
+        _numbers("skipped_steps", COUNT),
     ),
     "steps": (
         _one_of("phase", "warm-up", "measure"),

@@ -138,7 +138,7 @@ class Block:
 
     `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: for each
     rank, the steps in order; empty if the box didn't report them. `arrived`: when the line came, on the host's monotonic
-    clock; None in facts of earlier versions.
+    clock; None in facts of earlier versions. `skipped_steps`: which GradScaler kept from the optimizer.
     """
 
     steps: int
@@ -147,6 +147,7 @@ class Block:
     edges: tuple[float, float] | None
     step_seconds: tuple[tuple[float, ...], ...]
     arrived: float | None = None
+    skipped_steps: int = 0
 
     @property
     def slowest(self) -> float:

@@ -46,7 +46,9 @@ _JOB = (
 )
 _RUNNING = (
     a_number(
-        "host_bound_fraction", "host time to enqueue a step over the time of a step; near 1 the device waits", "host_bound"
+        "host_bound_fraction",
+        "host time to enqueue a step (training in amp: without the optimizer) over the time of a step; near 1 the device waits",
+        "host_bound",
     ),
     a_number("flops_per_item", "floating-point operations of the model for one item; every multiplication and addition counts"),
     a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),

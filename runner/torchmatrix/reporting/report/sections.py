@@ -99,7 +99,8 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     found = [
         (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
-         f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host"),
+         f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host "
+         "(amp: without the optimizer, which waits for the device)"),
         (cell["not_flat"], "†", False, _not_flat(cell)),
         (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
@@ -108,6 +109,8 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches started above the method's temperature, "
          "after the maximum wait"),
         (cell["start_unknown"], "start temperature unknown", True, "the method needs it, and none could be read"),
+        (cell["skipped_steps"], "steps skipped", True, f"in {cell['skipped_steps']} of {n} launches GradScaler skipped timed "
+         "steps, since gradients did not fit into float16: these steps were forward and backward only"),
         (cell["foreign"], "disturbed", True, f"others used the devices during the launch: {', '.join(cell['foreign'])}"),
         (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
