@@ -160,3 +160,9 @@ def test_the_tables_are_exported_with_each_machine_at_its_own_batch(tmp_path: Pa
     assert counts["same"] == 0 and counts["own"] > 0
     refused = invoke(tmp_path, *words, "--own-batch", "out")
     assert refused.returncode == 2 and "--own-batch is about several machines" in refused.stderr
+
+
+def test_no_two_charts_say_the_same(page_of_all: Page) -> None:
+    titles = re.findall(r"<figcaption>(.*?)</figcaption>", page_of_all("--machines"))
+    assert len(titles) >= 6 and len(set(titles)) == len(titles)
+    assert any("8 × H100 SXM5 80GB of gpu01#2222 with amp" in title for title in titles)

@@ -129,6 +129,13 @@ def test_the_tables_of_the_front_page_and_of_the_history_are_there_as_json(tmp_p
     assert 'href="front.json"' in index.read_text() and 'href="history.json"' in (tmp_path / "site/history.html").read_text()
 
 
+def test_a_cell_without_a_figure_names_no_device_that_it_was_not_on(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [{"outcome": "oom"}, {"stack": "b"}, {"vendor": "cpu", "model": "resnet18", "device": None}])
+    publish(tmp_path / "r", tmp_path / "site")
+    told = json.loads((tmp_path / "site/front.json").read_text())["models"]
+    assert {row["model"]: row["devices"] for row in told} == {"resnet18": ["CPU"], "resnet50": ["NVIDIA H200"]}
+
+
 def newest(target: Path) -> dict[str, dict[str, Any]]:
     return {row["cell"]: row for row in json.loads((target / "newest.json").read_text())}
 

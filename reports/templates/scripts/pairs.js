@@ -14,7 +14,7 @@ function pairTitle({ dims, contrasts }, question, kind, base, rows) {
   const [own, other] = contrasts[kind]?.words ?? [stack, base];
   const pairs = rows.map((row) => row.pair);
   const ratios = pairs.filter((pair) => known(pair.ratio));
-  const end = ` on ${places(dims, rows)}${context(dims, rows, contrasts[kind] ? [contrasts[kind].factor] : [])}${contrasts[kind] ? ` (${stack})` : ""}`;
+  const end = ` on ${places(dims, rows)}${ofMachine(dims, rows[0])}${context(dims, rows, contrasts[kind] ? [contrasts[kind].factor] : [])}${contrasts[kind] ? ` (${stack})` : ""}`;
   if (!ratios.length) return `No ratio of ${own} over ${other}${end}: ${counted(pairs.map((pair) => pair.why))}`;
   const failed = pairs.length > ratios.length ? `; ${pairs.length - ratios.length} more without a ratio` : "";
   const found = pairMean(ratios);

@@ -128,6 +128,8 @@ function places(dims, rows) {
   return found.length === 1 ? found[0] : `${found.length} sets of devices`;
 }
 
+const ofMachine = (dims, row) => (named(dims, "machine").values.length > 1 ? ` of ${said([named(dims, "machine")], row)[0]}` : "");
+
 // Such as "a trains resnet50 with amp on 8 × H200 SXM".
 function job(dims, row) {
   const [model, mode, variant] = said(["model", "mode", "variant"].map((name) => named(dims, name)), row);

@@ -19,7 +19,7 @@ from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row,
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.explorers.looks import colour_of
 from torchmatrix.reporting.explorers.panels import Panel
-from torchmatrix.reporting.explorers.saying import WIDTH, context, fitting, line, places, room
+from torchmatrix.reporting.explorers.saying import WIDTH, context, fitting, line, of_machine, places, room
 
 QUESTION = Question(
     name="speedup", panels=("gpu", "machine", "stack"),
@@ -70,7 +70,8 @@ def _title(dims: Sequence[Dim], kind: str, stack: str, base: str, rows: Sequence
     own, other = (stack, base) if kind == STACK else SETTINGS[kind]
     known = [row["pair"] for row in rows if row["pair"]["ratio"] is not None]
     settings = [name for name, _ in _contrasted(kind)]
-    end = f" on {places(dims, rows)}{context(dims, rows, settings)}" + ("" if kind == STACK else f" ({stack})")
+    where = f"{places(dims, rows)}{of_machine(dims, rows[0])}"
+    end = f" on {where}{context(dims, rows, settings)}" + ("" if kind == STACK else f" ({stack})")
     if not known:
         return f"No ratio of {own} over {other}{end}: {words.counted(row['pair']['why'] for row in rows)}"
     failed = f"; {len(rows) - len(known)} more without a ratio" if len(rows) > len(known) else ""

@@ -58,6 +58,12 @@ def places(dims: Sequence[Dim], rows: Sequence[Row]) -> str:
     return found[0] if len(found) == 1 else f"{len(found)} sets of devices"
 
 
+def of_machine(dims: Sequence[Dim], row: Row) -> str:
+    """Such as " of gpu01", for what is of one machine among several."""
+    machine = named(dims, "machine")
+    return f" of {machine.labels[row['machine']]}" if len(machine.values) > 1 else ""
+
+
 def job(dims: Sequence[Dim], row: Row) -> str:
     """Such as "a trains resnet50 with amp"; with the workload's name if other settings differ from another cell's."""
     model, mode, variant = said([named(dims, name) for name in ("model", "mode", "variant")], row)

@@ -113,12 +113,17 @@ def _models(figures: Sequence[Newest]) -> list[dict[str, Any]]:
         {
             "model": model,
             "mode": mode,
-            "devices": list(dict.fromkeys(one.device_name or "CPU" for one in cells)),
+            "devices": list(dict.fromkeys(filter(None, map(_device, cells)))),
             "cells": len(cells),
             "ok": sum(one.outcome == "ok" for one in cells),
         }
         for (model, mode), cells in sorted(found.items())
     ]
+
+
+def _device(one: Newest) -> str | None:
+    """None for a GPU that no launch of the cell named."""
+    return one.device_name or ("CPU" if one.devices.startswith("cpu") else None)
 
 
 def _figure(one: Newest) -> dict[str, Any]:
