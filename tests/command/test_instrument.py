@@ -175,7 +175,7 @@ def test_comparing_what_is_not_alike_is_refused_with_the_field(torchmatrix: Comm
 def test_adaptive_launches_stop_when_the_interval_is_narrow(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     done = torchmatrix("run", "*cpu0", "--until", "1%")
     assert done.returncode == 0, done.stderr
-    from torchmatrix.matrix.method import ADAPTIVE_MINIMUM
+    from torchmatrix.matrix.method import ADAPTIVE_MINIMUM, CONFIRMING
 
-    assert len(launches(tmp_path)) == ADAPTIVE_MINIMUM  # its times are exact, so the interval has no width
+    assert len(launches(tmp_path)) == ADAPTIVE_MINIMUM + CONFIRMING  # its times are exact, so the interval has no width
     assert {launch.method.facts["until"] for launch in launches(tmp_path)} == {0.01}

@@ -8,7 +8,7 @@ import pytest
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, Method, Request
+from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method, Request
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
@@ -53,16 +53,24 @@ def test_what_makes_no_sense_is_refused_with_a_way_out(request_: Request, messag
     assert error.value.hint
 
 
-def test_adaptive_rounds_go_on_for_the_cells_that_are_not_narrow_enough(cpu_host: Host) -> None:
-    quiet, noisy = cells(cpu_host)
-    rates: dict[str, list[float]] = {quiet.id: [], noisy.id: []}
-    method = Request(until="1%").applied(Method())
-    seen = []
-    for cell, number in launch_order.adaptive([quiet, noisy], method, 0, lambda c: rates[c.id], lambda: False):
-        seen.append((cell.id, number))
-        rates[cell.id].append(100.0 if cell is quiet else (90.0 if len(rates[cell.id]) % 2 else 110.0))
-    assert sum(cell == quiet.id for cell, _ in seen) == ADAPTIVE_MINIMUM
-    assert [number for cell, number in seen if cell == noisy.id] == list(range(1, ADAPTIVE_MAXIMUM + 1))
+def adaptive_rounds(quiet: Cell, noisy: Cell) -> tuple[list[int], list[int]]:
+    """The rounds of a cell that doesn't scatter and of one that scatters too much."""
+    rounds: dict[str, list[int]] = {"quiet": [], "noisy": []}
+    both = [replace(quiet, id="quiet"), replace(noisy, id="noisy")]
+
+    def rates(cell: Cell) -> list[float]:
+        return [100.0 if cell.id == "quiet" else (90.0 if number % 2 else 110.0) for number in rounds[cell.id]]
+
+    for cell, number in launch_order.adaptive(both, Request(until="1%").applied(Method()), 0, rates, lambda: False):
+        rounds[cell.id].append(number)
+    return rounds["quiet"], rounds["noisy"]
+
+
+def test_adaptive_rounds_go_on_for_a_noisy_cell_and_for_what_it_is_compared_with(cpu_host: Host) -> None:
+    (one, another_model) = cells(cpu_host)
+    every = list(range(1, ADAPTIVE_MAXIMUM + 1))
+    assert adaptive_rounds(one, one) == (every, every)
+    assert adaptive_rounds(one, another_model) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
 
 
 def test_a_spent_budget_ends_the_further_rounds_but_not_the_first_ones(cpu_host: Host) -> None:

@@ -7,7 +7,7 @@ the same devices, and those on sets that share a device with them.
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, Method
+from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
 from torchmatrix.planning.plan import Cell
 
 
@@ -29,26 +29,48 @@ def unordered(cells: Sequence[Cell], launches: int) -> list[tuple[Cell, int]]:
 def adaptive(
     cells: Iterable[Cell], method: Method, seed: int, rates: Callable[[Cell], Sequence[float]], is_over: Callable[[], bool]
 ) -> Iterator[tuple[Cell, int]]:
-    """As `interleave` at first; then more rounds of those cells whose interval is still wider than `method.until`.
+    """As `interleave` at first; then more rounds of all cells that are compared, until the interval of each is narrow enough.
 
-    `rates`: the throughputs of a cell's launches so far, asked anew in each round. `is_over`: is the budget spent?
+    A cell whose interval is wider than `method.until` takes those of its model and mode in its block along: a baseline gets as
+    many rounds, at the same times, so that a drift of the machine falls out of the ratio. Once narrow, CONFIRMING rounds follow
+    that had no part in the decision. `rates`: the throughputs of a cell's launches so far, asked anew in each round. `is_over`:
+    is the budget spent? A round that was begun is finished.
     """
-    from torchmatrix.analysis.intervals import relative_half_width  # with numpy and scipy, which plan and build don't need
-
     assert method.until is not None
     every = list(cells)
     yield from interleave(every, method.launches, seed)
     shuffle = random.Random(seed + 1).shuffle
+    narrow: set[str] = set()
     for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
-        for block in _blocks(every):
-            order = [
-                cell for cell in block if (known := rates(cell)) and relative_half_width(known, method.statistic) > method.until
-            ]
-            shuffle(order)
-            for cell in order:
-                if is_over():
-                    return
-                yield cell, number
+        for group in _compared(every):
+            running = [cell for cell in group if rates(cell)]
+            narrow |= {cell.id for cell in running if _was_narrow(rates(cell), method)}
+            if all(cell.id in narrow for cell in running):
+                continue
+            if is_over():
+                return
+            shuffle(running)
+            yield from ((cell, number) for cell in running)
+
+
+def _was_narrow(rates: Sequence[float], method: Method) -> bool:
+    """Was the interval narrow enough CONFIRMING launches ago?"""
+    from torchmatrix.analysis.intervals import relative_half_width  # with numpy and scipy, which plan and build don't need
+
+    assert method.until is not None
+    decided = rates[:-CONFIRMING]
+    return len(decided) >= ADAPTIVE_MINIMUM and relative_half_width(decided, method.statistic) <= method.until
+
+
+def _compared(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Of each block the cells of one model and mode: stacks, settings and numbers of devices are compared among them."""
+    found: list[list[Cell]] = []
+    for block in _blocks(cells):
+        groups: dict[tuple[str, str], list[Cell]] = {}
+        for cell in block:
+            groups.setdefault((cell.workload.model, cell.workload.mode), []).append(cell)
+        found += groups.values()
+    return found
 
 
 def _blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
