@@ -45,7 +45,7 @@ def parse(argv):
     parser.add_argument("--batches", type=int, default=4, help="different random batches, used in turn")
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads per process; 0: one per allowed CPU")
-    parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"')
+    parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"; none: any')
     parser.add_argument("--cache", default="", help="folder for compile caches, kept from launch to launch")
     parser.add_argument("--sealed-cache", default="", help="a compile cache that is only read: --cache begins as its copy")
     parser.add_argument("--proof", choices=("full", "fingerprint", "none"), default="full", help="how the work is proven")

@@ -64,12 +64,17 @@ class World:
 
 
 def _pin_cpus(sets, local_rank):
-    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7"; if empty, don't pin."""
-    if not sets:
-        return None
+    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7", as far as it may use them.
+
+    Returns them; None if the set is empty or none of it may be used: then nothing is pinned.
+    """
+    own = sets.split(":")[local_rank] if sets else ""
     cpus = set()
-    for part in sets.split(":")[local_rank].split(","):
+    for part in own.split(",") if own else ():
         first, _, last = part.partition("-")
         cpus.update(range(int(first), int(last or first) + 1))
+    cpus &= os.sched_getaffinity(0)
+    if not cpus:
+        return None
     os.sched_setaffinity(0, cpus)
     return sorted(cpus)

@@ -30,7 +30,16 @@ pytestmark = pytest.mark.thorough
 
 STAND_IN = Path(__file__).parent / "device_stand_in"
 SMALL = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--device", "cuda"]
-IN_HALF_PRECISION = ("--precision", "amp", "--all-reduce-probe")
+OWN_CPUS = [min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))]
+UNTIL_THE_SCALE_FITS = ("--batch", "4", "--warmup-steps", "14", "--warmup-cap", "14")
+IN_HALF_PRECISION = (
+    "--precision",
+    "amp",
+    "--all-reduce-probe",
+    "--cpus",
+    f"{OWN_CPUS[0]}:{OWN_CPUS[1]}",
+    *UNTIL_THE_SCALE_FITS,
+)
 INFERENCE_IN_TF32 = ("--mode", "infer", "--precision", "tf32")
 BELOW = str(assets.WORKLOAD)
 """The stand-in notes which lines of files below this folder are executed."""
@@ -96,6 +105,7 @@ def test_training_on_two_devices_reads_their_clock_their_memory_and_computes_in_
     assert window["skipped_steps"] == [0, 0] and min(window["scale"]) >= 1
     assert [one["matmul"] for one in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
     assert [one["uuid"][:8] for one in only(done.events, "setup")["devices"]] == ["00000000", "00000001"]
+    assert [one["cpus"] for one in only(done.events, "setup")["devices"]] == [[cpu] for cpu in OWN_CPUS]
     assert only(done.events, "all-reduce")["gradient_bytes"] == 4 * PARAMETERS
     assert only(done.events, "reference")["agrees"]
 
@@ -280,14 +290,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "steps = {}",
         'raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))',
     ],
-    "world.py": [  # the CPU's cores
-        "cpus = set()",
-        'for part in sets.split(":")[local_rank].split(","):',
-        'first, _, last = part.partition("-")',
-        "cpus.update(range(int(first), int(last or first) + 1))",
-        "os.sched_setaffinity(0, cpus)",
-        "return sorted(cpus)",
-    ],
+    "world.py": [],
 }
 """What no launch on invented GPUs reaches, in the files that treat GPUs and CPUs differently, with this version of torch."""
 

@@ -49,6 +49,7 @@ def test_two_nvidia_gpus_with_nvlink(tmp_path: Path) -> None:
     slot = tmp_path / "bus/pci/devices/0000:0b:00.0"
     slot.mkdir(parents=True)
     (slot / "numa_node").write_text("1\n")
+    (slot / "local_cpulist").write_text("16-31,48-63\n")
     notes: list[str] = []
     nvml = FakeNvml(nvmlDeviceGetMemoryInfo=raises(pynvml.NVML_ERROR_NOT_SUPPORTED))
     found = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
@@ -57,6 +58,7 @@ def test_two_nvidia_gpus_with_nvlink(tmp_path: Path) -> None:
     assert found.links == (("X", "NV4"), ("NV4", "X")) and found.p2p == (("X", "ok"), ("ok", "X"))
     first, second = found.gpus
     assert (first.numa_node, second.numa_node) == (None, 1)
+    assert (first.local_cpus, second.local_cpus) == (None, "16-31,48-63")
     assert (second.index, second.uuid, second.pci_bus, second.vbios) == (1, "GPU-1", "00000000:0B:00.0", "92.00")
     assert (second.pcie, second.clocks_max_mhz, second.memory_bytes) == ("gen4 x16 (max gen4 x16)", 1410, None)
 

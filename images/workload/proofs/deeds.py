@@ -74,8 +74,10 @@ class Fingerprint:
         if self._before is None:
             return {"loss": loss, "output_norm": _norm(tensors_of(self._step.outputs()))}
         change = _watched(self._model).detach().cpu() - self._before
-        found = [parameter.grad.detach() for parameter in self._model.parameters() if parameter.grad is not None]
-        return {"loss": loss, "gradient_norm": _norm(found), "change_norm": _norm([change])}
+        found = _norm([parameter.grad.detach() for parameter in self._model.parameters() if parameter.grad is not None])
+        if self._step.scaler.is_enabled() and not math.isfinite(found):
+            return {"loss": loss}  # GradScaler skipped the step
+        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([change])}
 
 
 def _norm(tensors):
@@ -83,5 +85,6 @@ def _norm(tensors):
 
 
 def of_ranks(found):
-    """The fingerprint of a launch: means over the ranks' own."""
-    return {name: math.fsum(one[name] for one in found) / len(found) for name in found[0]}
+    """The fingerprint of a launch: means over the ranks' own, of what all have."""
+    names = [name for name in found[0] if all(name in one for one in found)]
+    return {name: math.fsum(one[name] for one in found) / len(found) for name in names}

@@ -14,8 +14,8 @@ import precision
 from proofs import deeds
 
 _HALF = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
-_SCALE = {"amp": 1024.0}
-"""Keeps small gradients in float16's range, as GradScaler does."""
+_SCALES = {"amp": (1024.0, 1.0)}
+"""Of the loss, which keep small gradients in float16's range, as GradScaler does; the first that gives something finite."""
 
 
 def arguments(args):
@@ -54,10 +54,14 @@ class Reference:
         if name == "fp32":
             self._round_weights()
         precision.set_knobs(name, device)
-        torch.manual_seed(self._args.seed)
-        half = torch.autocast(device_type=device.type, dtype=_HALF[name]) if name in _HALF else contextlib.nullcontext()
         try:
-            return self._answer(half, _SCALE.get(name, 1.0))
+            for scale in _SCALES.get(name, (1.0,)):
+                torch.manual_seed(self._args.seed)
+                half = torch.autocast(device_type=device.type, dtype=_HALF[name]) if name in _HALF else None
+                loss, found = self._answer(half, scale)
+                if all(bool(torch.isfinite(one).all()) for one in found):
+                    break
+            return loss, found
         finally:
             precision.set_knobs("fp32", device)
 

@@ -34,7 +34,7 @@ def far_gradients(args, found, allowed, noise):
         % (what, name or "the model", found[name], allowed[name])
         for name in agreement.too_far(found, allowed)[:3]
     ]
-    if args.precision.startswith("amp") and noise[None] > SHOWS and found[None] < AT_LEAST * noise[None]:
+    if args.precision.startswith("amp") and SHOWS < noise[None] < math.inf and found[None] < AT_LEAST * noise[None]:
         problems.append(
             "precision %s was asked for, but the %s is only %.1g away from eager fp32, where eager %s is %.1g: autocast was "
             "not entered" % (args.precision, what, found[None], args.precision, noise[None])
@@ -160,7 +160,7 @@ def speed(args, flops_per_item, seconds_per_step):
 def shared_norm(args, world, own):
     """The gradients' norm, which is equal on all ranks that train one model."""
     norms = world.gather(own.get("gradient_norm"))
-    if args.parallel != "ddp" or args.mode == "infer" or max(norms) - min(norms) <= EQUAL * max(norms):
+    if args.parallel != "ddp" or None in norms or max(norms) - min(norms) <= EQUAL * max(norms):
         return []
     return ["the norms of the ranks' gradients differ after the windows: %s" % ", ".join("%.7g" % norm for norm in norms)]
 

@@ -27,8 +27,8 @@ LOST_HINT = "look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo nv
 class Gpu:
     """One GPU. `index` counts in PCI order; `render_node` and `groups` (numeric ids) give access to AMD's.
 
-    `numa_node`: of its PCI slot. `pcie`: as linked now, such as "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs.
-    `slice_of`: the UUID of the GPU that it is a MIG slice of.
+    `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
+    "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `slice_of`: the UUID of the GPU that it is a MIG slice of.
     """
 
     index: int
@@ -45,6 +45,7 @@ class Gpu:
     render_node: str | None = None
     groups: tuple[int, ...] = ()
     numa_node: int | None = None
+    local_cpus: str | None = None
     pcie: str | None = None
     clocks_max_mhz: int | None = None
     slice_of: str | None = None
@@ -156,6 +157,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, handles: Sequence[
         persistence=bool(persistence) if persistence is not None else None,
         # Not nvmlDeviceGetNumaNodeId: that is the node of the GPU's own memory, where it has one (Grace Hopper).
         numa_node=topology.pci_numa_node(topology.sysfs_pci(sys_root, bus)) if bus else None,
+        local_cpus=topology.pci_local_cpus(topology.sysfs_pci(sys_root, bus)) if bus else None,
         pcie=topology.nvidia_pcie(nvml, whole),
         clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
     )
@@ -201,6 +203,7 @@ def _amd_gpu(index: int, node: Path, properties: Mapping[str, str], sys_root: Pa
         render_node=str(render),
         groups=tuple(sorted(groups)),
         numa_node=topology.pci_numa_node(device),
+        local_cpus=topology.pci_local_cpus(device),
         pcie=topology.sysfs_pcie(device),
         clocks_max_mhz=int(properties.get("max_engine_clk_fcompute", "0")) or None,
     )

@@ -106,6 +106,11 @@ def pci_numa_node(device: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def pci_local_cpus(device: Path) -> str | None:
+    """The CPUs of that node, in the kernel's words, such as "0-15,32-47"; None as above."""
+    return text_of(device / "local_cpulist") or None if pci_numa_node(device) is not None else None
+
+
 def sysfs_pcie(device: Path) -> str | None:
     """The same words as nvidia_pcie's from a PCI device's folder in sysfs, whose speeds read "32.0 GT/s PCIe"."""
     current, most = (

@@ -22,7 +22,7 @@ from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
-from torchmatrix.planning.plan import Cell
+from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
 from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
 from torchmatrix.running.readiness import Ready
@@ -76,7 +76,7 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
     options = {
         "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
         "--threads": gpus.threads,
-        "--cpus": ":".join(gpus.cpus) or None,
+        "--cpus": ":".join(gpus.cpus) or _near(job.host, gpus) or None,
         "--seed": job.seed,
         "--deadline": round(job.timeout_seconds + DEADLINE_MARGIN_SECONDS),
         "--proof": "none" if attempt.trial else "fingerprint" if attempt.proven else None,
@@ -86,6 +86,12 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
     words += [word for key, value in options.items() if value is not None for word in (key, str(value))]
     probe = workload.explain and workload.parallel == "ddp" and len(gpus.indices) > 1
     return (*words, *(("--all-reduce-probe",) if probe else ()))
+
+
+def _near(host: Host, gpus: GpuSet) -> str:
+    """The CPUs of each GPU's NUMA node, where the machine has several; empty where they aren't known."""
+    cpus = [gpu.local_cpus or "" for gpu in gpus.gpus]
+    return ":".join(cpus) if host.numa_nodes > 1 and any(cpus) else ""
 
 
 def _peak_flops(attempt: Attempt) -> float | None:

@@ -1,0 +1,70 @@
+"""The flags that a launch of the box gets from what the host knows: CPUs near the GPUs, their peak, what was proven."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmatrix.engines import recipes
+from torchmatrix.engines.choose import choose
+from torchmatrix.facts.store import Results
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Method
+from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.plan import make_plan
+from torchmatrix.running.launch_cell import Attempt, Job, bench_arguments
+
+MATRIX = """
+[gpus]
+counts = [2]
+[[stack]]
+name = "own"
+python = "/usr/bin/python3"
+accelerator = "cuda"
+[[workload]]
+model = "resnet18"
+precision = "amp"
+batch = 2
+"""
+
+
+def flags(host: Host, folder: Path, **attempt: object) -> dict[str, str]:
+    """The flags of a launch on two GPUs, by name."""
+    results = Results(folder / "results")
+    path = folder / "matrix.toml"
+    path.write_text(MATRIX)
+    cells = make_plan(matrix_file.load(path), host, Supplies(containers=False)).cells
+    (cell,) = (cell for cell in cells if len(cell.gpus.indices) == 2)
+    local = choose("local", results.owner).local
+    job = Job(
+        folder=results.new_run(host.name), host=host, owner=results.owner, timeout_seconds=60, seed=0, method=Method(),
+        engine_for=lambda stack: local, recipe_for=lambda stack: recipes.recipes(stack)[0],
+    )  # fmt: skip
+    words = bench_arguments(Attempt(cell=cell, number=1, batch=2, **attempt), job)  # type: ignore[arg-type]
+    return dict(zip(words[::2], words[1::2], strict=False)) if len(words) % 2 == 0 else {}
+
+
+def two_nodes(host: Host) -> Host:
+    near = ("0-7,16-23", None, "8-15,24-31", "8-15,24-31")
+    gpus = tuple(replace(gpu, local_cpus=cpus) for gpu, cpus in zip(host.gpus, near, strict=True))
+    return replace(host, gpus=gpus, numa_nodes=2)
+
+
+def test_the_ranks_are_pinned_near_their_gpus_where_that_makes_a_difference(nvidia_host: Host, tmp_path: Path) -> None:
+    assert flags(two_nodes(nvidia_host), tmp_path)["--cpus"] == "0-7,16-23:"
+    assert "--cpus" not in flags(replace(two_nodes(nvidia_host), numa_nodes=1), tmp_path)
+    assert "--cpus" not in flags(replace(nvidia_host, numa_nodes=2), tmp_path), "unknown is not guessed"
+
+
+def test_the_box_gets_the_peak_of_devices_that_are_known(nvidia_host: Host, tmp_path: Path) -> None:
+    assert "--peak-flops" not in flags(nvidia_host, tmp_path), "no GPU has this name alone"
+    known = replace(nvidia_host, gpus=tuple(replace(gpu, name="NVIDIA H100 80GB HBM3") for gpu in nvidia_host.gpus))
+    assert float(flags(known, tmp_path)["--peak-flops"]) == pytest.approx(989e12, rel=0.01)
+
+
+def test_a_launch_is_proven_in_full_until_one_was_and_a_trial_never(nvidia_host: Host, tmp_path: Path) -> None:
+    assert "--proof" not in flags(nvidia_host, tmp_path), "the box's default is the full proof"
+    later = flags(nvidia_host, tmp_path, proven={"loss": 2.5, "gradient_norm": 0.1})
+    assert (later["--proof"], later["--proven"]) == ("fingerprint", "loss=2.5,gradient_norm=0.1")
+    assert flags(nvidia_host, tmp_path, trial=True)["--proof"] == "none"
