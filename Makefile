@@ -19,7 +19,7 @@ help:            ## show this list
 matrix: $(TM)    ## measure every cell that this machine can run; continues after an interruption
 	@$(TM) run $(ARGS)
 
-demo: $(TM)      ## measure a small part of it: ResNet-50 on the newest stack, in a few minutes
+demo: $(TM)      ## measure a small part of it: ResNet-50 on one stack, in a few minutes
 	@$(TM) run 'torch2.7.1-*' 'torch2.5.1-rocm*' --where model=resnet50 --where compile=false --launches 2 $(ARGS)
 
 plan: $(TM)      ## show what would run, and what is skipped and why

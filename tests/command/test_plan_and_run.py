@@ -58,6 +58,12 @@ def test_run_ends_with_a_table_above_the_report(torchmatrix: Command, fake_matri
     assert re.split(r" {2,}", table[2])[1:] == ["15000 images/s", "15000 to 15000", "stable"]
 
 
+def test_how_good_the_estimate_was_is_told_after_the_run_and_by_the_next_plan(torchmatrix: Command, fake_matrix: Path) -> None:
+    assert "were estimated" not in torchmatrix("plan").stderr
+    said = re.compile(r"run \w+ took \d+ s; 5\d s were estimated \(-\d+ %\)")
+    assert said.search(torchmatrix("run").stderr) and said.search(torchmatrix("plan").stderr)
+
+
 def test_run_as_json_prints_one_document_and_nothing_else(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     done = torchmatrix("run", "--json")
     data = json.loads(done.stdout)

@@ -29,7 +29,9 @@ def problems_of(text: str) -> str:
 def test_the_default_matrix_is_valid_and_names_what_the_issue_promises() -> None:
     matrix = load(assets.DEFAULT_MATRIX)
     names = {stack.name for stack in matrix.stacks}
-    assert {"torch2.0.1-cu118", "torch2.5.1-cu124", "torch2.7.1-cu128", "torch2.5.1-rocm6.2", "torch2.5.1-cpu"} <= names
+    assert {"torch2.7.1-cu128", "torch2.5.1-cu124", "torch2.5.1-rocm6.2", "torch2.5.1-cpu"} <= names
+    newest = [stack for stack in matrix.stacks if stack.accelerator == "cuda"][:2]
+    assert [stack.torch for stack in newest] == [list(catalog.load().releases)[-1], catalog.ngc_images()["26.05-py3"].torch]
     assert {stack.source for stack in matrix.stacks} == {"wheels", "image"}
     assert {stack.accelerator for stack in matrix.stacks} == {"cuda", "rocm", "cpu"}
 

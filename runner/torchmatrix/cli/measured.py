@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli import exit_codes
 from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell, width
-from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing
+from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing, tell_estimate
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.texts import count
 
@@ -66,6 +66,7 @@ def measure(
     What stops the run, such as Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
     requested selection, to suggest the nearest cells if it matches nothing.
     """
+    from torchmatrix.planning import estimate
     from torchmatrix.reporting import report
     from torchmatrix.running import run as running
 
@@ -74,16 +75,18 @@ def measure(
     note_misses(s, globs or [], where or [], volume)
     with running.opened(s, new=new, command=as_typed()) as job:
         todo, known = running.todo(s, job), running.known_seconds(s)
-        build_seconds = _announce(s, job, todo, known, volume)
+        estimated = _announce(s, job, todo, known, volume)
         stopped_by: BaseException | None = None
         try:
-            tell(running.measure(s, job, todo), todo, known, volume, build_seconds)
+            builds = estimated - estimate.total_seconds(todo, [], known)
+            tell(running.measure(s, job, todo, estimated), todo, known, volume, builds)
         except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
             say("\nstopped; writing a report of what was measured so far", volume)
         written = report.write(job.folder, output)
         outcomes = running.outcomes(job)
     cells = tell_cells(s, job.folder, outcomes, volume)
+    tell_estimate(job.folder, volume)
     return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
 
 
@@ -107,9 +110,8 @@ def as_typed() -> str:
 
 
 def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: dict[str, float], volume: Volume) -> float:
-    """Print what will be done and how to stop it; returns the seconds that the builds may take."""
+    """Print what will be done and how to stop it; returns the seconds that it may take."""
     from torchmatrix.engines import recipes
-    from torchmatrix.planning import estimate
     from torchmatrix.running import run as running
 
     seconds = running.estimate_seconds(s, todo, known)
@@ -121,4 +123,4 @@ def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: d
     for note in job.watch_notes:
         say(f"note: {note}", volume)
     say("Ctrl-C stops the run; the same command continues it\n", volume)
-    return seconds - estimate.total_seconds(todo, [], known)
+    return seconds

@@ -8,6 +8,7 @@ from torchmatrix.ground.errors import NothingSelected
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
+    from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
     from torchmatrix.running.session import Session
 
@@ -26,6 +27,15 @@ def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: f
         return f"nothing to run{skipped}"
     time = f"{count(len(launches), 'launch')}{more}, about {estimate.in_words(seconds)}{more}"
     return f"{what}: {time}; {estimate.disk_in_words(to_build)}{skipped}"
+
+
+def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
+    """Print how good the estimate of a complete run was."""
+    from torchmatrix.planning import estimate
+
+    record = folder.read_record()
+    if record.complete and record.estimated_seconds > 0:
+        say(f"run {folder.id} {estimate.held_against(record.estimated_seconds, record.seconds)}", volume)
 
 
 def skips_in_words(s: "Session") -> Iterator[str]:

@@ -68,8 +68,10 @@ def _starter(python: str | None) -> str:
     from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import starter
+    from torchmatrix.planning import fit
 
-    return starter.starter_matrix(host.detect(), containers_answer(), str(Path(python).absolute()) if python else None)
+    here, own = host.detect(), str(Path(python).absolute()) if python else None
+    return starter.starter_matrix(here, containers_answer(), own, lambda stack: fit.suits(stack, here))
 
 
 @app.command("presets")
@@ -156,7 +158,10 @@ def plan(
     if not s.plan.skips:
         planned.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
-    say(f"{planned.in_one_line(s, launches, run.estimate_seconds(s, launches, run.known_seconds(s)))}\n")
+    say(f"{planned.in_one_line(s, launches, run.estimate_seconds(s, launches, run.known_seconds(s)))}")
+    if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
+        planned.tell_estimate(newest)
+    say()
     preamble(s)
     say()
     if as_json:

@@ -7,6 +7,7 @@ from typing import Any
 from torchmatrix.facts import checked, old_facts
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import Event
+from torchmatrix.ground.numbers import number_or_nan
 
 Facts = Mapping[str, Any]
 
@@ -46,7 +47,8 @@ class RunRecord:
     """One run. `facts`: its first line as it is, empty if that can't be read.
 
     `machine`: the identity of its machine (machine.identity); None in facts of earlier versions. `key`: what was requested, as
-    one word; `matrix`: the text of the matrix; `complete`: the run finished. `verified`: the record has checksums, and
+    one word; `matrix`: the text of the matrix; `complete`: the run finished, after `seconds` in its last session, for which
+    `estimated_seconds` were estimated (NaN: unknown). `verified`: the record has checksums, and
     they match. `problems`: lines that can't be read, each with the reason.
     """
 
@@ -65,6 +67,8 @@ class RunRecord:
     batches: tuple[FoundBatch, ...]
     verified: bool
     complete: bool
+    seconds: float
+    estimated_seconds: float
     problems: tuple[str, ...]
 
 
@@ -77,6 +81,7 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
     problems: list[str] = [damage] if damage else []
+    end = next((event for event in kinds.get("run-exit", ()) if event.get("complete") is True), None)
     header = _header(next(iter(kinds.get("run", ())), {}), problems)
     return RunRecord(
         **header,
@@ -84,7 +89,9 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
         skips=tuple(_each(kinds.get("skip", ()), _skipped, problems)),
         batches=tuple(_each(kinds.get("batch", ()), _batch, problems)),
         verified=verified,
-        complete=any(event.get("complete") is True for event in kinds.get("run-exit", ())),
+        complete=end is not None,
+        seconds=number_or_nan((end or {}).get("seconds")),
+        estimated_seconds=number_or_nan((end or {}).get("estimated_seconds")),
         problems=tuple(problems),
     )
 

@@ -203,6 +203,11 @@ class Results:
                 return None if record.complete else run
         return None
 
+    def newest_complete(self, host: str) -> RunFolder | None:
+        """In the folder `host`."""
+        own = [run for run in self.runs() if run.path.parent.name == host]
+        return next((run for run in reversed(own) if run.read_record().complete), None)
+
     def seconds_by_cell(self, host: str) -> dict[str, float]:
         """How long the newest ok launch of each cell took, in the folder `host`, for estimates."""
         known: dict[str, float] = {}

@@ -25,6 +25,11 @@ def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float],
     return sum(launch_seconds(cell, number, known) for cell, number in launches) + sum(builds)
 
 
+def held_against(estimated: float, took: float) -> str:
+    """How good an estimate was, such as "took 9 min; 10 min were estimated (-10 %)"."""
+    return f"took {in_words(took)}; {in_words(estimated)} were estimated ({100 * (took / estimated - 1):+.0f} %)"
+
+
 def disk_in_words(to_build: Iterable[Stack]) -> str:
     """What building takes on disk at least, by the catalog's rough table; which stacks are unknown to it is said."""
     sizes = {stack.name: least_disk_bytes(stack) for stack in to_build}

@@ -72,6 +72,11 @@ def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) 
     )
 
 
+def suits(stack: Stack, host: Host) -> bool:
+    """Whether the driver and the GPUs run it."""
+    return not (why_not_driver(stack, host) or why_not_architecture(stack, host))
+
+
 def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
     """Why this stack can't be built here for want of an index, a Python or disk space, or None."""
     return _why_not_index(stack, supplies) or _why_not_python(stack, supplies) or _why_not_disk(stack, supplies)

@@ -15,6 +15,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id
+from torchmatrix.planning import estimate
 from torchmatrix.running import session
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import News
@@ -119,7 +120,8 @@ def run(again: Repetition, job: Job) -> Generator[News, None, None]:
     for cell in again.session.plan.cells:
         key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}
         job.folder.append("batch", **key, batch=again.launch.batch_used)
-    yield from measure(again.session, job, again.session.launches)
+    launches = again.session.launches
+    yield from measure(again.session, job, launches, estimate.total_seconds(launches, [], {}))
 
 
 def _image_of(launch: Launch) -> str:

@@ -139,11 +139,11 @@ def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[s
     return estimate.total_seconds(launches, builds, known)
 
 
-def measure(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Generator[News, None, None]:
-    """Execute what is left of the run (see `todo`) and, at its end, say so in its record."""
+def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[News, None, None]:
+    """Execute what is left of the run (see `todo`) and, at its end, say so in its record, with its estimate in seconds."""
     begin = time.monotonic()
     yield from rounds.execute(job, recipes.stacks_of(s.plan.cells), list(s.plan.cells), _scheduled(s, job, left))
-    job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin)
+    job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin, estimated_seconds=estimated)
 
 
 def build(s: Session, job: Job) -> Generator[News, None, tuple[str, ...]]:
