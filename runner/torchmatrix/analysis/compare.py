@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from torchmatrix.analysis import comparable, pairing, verdicts
+from torchmatrix.analysis import between_runs, comparable, pairing, verdicts
+from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.comparable import Difference, Refused
 from torchmatrix.analysis.intervals import (
     PAIRED_FROM,
     UNKNOWN,
     Interval,
+    difference_of_logarithms,
     geometric_mean,
     launches_to_settle,
     paired_ratio,
@@ -26,6 +28,9 @@ from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.numbers import none_for_nan
 from torchmatrix.ground.texts import count
+
+ONE_RUN, TWO_RUNS, RUNS = "launches of one run", "launches of these two runs", "runs"
+"""What the intervals are over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +82,8 @@ class Comparison:
     `refused`: why rows are not compared, field by field. `means`: by number of devices if there are several, then of all.
     `verdicts`: how many ratios have each. `comparisons`: how many were tested, which is what the verdicts are corrected for.
     `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
-    `one_machine`: whether both sides were measured on the same machine, as far as is known.
+    `one_machine`: whether both sides were measured on the same machine, as far as is known. `level`: what the intervals are
+    over: launches of one run; of these two runs, which say nothing of others; or runs, whose variance `between` is.
     """
 
     rows: tuple[Row, ...]
@@ -90,6 +96,8 @@ class Comparison:
     batch: str
     empty: str | None
     one_machine: bool
+    level: str = ONE_RUN
+    between: BetweenRuns | None = None
 
     def as_record(self) -> dict[str, Any]:
         """For --json; NaN becomes null."""
@@ -102,15 +110,18 @@ class Comparison:
             "verdicts": self.verdicts,
             "comparisons": self.comparisons,
             "correction": f"{verdicts.CORRECTION}, FDR {verdicts.FALSE_DISCOVERIES:.0%}",
-            "level": "launches",
+            "level": self.level,
+            "between_runs": asdict(self.between) if self.between else None,
             "batch": self.batch,
             "empty": self.empty,
             "one_machine": self.one_machine,
         }
 
 
-def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same") -> Comparison:
+def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same", between: BetweenRuns | None = None) -> Comparison:
     """A over B for every job that both measured on as many devices. `batch`: "same", or "own" for each side its own.
+
+    `between`: how much runs of this machine differ, where it is known and the sides share no run.
 
     Raises BadInput where they share none.
     """
@@ -120,7 +131,7 @@ def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same") -> Co
     if not pairs:
         said = f"only on one side: {', '.join(labels[:6])}"
         raise BadInput("A and B share no workload on as many devices", hint=said)
-    rows = _judged([_tested(pair, batch) for pair in pairs])
+    rows = _judged([_tested(pair, batch, between) for pair in pairs])
     compared = [row for row in rows if not row.refused]
     return Comparison(
         rows=tuple(rows),
@@ -133,6 +144,8 @@ def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same") -> Co
         batch=batch,
         empty=_empty(a, b),
         one_machine=_machines(a) == _machines(b),
+        level=RUNS if between else TWO_RUNS if between_runs.differ(a, b) else ONE_RUN,
+        between=between,
     )
 
 
@@ -146,7 +159,7 @@ class _Tested:
     chances: verdicts.Chances = verdicts.UNTESTED
 
 
-def _tested(pair: Pair, batch: str) -> _Tested:
+def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
     sides = (pair.a.launches, pair.b.launches)
     good = [[launch for launch in side if launch.outcome == "ok"] for side in sides]
     why = _why_not_sides(*good)
@@ -167,9 +180,12 @@ def _tested(pair: Pair, batch: str) -> _Tested:
     statistic = good[0][0].method.statistic
     found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, statistic)
     tested = verdicts.chances(ours, theirs, is_paired, statistic)
+    if between and not math.isnan(found.low):
+        wider = between_runs.widened(difference_of_logarithms(ours, theirs, statistic), between)
+        found, tested = between_runs.interval(found.value, *wider[1:]), verdicts.chances_of(*wider)
     row = replace(row, ratio=found.value, low=found.low, high=found.high, p_value=tested.differs)
     row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
-    return _Tested(row=row, found=found, samples=(ours, theirs), chances=tested)
+    return _Tested(row=row, found=found, samples=([], []) if between else (ours, theirs), chances=tested)
 
 
 def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:

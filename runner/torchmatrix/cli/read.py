@@ -55,6 +55,7 @@ def compare(
 
     Matches by workload, number of devices and stack. Also lists how the environments differ.
     """
+    from torchmatrix.analysis import between_runs
     from torchmatrix.analysis import compare as comparing
     from torchmatrix.analysis.chosen import choose
     from torchmatrix.facts.store import Results
@@ -66,7 +67,8 @@ def compare(
         say_unreadable(side.unreadable)
         if side.note:
             say(f"note: {side.note}")
-    found = comparing.compare(sides[0].launches, sides[1].launches, "own" if own_batch else "same")
+    both = sides[0].launches, sides[1].launches
+    found = comparing.compare(*both, "own" if own_batch else "same", between_runs.of_history(store, *both))
     print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found))
     refused = all(row.refused for row in found.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)

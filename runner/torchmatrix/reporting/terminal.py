@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torchmatrix.analysis.between_runs import ENOUGH_RUNS, USUAL_SCATTER, needed
 from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
-from torchmatrix.analysis.compare import Comparison, Row
+from torchmatrix.analysis.compare import TWO_RUNS, Comparison, Row
 from torchmatrix.analysis.history import Change, Trend, differences_in_words, never_launched
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.tables import launches_table
@@ -47,7 +48,7 @@ def comparison_in_words(found: Comparison) -> str:
     """One line per ratio; what is not compared and why; the geometric mean and the verdicts; how the environments differ."""
     if found.empty:
         return printable(f"nothing to compare: {found.empty}")
-    lines = [*_ratio_lines(found), *_refusal_lines(found), *_only_lines(found), *_sums(found)]
+    lines = [*_ratio_lines(found), *_level_lines(found), *_refusal_lines(found), *_only_lines(found), *_sums(found)]
     lines += ["", "environments: A, then B" if found.environment else "environments: no recorded difference"]
     lines += [f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in found.environment.items()]
     return "\n".join(map(printable, lines))
@@ -70,6 +71,19 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}"
     for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
+
+
+def _level_lines(found: Comparison) -> Iterator[str]:
+    """What the verdicts are about: these launches, these two runs, or runs of this machine."""
+    if found.between:
+        runs, scatter = count(found.between.runs, "other run"), f"{100 * found.between.scatter:.2g} %"
+        yield f"level: runs of this machine, which differ by {scatter} from one to the next ({runs}); the intervals include it"
+    known = [needed(row.low, row.high) for row in found.rows if not math.isnan(row.low)]
+    if found.level == TWO_RUNS and known:
+        limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
+        yield "level: within these two runs. Runs of one machine differ, too; by how much is unknown here"
+        yield f"  ({ENOUGH_RUNS} other runs would tell). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must differ from 1"
+        yield f"  by {limits} to be told; one run of both tells smaller differences"
 
 
 def _refusal_lines(found: Comparison) -> Iterator[str]:

@@ -1,0 +1,113 @@
+"""How much runs of one machine differ although nothing changed: what two runs' launches alone can't tell."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchmatrix.analysis import facts_cache
+from torchmatrix.analysis.centers import central, squared_error
+from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.intervals import Interval, student
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.run_words import host_of
+from torchmatrix.facts.store import Results
+
+ENOUGH_RUNS = 3
+"""With fewer other runs, how much runs differ is unknown."""
+MOST_RUNS = 60
+USUAL_SCATTER = 0.01
+"""From run to run; assumed where it is unknown, to say how large a difference must be. Our own decision."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BetweenRuns:
+    """`scatter`: the standard deviation of the logarithms from run to run, without that of launches; `runs`: of how many."""
+
+    scatter: float
+    freedom: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A cell in one run: the logarithm of its throughput, and its squared error by the launches (NaN: of one launch)."""
+
+    log: float
+    squared_error: float
+
+
+def of_history(results: Results, a: Sequence[Launch], b: Sequence[Launch]) -> BetweenRuns | None:
+    """From the other runs of the machine that measured both sides; None where it isn't one, or has too few runs."""
+    ids = {launch.run for launch in (*a, *b)}
+    homes = [{host_of(run) for run in results.runs() if run.id in {one.run for one in side}} for side in (a, b)]
+    if len(homes[0] | homes[1]) != 1 or not differ(a, b):
+        return None
+    (home,) = homes[0]
+    others = [run for run in results.runs() if host_of(run) == home and run.id not in ids]
+    return estimated(figures(facts_cache.read(results, others[-MOST_RUNS:])))
+
+
+def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
+    """Do the two sides share no run?"""
+    return not {launch.run for launch in a} & {launch.run for launch in b}
+
+
+def figures(runs: Iterable[Indexed]) -> dict[tuple[str, str], list[Figure]]:
+    """By cell and what it did its figures, run by run in their order."""
+    found: dict[tuple[str, str], list[Figure]] = {}
+    for run in runs:
+        rates: dict[tuple[str, str], list[float]] = {}
+        for row in run.launches:
+            if row["outcome"] == "ok":
+                rates.setdefault((row["cell"], row["work"]), []).append(float(row["throughput"]))
+        for key, own in rates.items():
+            found.setdefault(key, []).append(figure(own))
+    return found
+
+
+def figure(rates: Sequence[float]) -> Figure:
+    """Of a cell whose ok launches in a run had these throughputs."""
+    error = squared_error([math.log(rate) for rate in rates]) if len(rates) > 1 else math.nan
+    return Figure(log=math.log(central(rates)), squared_error=error)
+
+
+def estimated(series: Mapping[tuple[str, str], Sequence[Figure]]) -> BetweenRuns | None:
+    """Half the mean square of successive differences, less the launches' part: what a lasting change of level hardly moves.
+
+    J. von Neumann and others, Annals of Mathematical Statistics 12 (1941), 153-162; its degrees of freedom are two thirds of
+    the differences. Cells share their runs, so that they add none.
+    """
+    longest = max(map(len, series.values()), default=0)
+    if longest < ENOUGH_RUNS:
+        return None
+    differences = [(after.log - before.log) ** 2 / 2 for own in series.values() for before, after in itertools.pairwise(own)]
+    errors = [one.squared_error for own in series.values() for one in own if not math.isnan(one.squared_error)]
+    launches = math.fsum(errors) / len(errors) if errors else 0.0
+    variance = max(0.0, math.fsum(differences) / len(differences) - launches)
+    return BetweenRuns(scatter=math.sqrt(variance), freedom=2 * (longest - 1) / 3, runs=longest)
+
+
+def widened(difference: tuple[float, float, float], known: BetweenRuns) -> tuple[float, float, float]:
+    """A difference of logarithms of two runs (see intervals.difference_of_logarithms) with the variance of both runs.
+
+    Degrees of freedom: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114.
+    """
+    center, error, freedom = difference
+    launches, runs = error**2, 2 * known.scatter**2
+    if launches + runs == 0.0:
+        return difference
+    parts = launches**2 / freedom + runs**2 / known.freedom
+    return center, math.sqrt(launches + runs), (launches + runs) ** 2 / parts
+
+
+def interval(value: float, error: float, freedom: float) -> Interval:
+    """`value` in the middle of its 95 % interval; `error`: of its logarithm."""
+    factor = math.exp(student(freedom, 0.975) * error)
+    return Interval(value=value, low=value / factor, high=value * factor)
+
+
+def needed(low: float, high: float) -> float:
+    """How far from 1 a ratio of two runs with these limits must be to be told, if runs differ by USUAL_SCATTER."""
+    by_launches = math.log(high / low) / 2
+    return math.expm1(math.hypot(by_launches, student(math.inf, 0.975) * math.sqrt(2) * USUAL_SCATTER))

@@ -1,0 +1,76 @@
+"""Two runs of one machine: their launches alone would tell them apart much too often."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import between_runs, compare
+from torchmatrix.analysis.between_runs import Figure
+from torchmatrix.analysis.chosen import choose
+from torchmatrix.analysis.intervals import difference_of_logarithms
+from torchmatrix.facts.store import Results
+from torchmatrix.reporting import terminal
+
+
+def write_nights(root: Path, levels: list[float]) -> Results:
+    """A run a night, each with five launches."""
+    for night, level in enumerate(levels, start=1):
+        launches = [{"rate": level * share} for share in (0.998, 0.999, 1.0, 1.001, 1.002)]
+        write_run(root, launches, run=f"202601{night:02d}T010000Z")
+    return Results(root)
+
+
+def compared(results: Results) -> compare.Comparison:
+    both = [choose(results, word).launches for word in ("last", "last~1")]
+    return compare.compare(*both, between=between_runs.of_history(results, *both))
+
+
+def test_without_history_a_verdict_holds_within_the_two_runs_and_says_how_much_more_it_takes(tmp_path: Path) -> None:
+    found = compared(write_nights(tmp_path, [100.0, 102.0]))
+    assert found.rows[0].verdict == "FASTER" and found.level == compare.TWO_RUNS and found.between is None
+    text = terminal.comparison_in_words(found)
+    assert "level: within these two runs" in text and "by 2.8 % to be told" in text
+
+
+def test_with_history_the_variance_of_runs_is_in_the_interval(tmp_path: Path) -> None:
+    found = compared(write_nights(tmp_path, [100.0, 101.0, 99.5, 100.5, 99.0, 101.0, 100.0, 102.0]))
+    assert found.level == compare.RUNS and found.between is not None and found.between.runs == 6
+    assert found.rows[0].verdict == "AMBIGUOUS" and found.rows[0].low < 1 < found.rows[0].high
+    assert "level: runs of this machine" in terminal.comparison_in_words(found)
+
+
+def test_two_sides_of_one_run_need_no_history(tmp_path: Path) -> None:
+    results = write_nights(tmp_path, [100.0, 101.0, 99.5, 100.5, 99.0])
+    write_run(
+        tmp_path, [{"stack": s, "rate": r} for s, r in (("a", 1.0), ("b", 1.1)) for _ in range(3)], run="20260201T010000Z"
+    )
+    both = [choose(results, word).launches for word in ("b", "a")]
+    assert between_runs.of_history(results, *both) is None and compare.compare(*both).level == compare.ONE_RUN
+
+
+@pytest.mark.parametrize("nights", [6, 20])
+def test_two_equal_runs_are_told_apart_in_five_of_a_hundred_cases_with_history_and_in_forty_without(nights: int) -> None:
+    """Runs scatter by 1 %, launches by 0.5 %: three launches a run."""
+    random = np.random.default_rng(nights)
+    told = {"with": 0, "without": 0}
+    for _ in range(600):
+        runs = [100.0 * math.exp(random.normal(0, 0.01)) * np.exp(random.normal(0, 0.005, 3)) for _ in range(nights + 2)]
+        figures = [between_runs.figure(rates.tolist()) for rates in runs[2:]]
+        known = between_runs.estimated({("cell", "work"): figures})
+        difference = difference_of_logarithms(runs[0].tolist(), runs[1].tolist())
+        assert known is not None
+        for name, found in (("without", difference), ("with", between_runs.widened(difference, known))):
+            one = between_runs.interval(math.exp(found[0]), *found[1:])
+            told[name] += one.low > 1 or one.high < 1
+    assert told["with"] / 600 <= 0.07 and told["without"] / 600 > 0.25
+
+
+def test_a_lasting_change_of_level_hardly_moves_the_scatter_between_runs() -> None:
+    flat = [Figure(log=0.001 * (-1) ** n, squared_error=0.0) for n in range(20)]
+    jumped = [*flat[:10], *(Figure(log=one.log + 0.02, squared_error=0.0) for one in flat[10:])]
+    found = [between_runs.estimated({("c", "w"): series}) for series in (flat, jumped)]
+    assert found[0] and found[1] and found[0].scatter == pytest.approx(0.0014, abs=1e-4)
+    assert found[1].scatter < 0.004 < np.std([one.log for one in jumped])
