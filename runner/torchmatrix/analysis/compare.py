@@ -29,7 +29,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.numbers import none_for_nan
 from torchmatrix.ground.texts import count
 
-ONE_RUN, TWO_RUNS, RUNS = "launches of one run", "launches of these two runs", "runs"
+ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
 """What the intervals are over."""
 
 

@@ -82,8 +82,8 @@ def _level_lines(found: Comparison) -> Iterator[str]:
     if found.level == TWO_RUNS and known:
         limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
         yield "level: within these two runs. Runs of one machine differ, too; by how much is unknown here"
-        yield f"  ({ENOUGH_RUNS} other runs would tell). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must differ from 1"
-        yield f"  by {limits} to be told; one run of both tells smaller differences"
+        yield f"  ({ENOUGH_RUNS} other runs would tell). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must"
+        yield f"  differ from 1 by {limits} to be told; one run of both tells smaller differences"
 
 
 def _refusal_lines(found: Comparison) -> Iterator[str]:
