@@ -31,7 +31,7 @@ pytestmark = pytest.mark.thorough
 STAND_IN = Path(__file__).parent / "device_stand_in"
 SMALL = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--device", "cuda"]
 OWN_CPUS = [min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))]
-UNTIL_THE_SCALE_FITS = ("--batch", "4", "--warmup-steps", "14", "--warmup-cap", "14")
+UNTIL_THE_SCALE_FITS = ("--batch", "4", "--warmup-steps", "6", "--warmup-cap", "6")
 IN_HALF_PRECISION = (
     "--precision",
     "amp",
