@@ -26,6 +26,11 @@ class Known:
                 self._samples.setdefault(tuple(key), []).append(float(rate))
         self._others = {(self.machine(r), r.stack, r.ddp_workload, r.parallel, r.device_list): r for r in self._rows}
 
+    @classmethod
+    def of(cls, launches: "pd.DataFrame | Known") -> "Known":
+        """The index of a table, or itself: what makes several tables of ratios makes it once."""
+        return launches if isinstance(launches, Known) else cls(launches)
+
     def cells(self, parallel: str) -> list[Any]:
         """One row per cell of this kind, in the order in which the cells first appear."""
         return [row for row in self._rows if row.parallel == parallel]

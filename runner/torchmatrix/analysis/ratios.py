@@ -12,13 +12,13 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix.factors import CONTRASTED, Value
 
 
-def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
+def speedup_table(launches: pd.DataFrame | Known, baseline: str | None = None) -> pd.DataFrame:
     """Every cell over the same workload and devices (of the same machine) on the stack `baseline`; columns as SPEEDUP_COLUMNS.
 
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
     `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
     """
-    known = Known(launches)
+    known = Known.of(launches)
     cells = known.cells("ddp")
     _check(baseline, list(dict.fromkeys(row.stack for row in cells)))
     bases: dict[tuple[str, str, str], Any] = {}
@@ -33,12 +33,12 @@ def speedup_table(launches: pd.DataFrame, baseline: str | None = None) -> pd.Dat
     return pd.DataFrame(rows, columns=[*SPEEDUP_COLUMNS, *known.fleet])
 
 
-def settings_table(launches: pd.DataFrame) -> pd.DataFrame:
+def settings_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """Pairs of cells that differ in one of the factors' contrasts only: same stack, devices, batch and all else.
 
     Columns as SETTING_COLUMNS, one row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
-    known = Known(launches)
+    known = Known.of(launches)
     cells = known.cells("ddp")
     twins = {(known.machine(row), _all_but(row)): row for row in cells}
     rows = []

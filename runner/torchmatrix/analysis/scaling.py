@@ -19,9 +19,9 @@ WEAK_DEVICE = 0.97
 FACTORS = ("E_hetero", "E_corun", "E_ddp", "E_comm")
 
 
-def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
+def scaling_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """One row per DDP cell of N > 1 devices with S, E, s, E* and their limits; NaN where a baseline has no ok launch."""
-    known = Known(launches)
+    known = Known.of(launches)
     rows = []
     for row in known.cells("ddp"):
         if row.count < 2:
@@ -39,9 +39,9 @@ def scaling_table(launches: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*_SCALING_COLUMNS, *known.fleet])
 
 
-def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
+def decomposition_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """One row per DDP cell that was explained: E as the product of FACTORS, the exposed communication, the bus bandwidth."""
-    known = Known(launches)
+    known = Known.of(launches)
     rows = []
     for row in known.cells("ddp"):
         others = [known.other(row, row.device_list, parallel) for parallel in ("independent", "no-sync")]
@@ -62,9 +62,9 @@ def decomposition_table(launches: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*_DECOMPOSITION_COLUMNS, *known.fleet])
 
 
-def devices_table(launches: pd.DataFrame) -> pd.DataFrame:
+def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """One row per device measured alone, where several were: its throughput over the median device's; is it weak?"""
-    known = Known(launches)
+    known = Known.of(launches)
     groups: dict[tuple[str, str, str, str], list[Any]] = {}
     for row in known.cells("ddp"):
         if row.count == 1 and known.samples_of(row):

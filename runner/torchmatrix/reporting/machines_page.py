@@ -11,6 +11,7 @@ import pandas as pd
 from torchmatrix.analysis import across, facts_cache, fleet_tables, ratios, scaling, tables
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.machines import Chosen, fleet_table
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside, figures
@@ -65,16 +66,21 @@ class Fleet:
 
     @cached_property
     def scaling(self) -> pd.DataFrame:
-        return scaling.scaling_table(self.table)
+        return scaling.scaling_table(self.known)
+
+    @cached_property
+    def known(self) -> Known:
+        """The launches by cell, from which all ratios are made."""
+        return Known(self.table)
 
     def explorers(self, held: PriceList) -> explorers.Explorers:
-        over = ratios.speedup_table(self.table)
+        over = ratios.speedup_table(self.known)
         published = {
             (one.machine.label, *place): found
             for one, pairs in zip(self.chosen, self.published, strict=True)
             for place, found in beside.throughputs(pairs).items()
         }
-        return explorers.of(self.table, self.cells, self.scaling, over, ratios.settings_table(self.table), held, published)
+        return explorers.of(self.table, self.cells, self.scaling, over, ratios.settings_table(self.known), held, published)
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:

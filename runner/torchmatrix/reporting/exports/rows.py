@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from torchmatrix.analysis import gpu_table, prices, ratios
+from torchmatrix.analysis import gpu_table, prices
 from torchmatrix.analysis.digest import Digest, Installed
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
@@ -40,6 +40,8 @@ class Facts(Protocol):
     def devices(self) -> pd.DataFrame: ...
     @property
     def speedups(self) -> pd.DataFrame: ...
+    @property
+    def settings(self) -> pd.DataFrame: ...
     @property
     def compiles(self) -> pd.DataFrame: ...
 
@@ -80,7 +82,7 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "steps": list(view.digest.steps),
         "compiles": records(view.compiles),
         "speedups": [_compared(row) for row in records(view.speedups)],
-        "settings": [_compared(row) for row in records(ratios.settings_table(view.table))],
+        "settings": [_compared(row) for row in records(view.settings)],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
         "stacks": list(map(_stack, view.digest.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],

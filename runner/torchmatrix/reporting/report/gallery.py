@@ -1,6 +1,5 @@
 """The explorers of a report, and their default views as charts for files."""
 
-from torchmatrix.analysis import ratios
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside
 from torchmatrix.reporting import explorers
@@ -12,7 +11,6 @@ from torchmatrix.reporting.report.view import View
 
 def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
     """The explorers of one run."""
-    settings = ratios.settings_table(view.table)
     published = {("", *place): found for place, found in beside.throughputs(beside.paired(view.measured)[0]).items()}
     within = Within(
         decomposition=view.decomposition,
@@ -21,7 +19,7 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
         steps=view.digest.steps,
         traces=view.digest.traces,
     )
-    return explorers.of(view.table, view.cells, view.scaling, view.speedups, settings, held, published, within)
+    return explorers.of(view.table, view.cells, view.scaling, view.speedups, view.settings, held, published, within)
 
 
 def every_chart(view: View, held: PriceList = NONE) -> list[Chart]:

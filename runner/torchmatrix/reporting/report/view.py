@@ -7,6 +7,7 @@ import pandas as pd
 
 from torchmatrix.analysis import compiling, facts_cache, ratios, scaling, tables
 from torchmatrix.analysis.digest import Digest, digest_of
+from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.tables import records
@@ -28,6 +29,7 @@ class View:
     decomposition: pd.DataFrame
     devices: pd.DataFrame
     speedups: pd.DataFrame
+    settings: pd.DataFrame
 
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
@@ -64,7 +66,7 @@ def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | Non
     Raises BadInput if that stack has no cell.
     """
     table = tables.table_of(found.launches)
-    every_cell = tables.cells_table(table)
+    every_cell, known = tables.cells_table(table), Known(table)
     return View(
         id=run_id,
         record=record,
@@ -72,8 +74,9 @@ def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | Non
         table=table,
         every_cell=every_cell,
         cells=every_cell[every_cell["parallel"] == "ddp"],  # the others explain a scaling loss and have a table of their own
-        scaling=scaling.scaling_table(table),
-        decomposition=scaling.decomposition_table(table),
-        devices=scaling.devices_table(table),
-        speedups=ratios.speedup_table(table, baseline),
+        scaling=scaling.scaling_table(known),
+        decomposition=scaling.decomposition_table(known),
+        devices=scaling.devices_table(known),
+        speedups=ratios.speedup_table(known, baseline),
+        settings=ratios.settings_table(known),
     )
