@@ -60,6 +60,14 @@ def _nccl_version():
 
 
 def _triton_version():
+    """As installed; a build without metadata is imported, which takes a third of a second."""
+    from importlib import metadata
+
+    for name in ("triton", "pytorch-triton", "pytorch-triton-rocm"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
     try:
         import triton
     except ImportError:
@@ -77,7 +85,8 @@ def _cpu_capability():
 def _packages():
     from importlib import metadata
 
-    found = {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
+    read = (d.metadata for d in metadata.distributions())  # each is parsed anew whenever it is asked for
+    found = {one["Name"]: one["Version"] for one in read if one["Name"]}
     return ["%s==%s" % item for item in sorted(found.items(), key=lambda item: item[0].lower())]
 
 

@@ -30,9 +30,9 @@ TAUS = tuple(2.0 * 1.1**i for i in range(64))
 Trend = collections.namedtuple("Trend", "slope score")
 """Relative change of the step time per second, and how many of its standard errors it is."""
 
-Decay = collections.namedtuple("Decay", "left most tau end")
+Decay = collections.namedtuple("Decay", "left most at end")
 """By which ratio the step time still changes after the last step; `most`: the largest such ratio of those time constants that
-fit the step times about as well; the time constant; the step time in the end, in seconds."""
+fit the step times about as well; `at(t)`: the step time at that time, in seconds; `end`: that in the end."""
 
 Steady = collections.namedtuple("Steady", "windows flat drift")
 """The windows of the figure. Was no drift seen around them? None: too few steps to tell. By which ratio the step time in them
@@ -84,8 +84,9 @@ def measure(series, cap_seconds, time_windows, more, tell):
         while decay(series.points).most > SETTLED and go_on(MORE * series.seconds):
             pass
         windows = _timed(series, time_windows)
-    found, own = decay(series.points), _mean([seconds for _, seconds in _points_of(windows)])
-    return Steady(windows, abs(found.left) <= SETTLED, found.end / own - 1)
+    found = decay(series.points)
+    during = _mean([found.at(time) for time, _ in _points_of(windows)])
+    return Steady(windows, abs(found.left) <= SETTLED, found.end / during - 1)
 
 
 def _timed(series, time_windows):
@@ -139,10 +140,11 @@ def decay(points):
     for tau in TAUS:
         (end, size), rest = _line([math.exp((begin - t) / tau) for t, _ in points], [v for _, v in points])
         left = end / (end + size * math.exp((begin - last) / tau)) - 1
-        fits.append((sum(r * r for r in rest), left, tau, end))
-    squares, left, tau, end = min(fits)
+        fits.append((sum(r * r for r in rest), left, tau, end, size))
+    squares, left, tau, end, size = min(fits)
     limit = squares * (1 + AS_WELL / max(1, len(points) - 3))
-    return Decay(left, max((abs(one[1]) for one in fits if one[0] <= limit)), tau, end)
+    most = max(abs(one[1]) for one in fits if one[0] <= limit)
+    return Decay(left, most, lambda time: end + size * math.exp((begin - time) / tau), end)
 
 
 def thinned(points):
