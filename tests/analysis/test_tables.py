@@ -72,8 +72,13 @@ def test_the_baseline_is_the_first_of_the_very_gpus_used(tmp_path: Path) -> None
 
 
 def test_efficiency_above_the_possible_is_flagged_not_celebrated(tmp_path: Path) -> None:
-    *_, scales, _ = tables(tmp_path, [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}])
+    one, two = {"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}
+    *_, scales, _ = tables(tmp_path / "a", [one, one, two, two])
     assert scales["impossible"].tolist() == [True]
+    *_, scales, _ = tables(tmp_path / "b", [one, two])
+    assert scales["impossible"].tolist() == [False], "of single launches nobody knows the noise"
+    *_, scales, _ = tables(tmp_path / "c", [one, two | {"rate": 230.0}])
+    assert scales["impossible"].tolist() == [True], "above 1.10 it isn't noise"
 
 
 def test_a_missing_baseline_gives_no_factor(tmp_path: Path) -> None:
