@@ -45,6 +45,10 @@ def has_dropout(model):
     return any(_loud(module) and not _is_batch_norm(module) for module in model.modules())
 
 
+def has_rectifiers(model):
+    return any(isinstance(module, (torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Hardswish)) for module in model.modules())
+
+
 def has_batch_norm(model):
     return any(map(_is_batch_norm, model.modules()))
 

@@ -125,7 +125,10 @@ def _judge(args, world, known, done, expected, record):
     else:
         labels, own = ["outputs"] * len(exact), deed[1]
     noise = agreement.distances(rounded, exact, labels)
-    found, allowed = agreement.distances(own, exact, labels), agreement.tolerances(args.precision, noise)
+    found, allowed = (
+        agreement.distances(own, exact, labels),
+        agreement.tolerances(args.precision, noise, families.has_rectifiers(known)),
+    )
     problems = rules.far_gradients(args, found, allowed, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["batch"])
