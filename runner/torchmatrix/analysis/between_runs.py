@@ -22,11 +22,20 @@ USUAL_SCATTER = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BetweenRuns:
-    """`scatter`: the standard deviation of the logarithms from run to run, without that of launches; `runs`: of how many."""
+    """Variances of the logarithm of a cell's throughput: `total`, as a run shows it, and what of this its `launches` explain.
 
-    scatter: float
+    `runs`: of how many.
+    """
+
+    total: float
+    launches: float
     freedom: float
     runs: int
+
+    @property
+    def scatter(self) -> float:
+        """The standard deviation from run to run, without that of the launches."""
+        return math.sqrt(self.total - self.launches)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,21 +93,22 @@ def estimated(series: Mapping[tuple[str, str], Sequence[Figure]]) -> BetweenRuns
     differences = [(after.log - before.log) ** 2 / 2 for own in series.values() for before, after in itertools.pairwise(own)]
     errors = [one.squared_error for own in series.values() for one in own if not math.isnan(one.squared_error)]
     launches = math.fsum(errors) / len(errors) if errors else 0.0
-    variance = max(0.0, math.fsum(differences) / len(differences) - launches)
-    return BetweenRuns(scatter=math.sqrt(variance), freedom=2 * (longest - 1) / 3, runs=longest)
+    total = math.fsum(differences) / len(differences)
+    return BetweenRuns(launches=min(launches, total), total=total, freedom=2 * (longest - 1) / 3, runs=longest)
 
 
 def widened(difference: tuple[float, float, float], known: BetweenRuns) -> tuple[float, float, float]:
     """A difference of logarithms of two runs (see intervals.difference_of_logarithms) with the variance of both runs.
 
+    Launches that scatter more, or are fewer, than those of the other runs add the rest.
+
     Degrees of freedom: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114.
     """
     center, error, freedom = difference
-    launches, runs = error**2, 2 * known.scatter**2
-    if launches + runs == 0.0:
+    runs, more = 2 * known.total, max(0.0, error**2 - 2 * known.launches)
+    if runs + more == 0.0:
         return difference
-    parts = launches**2 / freedom + runs**2 / known.freedom
-    return center, math.sqrt(launches + runs), (launches + runs) ** 2 / parts
+    return center, math.sqrt(runs + more), (runs + more) ** 2 / (runs**2 / known.freedom + more**2 / freedom)
 
 
 def interval(value: float, error: float, freedom: float) -> Interval:

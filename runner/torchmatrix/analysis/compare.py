@@ -111,7 +111,7 @@ class Comparison:
             "comparisons": self.comparisons,
             "correction": f"{verdicts.CORRECTION}, FDR {verdicts.FALSE_DISCOVERIES:.0%}",
             "level": self.level,
-            "between_runs": asdict(self.between) if self.between else None,
+            "between_runs": asdict(self.between) | {"scatter": self.between.scatter} if self.between else None,
             "batch": self.batch,
             "empty": self.empty,
             "one_machine": self.one_machine,

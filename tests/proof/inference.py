@@ -1,0 +1,150 @@
+"""Rows on what is inferred: cover, false alarms, power, the gate's delays; simulated through the functions of reports."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from proof.row import Row, RowFunction, at_least, at_most
+
+from torchmatrix.analysis import between_runs, scaling, verdicts
+from torchmatrix.analysis.intervals import (
+    around,
+    center_interval,
+    difference_of_logarithms,
+    difference_verdict,
+    paired_ratio,
+    ratio,
+    reproduction_verdict,
+)
+from torchmatrix.nightly.gate import noise
+from torchmatrix.nightly.gate.drift import drift
+
+Random = np.random.Generator
+TRUTH, PERCENT = 100.0, 0.01
+DIFFERENT = ("FASTER", "SLOWER")
+
+
+def gaussian(random: Random, n: int) -> list[float]:
+    """Launches that scatter by 1 %."""
+    return (TRUTH * random.normal(1.0, PERCENT, n)).tolist()
+
+
+def lognormal(random: Random, n: int) -> list[float]:
+    """Launches slowed by 1 % in the median and by much more at times; the median of all is TRUTH."""
+    return (TRUTH / (1 - PERCENT) * (1 - PERCENT * random.lognormal(0.0, 1.0, n))).tolist()
+
+
+def drifting(random: Random, n: int) -> list[float]:
+    """Launches that scatter by 1 % on a machine that loses or gains up to 6 %; TRUTH is in the middle."""
+    slope = random.uniform(-0.03, 0.03)
+    return (TRUTH * (random.normal(1.0, PERCENT, n) + slope * np.linspace(-1, 1, n))).tolist()
+
+
+def cover(noise_of: Callable[[Random, int], list[float]], name: str, n: int, goal: float) -> Row:
+    random = np.random.default_rng(n)
+    found = [center_interval(noise_of(random, n)) for _ in range(4000)]
+    return at_least(
+        f"cover of the headline's interval, {name}, n = {n}", np.mean([i.low <= TRUTH <= i.high for i in found]), goal
+    )
+
+
+def headline_inside() -> Row:
+    random = np.random.default_rng(1)
+    found = [center_interval(lognormal(random, n)) for n in (3, 5, 30) for _ in range(1000)]
+    return at_least("the headline lies in its interval", np.mean([i.low <= i.value <= i.high for i in found]), 1.0)
+
+
+def false_in_one_run() -> Row:
+    random, told = np.random.default_rng(2), 0
+    for _ in range(300):
+        pairs = [(gaussian(random, 3), gaussian(random, 3)) for _ in range(40)]
+        judged = verdicts.judged([ratio(*pair) for pair in pairs], [verdicts.chances(*pair) for pair in pairs])
+        told += any(one.verdict in DIFFERENT for one in judged)
+    return at_most("A/A in one run: comparisons of 40 equal cells with any false verdict", told / 300, 0.05)
+
+
+def false_in_two_runs() -> Row:
+    random, told = np.random.default_rng(3), 0
+    for _ in range(1000):
+        runs = [[rate * math.exp(shift) for rate in gaussian(random, 5)] for shift in random.normal(0, PERCENT, 12)]
+        known = between_runs.estimated({("cell", "work"): [between_runs.figure(rates) for rates in runs[2:]]})
+        assert known is not None
+        center, error, freedom = between_runs.widened(difference_of_logarithms(*runs[:2]), known)
+        told += difference_verdict(between_runs.interval(math.exp(center), error, freedom)) in DIFFERENT
+    return at_most("A/A of two runs that differ by 1 %, with 10 other runs", told / 1000, 0.05)
+
+
+def false_while_drifting() -> Row:
+    random, told = np.random.default_rng(4), 0
+    for _ in range(1000):
+        pace = np.linspace(1.0, 0.9, 12)
+        told += difference_verdict(paired_ratio(*((pace * gaussian(random, 12)).tolist() for _ in range(2)))) in DIFFERENT
+    return at_most("A/A, interleaved on a machine that loses 10 %, 12 rounds", told / 1000, 0.05)
+
+
+def false_reproductions() -> Row:
+    random = np.random.default_rng(5)
+    found = [center_interval([0.9 * rate for rate in gaussian(random, 2)]) for _ in range(2000)]
+    return at_most('a true -10 % is called "reproduced" at n = 2', np.mean([_reproduced(i) for i in found]), 0.05)
+
+
+def _reproduced(found: object) -> bool:
+    return reproduction_verdict(found, *around(TRUTH)) == "reproduced"  # type: ignore[arg-type]
+
+
+def false_impossible() -> Row:
+    random, told = np.random.default_rng(6), 0
+    for _ in range(2000):
+        found = ratio(gaussian(random, 3), gaussian(random, 3))
+        told += scaling.is_impossible(found.value, found.low)
+    return at_most("a true E = 1.0 is called impossible, three launches", told / 2000, 0.025)
+
+
+def power() -> Row:
+    random = np.random.default_rng(7)
+    found = [difference_verdict(ratio([1.05 * r for r in gaussian(random, 5)], gaussian(random, 5))) for _ in range(1000)]
+    return at_least("power: 5 % is told with five launches that scatter by 1 %", np.mean([v == "FASTER" for v in found]), 0.9)
+
+
+def _is_told(values: list[float]) -> bool:
+    """As the gate judges a night, of one cell."""
+    nights = [noise.night(str(place), [value] * 3) for place, value in enumerate(values[-noise.MEMORY - 8 :])]
+    return noise.standing(nights, 7).verdict == "regression" or drift(values) is not None
+
+
+def false_nights() -> Row:
+    """From the 29th to the 60th night, of 40 cells that don't change: how many of the nights a false regression begins on."""
+    random, told, cells = np.random.default_rng(8), 0, 480
+    for _ in range(cells):
+        values = gaussian(random, 60)
+        told += not _is_told(values[:28]) and any(_is_told(values[:n]) for n in range(29, 61))
+    return at_most("gate: nights of 40 equal cells with a new false regression", 40 * told / (cells * 32), 0.01)
+
+
+def delay(name: str, loss: Callable[[int], float], within: int) -> Row:
+    """Nights until half of the cells are told, after 28 without a change; and how many are told within the goal."""
+    random, nights = np.random.default_rng(9), []
+    for _ in range(150):
+        values = gaussian(random, 28) + [rate * (1 - loss(night)) for night, rate in enumerate(gaussian(random, 25), 1)]
+        nights.append(next((night for night in range(1, 26) if _is_told(values[: 28 + night])), 26))
+    found, share = float(np.median(nights)), 100 * np.mean([night <= within for night in nights])
+    what = f"gate: median nights until {name} is told (within {within}: {share:.0f} %)"
+    return Row(what=what, found=f"{found:g}", goal=f"<= {within}", holds=found <= within)
+
+
+ROWS: tuple[RowFunction, ...] = (
+    *(partial(cover, gaussian, "Gaussian", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (10, 0.93))),
+    *(partial(cover, lognormal, "lognormal tail", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (30, 0.93))),
+    *(partial(cover, drifting, "drifting", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (10, 0.93))),
+    headline_inside,
+    false_in_one_run,
+    false_in_two_runs,
+    false_while_drifting,
+    false_reproductions,
+    false_impossible,
+    power,
+    false_nights,
+    partial(delay, "-2 %", lambda night: 0.02, 8),
+    partial(delay, "-0.2 % a night", lambda night: 0.002 * night, 15),
+)
