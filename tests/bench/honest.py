@@ -4,7 +4,7 @@
 
 Launches the box with small models on the CPU, in an order shuffled by --seed, over interpreters × models × training and
 inference × precisions × ranks × seeds (and compiled ones with --compile, which take minutes each on a slow machine).
-Prints each alarm with its words as it comes, and at the end the counts by interpreter. --seconds ends it earlier.
+Prints each launch as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds ends it earlier.
 """
 
 import argparse
@@ -85,8 +85,7 @@ def main() -> int:
         found, why = verdict(code, events)
         counts[python, found] += 1
         costs.append(proof_seconds(events))
-        if found != "ok":
-            print(f"{found}: {python} {' '.join(words)}, {ranks} ranks: {why}", flush=True)
+        print(f"{found}: {python} {' '.join(words)}, {ranks} ranks{why and ': '}{why}", flush=True)
     for (python, found), count in sorted(counts.items()):
         print(f"{count:5d} {found:6s} {python}")
     print(f"seconds of a proof: median {statistics.median(costs):.2f}, largest {max(costs):.2f}")
