@@ -17,7 +17,7 @@ BEGIN = 14
 """So many nights set a level at first."""
 SLACK = 0.5
 """What a night may be off without adding to the sum, in standard deviations: half of the smallest change to look for."""
-ALARM = 8.0
+ALARM = 8.5
 """The sum that is told. Simulated in `make proof`: false alarms, and how many nights a change takes."""
 HOLD = 5.0
 """From this sum on nights no longer set the level, until the sum is below it again: a level must not follow a drift."""
