@@ -64,7 +64,7 @@ def test_two_models_in_one_box_are_measured_apart_and_compared(mixed_rtx: Runnin
     words = mixed_rtx.report()
     assert (
         "GeForce RTX 4090, GPUs 0, 1 and GeForce RTX 3090, GPUs 2, 3 train resnet50 with fp32 on 2 GPUs equally fast: "
-        "150.0 images/s and 150.0 images/s" in words
+        "15000 images/s and 15000 images/s" in words
     )
     assert "GeForce RTX 4090 (GPU 0) alone: 100.0 images/s (95 % interval 100.0 to 100.0); 2 give 1.50" in words
     assert "(E = 0.750, s = 0.500)" in words
