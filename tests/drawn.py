@@ -60,7 +60,7 @@ class Tables:
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:
     """Of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
-    launches = [launch({**cell, "rate": _times(cell["rate"], f)}, i) for cell in cells for i, f in enumerate(factors)]
+    launches = [launch({**cell, "rate": _times(cell.get("rate", 100.0), f)}, i) for cell in cells for i, f in enumerate(factors)]
     table = run_tables.launches_table(launches)
     found = run_tables.cells_table(table)
     return Tables(
