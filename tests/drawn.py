@@ -60,7 +60,7 @@ class Tables:
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:
     """Of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
-    launches = [launch({**cell, "rate": _times(cell.get("rate", 100.0), f)}, i) for cell in cells for i, f in enumerate(factors)]
+    launches = [launch(_faster(cell, factor), i) for cell in cells for i, factor in enumerate(factors)]
     table = run_tables.launches_table(launches)
     found = run_tables.cells_table(table)
     return Tables(
@@ -75,9 +75,10 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
     )
 
 
-def _times(rate: float | None, factor: float) -> float | None:
-    """None stays: the window is then as long as its readings."""
-    return None if rate is None else rate * factor
+def _faster(cell: dict[str, Any], factor: float) -> dict[str, Any]:
+    """A rate of None stays: the window is then as long as its readings."""
+    rate = cell.get("rate", 100.0)
+    return {**cell, "rate": None if rate is None else rate * factor}
 
 
 def launch(cell: dict[str, Any], number: int) -> Launch:

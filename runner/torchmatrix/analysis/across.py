@@ -16,8 +16,9 @@ from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import FleetCell, Side, Slot, cells_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, center_interval
+from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.ratios import geometric_means
-from torchmatrix.analysis.tables import Row, with_none
+from torchmatrix.analysis.tables import with_none
 from torchmatrix.analysis.verdicts import UNTESTED, Chances, judged
 from torchmatrix.ground.errors import BadInput
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import tables, time_split
-from torchmatrix.analysis.tables import Row, records
+from torchmatrix.analysis.launch_row import Row
+from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.traces import Readings, Trace, traces
 from torchmatrix.analysis.watched import Watched, summarize
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries

@@ -11,7 +11,7 @@ import pandas as pd
 from torchmatrix.analysis import comparable, tables
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.comparable import StackUsed, Work
-from torchmatrix.analysis.tables import Row
+from torchmatrix.analysis.launch_row import Row
 
 Slot = tuple[Any, ...]
 """Workload settings, batch and number of devices."""

@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis import gpu_table, prices
+from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.tables import Row, records, with_none
+from torchmatrix.analysis.tables import records, with_none
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
 GPU_COLUMNS = [

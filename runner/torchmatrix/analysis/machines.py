@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis import gpu_specs, tables
-from torchmatrix.analysis.tables import Row
+from torchmatrix.analysis.launch_row import Row
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.run_words import host_of
