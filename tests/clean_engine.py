@@ -8,6 +8,7 @@ with `bridge=none` in the same network namespace would remove docker0.
 import ipaddress
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -39,7 +40,7 @@ def clean_engine(log: Path, within: Sequence[str] = (), variables: Mapping[str, 
         stack.enter_context(_ends_in_order())
         folder = Path(tempfile.mkdtemp(prefix="tm-engine-"))
         stack.callback(_remove, folder)
-        bridge = stack.enter_context(_bridge(f"tm-{os.getpid()}"))
+        bridge = stack.enter_context(_bridge(f"tm-{os.getpid()}{secrets.token_hex(2)}"))
         host = f"unix://{folder}/docker.sock"
         stack.enter_context(_daemon(folder, bridge, host, log, within, variables or {}))
         stack.callback(_remove_containers, host)

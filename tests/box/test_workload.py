@@ -216,7 +216,8 @@ def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real
     cache = tmp_path / "cache"
     (cache / "inductor").mkdir(parents=True)
     (cache / "inductor" / "half-written").write_text("x")
-    words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--compile", "--cache", str(cache)]
+    words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--mode", "infer", "--compile"]
+    words += ["--cache", str(cache)]
 
     def compiled() -> set[Path]:
         return set(cache.rglob("*.so"))
