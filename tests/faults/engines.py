@@ -207,11 +207,13 @@ def _make_image(place: Workplace, client: docker.DockerClient, host: str) -> Non
 @contextmanager
 def _started_again(place: Workplace, daemon: Daemon, words: list[str]) -> Iterator[None]:
     """The daemon, with the command that it had, until the end of the block."""
-    (daemon.folder / "docker.pid").unlink()  # it names the killed daemon, which is there until its parent asks for its end
+    for name in ("docker.pid", "run/containerd/containerd.pid"):  # they name the killed, who are there until they are reaped
+        (daemon.folder / name).unlink(missing_ok=True)
     with (place.folder / "dockerd-again.log").open("w") as log:
         again = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, text=True)
     try:
-        until(daemon.answers, again)
+        until(lambda: daemon.answers() or again.poll() is not None)
+        assert again.poll() is None, (place.folder / "dockerd-again.log").read_text()[-2000:]
         yield
     finally:
         again.terminate()
