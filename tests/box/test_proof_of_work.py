@@ -47,6 +47,12 @@ def test_a_box_that_does_not_do_its_work_gives_no_number(
     assert not any(event["event"] == "done" for event in events)
 
 
+def test_a_compiled_step_that_does_its_work_is_proven(real_python: str) -> None:
+    code, events, stderr = bench(real_python, *RESNET, "--compile")
+    assert code == 0, stderr
+    assert only(events, "reference")["agrees"] is True and only(events, "compile")["graph_breaks"] == 0
+
+
 def test_a_launch_of_a_proven_cell_must_find_what_was_found_then(real_python: str) -> None:
     code, events, stderr = bench(real_python, *RESNET)
     assert code == 0, stderr
