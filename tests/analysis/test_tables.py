@@ -108,3 +108,29 @@ def test_what_a_failed_cell_does_not_tell_is_none_beside_one_that_does(tmp_path:
 def test_half_of_a_character_in_the_facts_breaks_no_table(tmp_path: Path) -> None:
     table, *_ = tables(tmp_path, [{"outcome": "crashed", "error": "\ud83d and \ud800"}])
     assert table["error"].tolist() == ["? and ?"]
+
+
+def test_a_cell_says_which_difference_it_could_have_seen(tmp_path: Path) -> None:
+    """Of two cells of three launches each with a scatter of 1 %, by Student's t with four degrees of freedom."""
+    _, cells, *_ = tables(tmp_path / "a", [{"rate": 100.0 * math.exp(0.01 * z)} for z in (-1, 0, 1)])
+    error = 0.01 * math.sqrt(2 / 3) * 1.025
+    assert cells["detectable"].tolist() == pytest.approx([math.exp((2.776445 + 0.841621) * error) - 1], rel=1e-4)
+    _, cells, *_ = tables(tmp_path / "b", [{"rate": 100.0}] * 3)
+    assert cells["detectable"].tolist() == [0.01], "less is not called a difference"
+    _, cells, *_ = tables(tmp_path / "c", [{}])
+    assert cells["detectable"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("rates", "found"),
+    [
+        ((100.0, 100.4, 99.7, 100.1, 90.0), 1),
+        ((100.0, 100.4, 99.7, 100.1, 99.0), 0),
+        ((100.0, 100.4, 90.0), 0),
+        ((100.0, 100.0, 100.0, 100.0, 90.0), 0),
+    ],
+    ids=["one far away", "none", "too few to tell", "most are equal"],
+)
+def test_launches_far_from_the_others_are_counted_and_kept(tmp_path: Path, rates: tuple[float, ...], found: int) -> None:
+    _, cells, *_ = tables(tmp_path, [{"rate": rate} for rate in rates])
+    assert cells["outliers"].tolist() == [found] and cells["n"].tolist() == [len(rates)]

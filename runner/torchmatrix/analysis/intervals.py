@@ -8,9 +8,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import stdtrit
 
-from torchmatrix.analysis.centers import central, squared_error, widening
+from torchmatrix.analysis.centers import central, median_of, squared_error, variance_of, widening
 
 CONFIDENCE = 0.95
+FEWEST_FOR_OUTLIERS, OUTLIER = 5, 3.5
 NOTEWORTHY = 0.01
 """A ratio must differ from 1 by more than this to be called faster or slower."""
 SAME_WITHIN = 0.02
@@ -205,6 +206,30 @@ def launches_to_settle(
         if (_quantile(sides * (n - 1), confidence) + CHANCE_QUANTILE) * error < room:
             return n
     return None
+
+
+def detectable(values: Sequence[float]) -> float:
+    """The smallest difference (a ratio minus 1) of another cell with as many launches and the same scatter that would be told
+    with a chance of 4 in 5; NaN for fewer than two values.
+
+    It is Student's t plus the normal quantile of that chance, times the standard error, and no less than NOTEWORTHY.
+    """
+    n = len(values)
+    if n < 2:
+        return math.nan
+    error = math.sqrt(2 * variance_of([math.log(value) for value in values]) / n) * widening(n)
+    return max(math.expm1((_quantile(2 * (n - 1)) + CHANCE_QUANTILE) * error), NOTEWORTHY)
+
+
+def outliers(values: Sequence[float]) -> int:
+    """How many values lie far from the others: a modified z-score above 3.5 (B. Iglewicz, D. C. Hoaglin, How to Detect and
+    Handle Outliers, 1993). 0 for fewer than five values, of which nobody can tell, and where most are equal.
+    """
+    middle = median_of(values) if values else math.nan
+    apart = [abs(value - middle) for value in values]
+    if len(values) < FEWEST_FOR_OUTLIERS or not (typical := median_of(apart)):
+        return 0
+    return sum(0.6745 * one / typical > OUTLIER for one in apart)
 
 
 def difference_of_logarithms(

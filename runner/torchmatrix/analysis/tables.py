@@ -8,7 +8,7 @@ import pandas as pd
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
-from torchmatrix.analysis.intervals import center_interval, noise_verdict
+from torchmatrix.analysis.intervals import center_interval, detectable, noise_verdict, outliers
 from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, Row, row_of
 from torchmatrix.facts.launch import Launch
 
@@ -100,6 +100,8 @@ def summary(launches: Sequence[Row]) -> Row:
         "low": interval.low,
         "high": interval.high,
         "cv": math.sqrt(variance_of(values)) / mean_of(values) if len(values) > 1 else math.nan,
+        "detectable": detectable(values),
+        "outliers": outliers(values),
     }
 
 

@@ -73,6 +73,8 @@ _CELLS = (
     *an_interval("items_per_second", DEFINITIONS["throughput"], "throughput"),
     a_number("items_per_second_per_device", "throughput over the number of devices", "per_device"),
     a_number("cv_fraction", DEFINITIONS["cv"], "cv"),
+    a_number("detectable_fraction", DEFINITIONS["detectable"], "detectable"),
+    a_whole("launches_outlying", DEFINITIONS["outlier"], "outliers"),
     a_text("verdict", "stable, ok or noisy, by the coefficient of variation; n/a with one launch"),
     a_number("mfu_fraction", DEFINITIONS["MFU"], "mfu"),
     a_number("items_per_currency", "items per unit of the currency at the hourly price of the devices; needs a price list"),

@@ -102,6 +102,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host "
          "(amp: without the optimizer, which waits for the device)"),
         (cell["not_flat"], "†", False, _not_flat(cell)),
+        (cell["outliers"], "outlier", False, f"{cell['outliers']} of {n} launches: {DEFINITIONS['outlier']}"),
         (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
         (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
