@@ -95,8 +95,12 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
 
 
 @pytest.fixture
-def fake_matrix(tmp_path: Path) -> Path:
-    """A matrix of one stack (the fake interpreter), one workload and one and two devices, in a folder of its own."""
+def fake_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A matrix of one stack (the fake interpreter), one workload and one and two devices, in a folder of its own.
+
+    Its caches are its own, too: a launch whose compile cache is in use by another process gets a new one.
+    """
+    monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "matrix.toml"
     path.write_text(
         f"""

@@ -135,7 +135,7 @@ def test_cold_compiles_begin_with_empty_caches_and_the_other_launches_share_one(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
     fake_matrix.write_text(fake_matrix.read_text() + "compile = [true, false]\n")
-    done = torchmatrix("run", "*cpu0", "--launches", "4", "--cold-compiles", "2", TORCHMATRIX_CACHE=str(tmp_path / "cache"))
+    done = torchmatrix("run", "*cpu0", "--launches", "4", "--cold-compiles", "2")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
     launches = sorted(run.launches(), key=lambda launch: launch.path.name)
