@@ -46,7 +46,7 @@ def invoke(words: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
-    except Exception as error:
+    except BaseException as error:  # a panic is no Exception
         if lacking := lack_of(error):
             complain(*lacking)
             return ExitCode.ENGINE_UNUSABLE

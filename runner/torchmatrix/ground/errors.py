@@ -61,13 +61,15 @@ class LaunchFailed(Exception):
     """The engine could not start or keep one launch; its outcome is recorded, and the other cells continue."""
 
 
-def lack_of(error: Exception) -> tuple[str, str] | None:
+def lack_of(error: BaseException) -> tuple[str, str] | None:
     """What this machine lacks, and a hint, if that is the error: memory, threads, open files, disk, or a library; else None."""
     words = str(error).strip()
     if isinstance(error, MemoryError) or "can't start new thread" in words:
         return "not enough memory" + (f": {words}" if words else ""), "free memory, or raise the limit (ulimit -v)"
     if isinstance(error, ImportError):
         return f"a library can't be loaded: {words}", "free memory, raise the limits (ulimit -a), or install torchmatrix again"
+    if type(error).__name__ == "PanicException":  # of libraries in Rust, whose threads get no file or memory
+        return f"a library stopped: {' '.join(words.split())}", "free memory, and raise the limits of this process (ulimit -a)"
     if isinstance(error, OSError):
         return words, "check the file's permissions, the space on its disk, and the limits of this process (ulimit -a)"
     return None
