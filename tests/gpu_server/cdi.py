@@ -14,7 +14,6 @@ from invented_servers import uuid
 from clean_engine import clean_engine, why_not
 
 SUITE = "forky"
-MIRROR = "http://deb.debian.org/debian"
 ROOT = """root=$1; shift
 mount --bind "$root" "$root"
 for place in proc sys dev tmp; do mount --rbind "/$place" "$root/$place"; done
@@ -49,18 +48,25 @@ def _node(name: str, minor: int) -> dict[str, object]:
 
 
 def _no_packages() -> str | None:
-    if shutil.which("debootstrap") is None:
-        return "needs debootstrap (tests/start-engine installs it)"
+    if shutil.which("debootstrap") is None or shutil.which("apt-get") is None:
+        return "needs Debian's apt and debootstrap (tests/start-engine installs it)"
     try:
-        urllib.request.urlopen(f"{MIRROR}/dists/{SUITE}/Release", timeout=20).close()
-    except OSError as error:
+        urllib.request.urlopen(f"{_mirror()}/dists/{SUITE}/Release", timeout=20).close()
+    except (OSError, ValueError) as error:
         return f"needs a newer Docker, and Debian's packages can't be reached: {error}"
     return None
+
+
+def _mirror() -> str:
+    """Where this machine gets Debian's packages from; "" if from nowhere."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    found = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    return next((one.rstrip("/") for one in found if "security" not in one), "")
 
 
 def _install(root: Path, log: Path) -> None:
     """The script for unstable fits every newer release, also one that an older debootstrap doesn't know."""
     script = "/usr/share/debootstrap/scripts/sid"
-    command = ["debootstrap", "--variant=minbase", "--include=docker.io", SUITE, str(root), MIRROR, script]
+    command = ["debootstrap", "--variant=minbase", "--include=docker.io", SUITE, str(root), _mirror(), script]
     with log.open("w") as words:
         subprocess.run(command, check=True, stdout=words, stderr=words)
