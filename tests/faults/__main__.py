@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from difflib import get_close_matches
 from random import SystemRandom
@@ -22,6 +23,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts this in the background leaves it deaf to Ctrl-C
     asked = arguments(words)
     if asked.attempt:
         attempt = Attempt(**json.loads(asked.attempt))

@@ -92,6 +92,8 @@ def test_a_mistake_in_the_file_is_named_with_a_way_out_and_without_the_secret(
         ("TORCHMATRIX_MEMORY_SHARE", "nan", "is not a share of the memory"),
         ("TORCHMATRIX_PROCESSES", "10", "is not a number of processes"),
         ("TORCHMATRIX_CA_BUNDLE", "/nowhere/ca.pem", "there is no /nowhere/ca.pem"),
+        ("TORCHMATRIX_CA_BUNDLE", "/etc/" + 300 * "x", "there is no /etc/xxx"),
+        ("TORCHMATRIX_CA_BUNDLE", "~nobody-is-called-so/ca.pem", "there is no ~nobody-is-called-so/ca.pem"),
     ],
 )
 def test_a_mistake_in_the_environment_too(site: Site, variable: str, value: str, said: str) -> None:

@@ -20,6 +20,7 @@ The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
 import math
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 
 from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.ground.toml_keys import Key, Place, Problems, check
 
 HUB = "docker.io"
@@ -179,10 +181,13 @@ def _number_in(key: str, said: str) -> float:
 def _existing(key: str, said: str | None) -> Path | None:
     if not said:
         return None
-    path = Path(said).expanduser()
-    if not path.exists():
-        raise BadInput(f"{key}: there is no {path}", hint=f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
-    return path.absolute()
+    path = Path(said)
+    with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, has a NUL, or is of nobody's home
+        path = path.expanduser()
+        if path.exists():
+            return path.absolute()
+    place = clipped(printable(str(path)), 200)
+    raise BadInput(f"{key}: there is no {place}", hint=f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
 
 
 def cache_folder() -> Path:
