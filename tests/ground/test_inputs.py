@@ -112,3 +112,8 @@ def test_a_table_has_bounds(tmp_path: Path) -> None:
     assert "more than 100,000 rows" in refused(figure_files.take, path)
     path.write_text('a\n"' + "x" * 200_000 + '"\n')
     assert "line 2: field larger than field limit" in refused(figure_files.take, path)
+
+
+def test_half_a_character_is_refused_with_its_line() -> None:
+    with pytest.raises(BadInput, match="a file, line 2: half a character"):
+        inputs.toml_of("a = 1\n# \ud800\n", "a file", hint="h")

@@ -45,6 +45,7 @@ _TOML_TOKENS = re.compile(
     re.DOTALL,
 )
 """Texts and comments; one that never ends reaches to the end of its line or of the file, where a parser stops too."""
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _LONG_KEY = re.compile(rf"(?<![\w.-])(?:[\w-]+[ \t]*\.[ \t]*){{{_MOST_PARTS},}}")
 
 
@@ -81,6 +82,8 @@ def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid 
     Raises BadInput.
     """
     _refuse_nul(text, name, hint)
+    if found := _HALF_CHARACTER.search(text):
+        raise BadInput(f"{name}, {_line(text, found.start())}: half a character (a surrogate), which is no text", hint=hint)
     skeleton = _TOML_TOKENS.sub(_without_content, text)
     if sum(skeleton.count(mark) for mark in "[=,.\n") + text.count("\\") > MOST_ENTRIES:
         raise BadInput(f"{name} has more than {MOST_ENTRIES:,} lines, keys and values", hint=hint)
