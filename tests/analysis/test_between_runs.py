@@ -10,7 +10,7 @@ from records import write_run
 from torchmatrix.analysis import between_runs, compare
 from torchmatrix.analysis.between_runs import Figure
 from torchmatrix.analysis.chosen import choose
-from torchmatrix.analysis.intervals import difference_of_logarithms
+from torchmatrix.analysis.intervals import centered, difference_of_logarithms
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import terminal
 
@@ -63,7 +63,7 @@ def test_two_equal_runs_are_told_apart_in_five_of_a_hundred_cases_with_history_a
         difference = difference_of_logarithms(runs[0].tolist(), runs[1].tolist())
         assert known is not None
         for name, found in (("without", difference), ("with", between_runs.widened(difference, known))):
-            one = between_runs.interval(math.exp(found[0]), *found[1:])
+            one = centered(math.exp(found[0]), *found[1:])
             told[name] += one.low > 1 or one.high < 1
     assert told["with"] / 600 <= 0.07 and told["without"] / 600 > 0.25
 

@@ -11,6 +11,7 @@ from torchmatrix.analysis import between_runs, scaling, verdicts
 from torchmatrix.analysis.intervals import (
     around,
     center_interval,
+    centered,
     difference_of_logarithms,
     difference_verdict,
     paired_ratio,
@@ -71,7 +72,7 @@ def false_in_two_runs() -> Row:
         known = between_runs.estimated({("cell", "work"): [between_runs.figure(rates) for rates in runs[2:]]})
         assert known is not None
         center, error, freedom = between_runs.widened(difference_of_logarithms(*runs[:2]), known)
-        told += difference_verdict(between_runs.interval(math.exp(center), error, freedom)) in DIFFERENT
+        told += difference_verdict(centered(math.exp(center), error, freedom)) in DIFFERENT
     return at_most("A/A of two runs that differ by 1 %, with 10 other runs", told / 1000, 0.05)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.centers import central, squared_error
 from torchmatrix.analysis.facts_cache import Indexed
-from torchmatrix.analysis.intervals import Interval, student
+from torchmatrix.analysis.intervals import student
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results
@@ -109,12 +109,6 @@ def widened(difference: tuple[float, float, float], known: BetweenRuns) -> tuple
     if runs + more == 0.0:
         return difference
     return center, math.sqrt(runs + more), (runs + more) ** 2 / (runs**2 / known.freedom + more**2 / freedom)
-
-
-def interval(value: float, error: float, freedom: float) -> Interval:
-    """`value` in the middle of its 95 % interval; `error`: of its logarithm."""
-    factor = math.exp(student(freedom, 0.975) * error)
-    return Interval(value=value, low=value / factor, high=value * factor)
 
 
 def needed(low: float, high: float) -> float:

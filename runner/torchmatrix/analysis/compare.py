@@ -16,6 +16,7 @@ from torchmatrix.analysis.intervals import (
     PAIRED_FROM,
     UNKNOWN,
     Interval,
+    centered,
     difference_of_logarithms,
     geometric_mean,
     launches_to_settle,
@@ -182,7 +183,7 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
     tested = verdicts.chances(ours, theirs, is_paired, statistic)
     if between and not math.isnan(found.low):
         wider = between_runs.widened(difference_of_logarithms(ours, theirs, statistic), between)
-        found, tested = between_runs.interval(found.value, *wider[1:]), verdicts.chances_of(*wider)
+        found, tested = centered(found.value, *wider[1:]), verdicts.chances_of(*wider)
     row = replace(row, ratio=found.value, low=found.low, high=found.high, p_value=tested.differs)
     row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
     return _Tested(row=row, found=found, samples=([], []) if between else (ours, theirs), chances=tested)

@@ -90,6 +90,11 @@ def ratio_of_moments(value: float, above: tuple[float, float, int], below: tuple
     _, error, freedom = _difference(above, below)
     if error == 0.0:
         return Interval(value=value, low=value, high=value)
+    return centered(value, error, freedom)
+
+
+def centered(value: float, error: float, freedom: float) -> Interval:
+    """`value` in the middle of its 95 % interval, by Student's t; `error`: that of its logarithm."""
     factor = math.exp(_quantile(freedom) * error)
     return Interval(value=value, low=value / factor, high=value * factor)
 
@@ -128,8 +133,7 @@ def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], stati
     error, freedom = error_over_sum(above, parts, statistic)
     if error == 0.0:
         return Interval(value=value, low=value, high=value)
-    factor = math.exp(_quantile(freedom) * error)
-    return Interval(value=value, low=value / factor, high=value * factor)
+    return centered(value, error, freedom)
 
 
 def error_over_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> tuple[float, float]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from torchmatrix.analysis.centers import central
+from torchmatrix.analysis.centers import central, median_of
 from torchmatrix.analysis.intervals import NOTEWORTHY, ratio
 
 CHANCE = 1 / 10_000
@@ -183,7 +183,7 @@ def _limits(baseline: Sequence[Night], half: float, tolerance: float, rule: str,
 
 
 def _center(baseline: Sequence[Night]) -> float:
-    return math.exp(_median([math.log(night.value) for night in baseline]))
+    return math.exp(median_of([math.log(night.value) for night in baseline]))
 
 
 def _half_by_launches(nights: Sequence[Night], tonight: Night) -> float:
@@ -219,8 +219,8 @@ def _scatter(nights: Sequence[Night], count: int) -> _Scatter:
     errors = []
     for place in range(1, len(logs)):
         earlier = logs[max(0, place - count) : place]
-        errors.append((logs[place] - _median(earlier)) / math.sqrt(1 + _variance_of_median(len(earlier))))
-    reach = STRAY * 1.4826 * _median([abs(error) for error in errors]) if len(errors) >= STRAYS_FROM else math.inf
+        errors.append((logs[place] - median_of(earlier)) / math.sqrt(1 + _variance_of_median(len(earlier))))
+    reach = STRAY * 1.4826 * median_of([abs(error) for error in errors]) if len(errors) >= STRAYS_FROM else math.inf
     kept = [error for error in errors if abs(error) <= max(reach, math.log1p(NOTEWORTHY))]
     strays = [night.run for night, error in zip(nights[1:], errors, strict=True) if error not in kept]
     size = math.sqrt(math.fsum(error**2 for error in kept) / len(kept))
@@ -266,8 +266,3 @@ def _variance_of_fewer_launches(nights: Sequence[Night], tonight: Night) -> floa
     freedom = sum(len(logs) - 1 for logs in several)
     squares = math.fsum(math.fsum((x - math.fsum(logs) / len(logs)) ** 2 for x in logs) for logs in several)
     return squares / freedom * (1 / len(tonight.rates) - 1 / usual)
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
