@@ -38,7 +38,9 @@ def clean_engine(log: Path, within: Sequence[str] = (), variables: Mapping[str, 
     """
     with ExitStack() as stack:
         stack.enter_context(_ends_in_order())
-        folder = Path(tempfile.mkdtemp(prefix="tm-engine-"))
+        # Its name becomes a containerd namespace, which takes fewer names than a folder: mkdtemp's "-_" isn't one.
+        folder = Path(tempfile.gettempdir(), f"tm-engine-{secrets.token_hex(4)}")
+        folder.mkdir(mode=0o700)
         stack.callback(_remove, folder)
         bridge = stack.enter_context(_bridge(f"tm-{os.getpid()}{secrets.token_hex(2)}"))
         host = f"unix://{folder}/docker.sock"

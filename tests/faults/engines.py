@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,9 +130,7 @@ def daemon_killed(place: Workplace, daemon: Daemon) -> int:
 
 def container_paused(place: Workplace, daemon: Daemon) -> int:
     """A container is paused for a moment."""
-    process = _measuring(place, daemon)
-    (container,) = daemon.containers
-    container.pause()
+    process, container = _struck(place, daemon, Container.pause)
     time.sleep(place.random.random())
     container.unpause()
     ended_as(place.end(process), 0)
@@ -143,8 +141,7 @@ def container_paused(place: Workplace, daemon: Daemon) -> int:
 def container_frozen(place: Workplace, daemon: Daemon) -> int:
     """A container is paused for good: the launch ends at its time-out."""
     place.matrix.write_text(_MATRIX.replace("launches = 3", "launches = 2\ntimeout_minutes = 0.1"))
-    process = _measuring(place, daemon)
-    daemon.containers[0].pause()
+    process, _ = _struck(place, daemon, Container.pause)
     ended_as(place.end(process), 1)
     completed(place, "timeout", "ok")
     return 1
@@ -152,8 +149,7 @@ def container_frozen(place: Workplace, daemon: Daemon) -> int:
 
 def container_killed(place: Workplace, daemon: Daemon) -> int:
     """A container is killed: its launch has crashed, and the others are measured."""
-    process = _measuring(place, daemon)
-    daemon.containers[0].kill()
+    process, _ = _struck(place, daemon, Container.kill)
     ended_as(place.end(process), 1)
     completed(place, "crashed", "ok")
     return 1
@@ -161,8 +157,7 @@ def container_killed(place: Workplace, daemon: Daemon) -> int:
 
 def container_removed(place: Workplace, daemon: Daemon) -> int:
     """A container is removed under a launch: it has crashed, and the others are measured."""
-    process = _measuring(place, daemon)
-    daemon.containers[0].remove(force=True)
+    process, _ = _struck(place, daemon, lambda container: container.remove(force=True))
     ended_as(place.end(process), 1)
     completed(place, "crashed", "ok")
     return 1
@@ -186,6 +181,23 @@ def _measuring(place: Workplace, daemon: Daemon) -> "subprocess.Popen[str]":
     process = place.start()
     until(lambda: place.is_measuring and daemon.containers, process)
     return process
+
+
+def _struck(place: Workplace, daemon: Daemon, blow: Callable[[Container], object]) -> "tuple[subprocess.Popen[str], Container]":
+    """A run, and the container of a launch after the blow; on a busy machine a launch may end before it is struck."""
+    process = _measuring(place, daemon)
+    struck: list[Container] = []
+
+    def strikes() -> bool:
+        for container in daemon.containers:
+            with suppress(docker.errors.APIError):
+                blow(container)
+                struck.append(container)
+                return True
+        return False
+
+    until(strikes, process)
+    return process, struck[0]
 
 
 def _make_image(place: Workplace, client: docker.DockerClient, host: str) -> None:
