@@ -1,6 +1,7 @@
 """Which attempts are made, in which order and side by side, until the time is over."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class Bench:
         own = [kind for kind in self.kinds if "engine" in kind.needs]
         rest = [kind for kind in self.kinds if "engine" not in kind.needs]
         lanes = [self._attempts(rest, make, begin)] * (os.cpu_count() or 1)
-        lanes += [self._faults(own, make, begin + self.seconds)] if own else []
+        lanes += [_before(begin + self.seconds, self._order(own), make)] if own else []
         with ThreadPoolExecutor(len(lanes)) as pool:
             try:
                 for done in [pool.submit(self._work_off, lane) for lane in lanes]:
@@ -85,23 +86,33 @@ class Bench:
             print(_in_words(attempt, result), flush=True)
 
     def _attempts(self, kinds: Sequence[Kind], make: Makes, begin: float) -> Iterator[Attempt]:
-        """Faults, then bad input at each border in turn."""
+        """Faults, then bad input at each border in turn until it is enough, then the faults that are left."""
         faults, inputs = ([kind for kind in kinds if kind.is_input is wanted] for wanted in (False, True))
-        yield from self._faults(faults, make, begin + self.seconds * (SHARE_OF_FAULTS if inputs else 1.0))
+        end = begin + self.seconds
+        left = self._order(faults)
+        yield from _before(begin + self.seconds * (SHARE_OF_FAULTS if inputs else 1.0), left, make)
         for number in count() if inputs else ():
             for kind in inputs:
-                if monotonic() > begin + self.seconds or self.inputs >= ENOUGH_INPUTS:
+                if monotonic() > end:
+                    return
+                if self.inputs >= ENOUGH_INPUTS:
+                    yield from _before(end, left, make)
                     return
                 yield make(kind, number)
 
-    def _faults(self, kinds: Sequence[Kind], make: Makes, deadline: float) -> Iterator[Attempt]:
-        """Each kind once, in an order that the seed decides; then those that are to be tried again."""
+    def _order(self, kinds: Sequence[Kind]) -> deque[tuple[Kind, int]]:
+        """Each kind once, in an order that the seed decides; then all further attempts, those of each kind evenly spread."""
         order = list(kinds)
         Random(self.seed).shuffle(order)
-        for number in range(max((kind.attempts for kind in order), default=0)):
-            for kind in order:
-                if number < kind.attempts and monotonic() < deadline:
-                    yield make(kind, number)
+        attempts = [(kind, number) for number in range(max((k.attempts for k in order), default=0)) for kind in order]
+        wanted = [(kind, number) for kind, number in attempts if number < kind.attempts]
+        return deque(sorted(wanted, key=lambda attempt: attempt[1] / attempt[0].attempts))
+
+
+def _before(deadline: float, left: deque[tuple[Kind, int]], make: Makes) -> Iterator[Attempt]:
+    """What is `left`, taken from it, as long as there is time."""
+    while left and monotonic() < deadline:
+        yield make(*left.popleft())
 
 
 def _in_words(attempt: Attempt, result: Result) -> str:
