@@ -11,6 +11,7 @@ from records import launch_lines
 from torchmatrix.analysis import ratios, scaling, time_split, traces
 from torchmatrix.analysis import tables as run_tables
 from torchmatrix.analysis.prices import NONE, Price, PriceList
+from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
@@ -32,8 +33,7 @@ class Tables:
 
     table: pd.DataFrame
     cells: pd.DataFrame
-    speedups: pd.DataFrame
-    settings: pd.DataFrame
+    ratios: Ratios
     scales: pd.DataFrame
     decomposition: pd.DataFrame
     devices: pd.DataFrame
@@ -47,7 +47,7 @@ class Tables:
             steps=records(time_split.steps_table(self.launches)),
             traces=traces.traces(self.launches),
         )
-        return explorers.of(self.table, self.cells, self.scales, self.speedups, self.settings, held, within=within)
+        return explorers.of(self.table, self.cells, self.scales, self.ratios, held, within=within)
 
     def all(self) -> list[Chart]:
         return [chart for one in self.explorers().by_name.values() for chart in one.charts()]
@@ -66,8 +66,7 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
     return Tables(
         table=table,
         cells=found,
-        speedups=ratios.speedup_table(table, baseline),
-        settings=ratios.settings_table(table),
+        ratios=ratios.ratios_of(table, baseline),
         scales=scaling.scaling_table(table),
         decomposition=scaling.decomposition_table(table),
         devices=scaling.devices_table(table),

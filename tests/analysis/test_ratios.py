@@ -96,3 +96,23 @@ def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
     empty = table(tmp_path)
     assert ratios.speedup_table(empty).empty and ratios.settings_table(empty).empty
     assert ratios.geometric_means(ratios.settings_table(empty), ["setting", "stack"]).empty
+
+
+def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None:
+    """b is 4.5 % ahead of a: enough for one comparison, not for one of many without another difference."""
+
+    pair, same = (
+        [cell(rate=100.0), cell("b", rate=104.5)],
+        [cell(stack, rate=100.0, batch=n) for n in range(1, 10) for stack in "ab"],
+    )
+    one, many = (ratios.ratios_of(table(tmp_path / str(len(cells)), *cells)) for cells in (pair, same[:6] + pair + same[8:]))
+    assert one.significance.comparisons == 2 and many.significance.comparisons == 18  # ratios, and who is the fastest
+    of_b = [found.speedups[found.speedups["ratio"] > 1.04].iloc[0] for found in (one, many)]
+    assert [row["verdict"] for row in of_b] == ["FASTER", "AMBIGUOUS"]
+    assert of_b[0]["p_value"] == pytest.approx(of_b[1]["p_value"]) and of_b[1]["adjusted_p_value"] > 0.05
+
+
+def test_a_baseline_and_a_missing_ratio_have_no_verdict(tmp_path: Path) -> None:
+    found = ratios.ratios_of(table(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
+    assert dict(zip(found["stack"], found["verdict"], strict=True)) == {"a": "", "b": "FASTER", "c": ""}
+    assert found["adjusted_p_value"].notna().tolist() == [False, True, False]

@@ -5,7 +5,16 @@ import math
 import pytest
 
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, difference_verdict, paired_ratio, ratio
-from torchmatrix.analysis.verdicts import UNTESTED, Chances, adjusted, chances, judged, needed_confidence
+from torchmatrix.analysis.verdicts import (
+    UNTESTED,
+    Chances,
+    adjusted,
+    chances,
+    judged,
+    needed_confidence,
+    significance_of,
+    verdict_at,
+)
 
 CLEAR = Interval(value=1.05, low=1.01, high=1.09)
 
@@ -83,3 +92,19 @@ def test_one_more_difference_needs_the_more_confidence_the_more_comparisons_ther
     assert needed_confidence([0.2] * 10) == pytest.approx(0.995)
     assert needed_confidence([0.01] * 4 + [0.2] * 6) == pytest.approx(0.975)
     assert needed_confidence([0.01] * 3) == pytest.approx(0.95) == needed_confidence([])
+
+
+def test_the_significance_of_a_family_is_where_the_correction_draws_the_line() -> None:
+    ps = [0.001, 0.012, 0.02, 0.6]
+    level = significance_of([Chances(differs=p, same=0.9) for p in ps] + [UNTESTED])
+    assert level.comparisons == 4 and level.differs == pytest.approx(0.05 * 3 / 4) and level.same == pytest.approx(0.025 / 4)
+    assert [p <= level.differs for p in ps] == [p <= 0.05 for p in adjusted(ps)]
+    assert significance_of([Chances(differs=0.5, same=0.5)] * 10).differs == pytest.approx(0.005)
+
+
+def test_a_verdict_at_the_significance_of_a_family_is_the_one_of_the_family() -> None:
+    found = [CLEAR, CLEAR, Interval(value=1.0, low=0.99, high=1.01), UNKNOWN]
+    tests = [Chances(differs=0.001, same=0.9), Chances(differs=0.04, same=0.9), Chances(differs=0.9, same=0.001), UNTESTED]
+    level = significance_of(tests)
+    assert [verdict_at(*one, level) for one in zip(found, tests, strict=True)] == [one.verdict for one in judged(found, tests)]
+    assert [one.verdict for one in judged(found, tests)] == ["FASTER", "AMBIGUOUS", "SAME", "n/a"]

@@ -7,13 +7,14 @@ from functools import partial
 import numpy as np
 from proof.row import Row, RowFunction, at_least, at_most
 
-from torchmatrix.analysis import between_runs, scaling, verdicts
+from torchmatrix.analysis import best, between_runs, scaling, verdicts
 from torchmatrix.analysis.intervals import (
     around,
     center_interval,
     centered,
     difference_of_logarithms,
     difference_verdict,
+    moments,
     paired_ratio,
     ratio,
     reproduction_verdict,
@@ -63,6 +64,63 @@ def false_in_one_run() -> Row:
         judged = verdicts.judged([ratio(*pair) for pair in pairs], [verdicts.chances(*pair) for pair in pairs])
         told += any(one.verdict in DIFFERENT for one in judged)
     return at_most("A/A in one run: comparisons of 40 equal cells with any false verdict", told / 300, 0.05)
+
+
+def false_in_one_report() -> Row:
+    """Four stacks at ten jobs: over the first stack, and which is the fastest; judged together as ratios.ratios_of does."""
+    random, told = np.random.default_rng(10), 0
+    for _ in range(400):
+        jobs = [[gaussian(random, 3) for _ in range(4)] for _ in range(10)]
+        pairs = [(other, first) for first, *others in jobs for other in others]
+        figures = [[moments(one) for one in job] for job in jobs]
+        tests = [*(verdicts.chances(*pair) for pair in pairs), *map(best.chances_of_best, figures)]
+        level = verdicts.significance_of(tests)
+        found = [verdicts.verdict_at(ratio(*pair), test, level) for pair, test in zip(pairs, tests, strict=False)]
+        alone = [len(best.may_be_best(one, level.differs)) < len(one) for one in figures]
+        told += any(verdict in DIFFERENT for verdict in found) or any(alone)
+    return at_most("A/A in one report: 40 equal cells, 10 jobs; any false ratio or fastest", told / 400, 0.05)
+
+
+def _stacks(random: Random, n: int) -> list[list[float]]:
+    """Six stacks, the first five up to 1 % apart, the last one 3 % slower."""
+    return [[speed * rate for rate in gaussian(random, n)] for speed in (1.0, 1.0, 0.998, 0.995, 0.99, 0.97)]
+
+
+def picked_cover(n: int) -> Row:
+    """The highest of six figures is too high on average; does its interval cover what it is truly?"""
+    random, covered = np.random.default_rng(11), 0
+    truths = [speed * TRUTH for speed in (1.0, 1.0, 0.998, 0.995, 0.99, 0.97)]
+    for _ in range(3000):
+        found = [center_interval(one) for one in _stacks(random, n)]
+        place = max(range(6), key=lambda place: found[place].value)
+        interval = best.of_picked(found[place], n, 6)
+        covered += interval.low <= truths[place] <= interval.high
+    return at_least(f"cover of the figure of the fastest of six, n = {n}", covered / 3000, 0.93)
+
+
+def best_is_named() -> Row:
+    random, right = np.random.default_rng(12), 0
+    for _ in range(1000):
+        named = best.may_be_best([moments(one) for one in _stacks(random, 5)])
+        right += 0 in named and named != [0]  # the second is as good
+    return at_least("the fastest of six is among those named, and none of two alone", right / 1000, 0.95)
+
+
+def ahead_cover() -> Row:
+    random, covered = np.random.default_rng(13), 0
+    for _ in range(1000):
+        own, *others = ([speed * rate for rate in gaussian(random, 5)] for speed in (1.0, 0.95, 0.95, 0.94, 0.9))
+        found = best.over_the_others(moments(own), [moments(one) for one in others])
+        covered += found.low <= 1 / 0.95 <= found.high
+    return at_least("cover of how far the fastest of five is ahead, n = 5", covered / 1000, 0.93)
+
+
+def power_of_best() -> Row:
+    random, named = np.random.default_rng(14), 0
+    for _ in range(1000):
+        figures = [moments([speed * rate for rate in gaussian(random, 5)]) for speed in (1.0, 0.95, 0.95, 0.94, 0.9)]
+        named += best.may_be_best(figures) == [0]
+    return at_least("power: a stack 5 % ahead of four others is named alone, n = 5", named / 1000, 0.9)
 
 
 def false_in_two_runs() -> Row:
@@ -140,11 +198,16 @@ ROWS: tuple[RowFunction, ...] = (
     *(partial(cover, drifting, "drifting", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (10, 0.93))),
     headline_inside,
     false_in_one_run,
+    false_in_one_report,
     false_in_two_runs,
     false_while_drifting,
     false_reproductions,
     false_impossible,
     power,
+    *(partial(picked_cover, n) for n in (3, 5)),
+    best_is_named,
+    ahead_cover,
+    power_of_best,
     false_nights,
     partial(delay, "-2 %", lambda night: 0.02, 8),
     partial(delay, "-0.2 % a night", lambda night: 0.002 * night, 15),

@@ -17,7 +17,7 @@ from torchmatrix.reporting.explorers.saying import fitting
 
 
 def data(found: Tables, held: Any = explorers.NONE) -> Data:
-    return data_of(found.table, found.cells, found.scales, found.speedups, found.settings, held)
+    return data_of(found.table, found.cells, found.scales, found.ratios, held)
 
 
 def explorer(found: Tables, name: str) -> Explorer:
@@ -114,8 +114,8 @@ def test_each_model_has_its_own_batch_unless_one_is_asked_for() -> None:
 def test_the_fastest_is_named_with_its_interval_and_how_far_the_next_is_behind() -> None:
     (found,) = tables(cell("a", 100.0), cell("b", 131.0), cell("c", 120.0)).titles("throughput")
     assert found == (
-        "b trains resnet50 with fp32 on H200 SXM fastest: 131.0 images/s (95 % interval 130.7 to 131.3), "
-        "1.09 × as fast as c (1.089 to 1.094)"
+        "b trains resnet50 with fp32 on H200 SXM fastest: 131.0 images/s (95 % interval 130.4 to 131.6, for a pick of 3), "
+        "1.09 × as fast as c (95 % interval 1.088 to 1.095)"
     )
 
 

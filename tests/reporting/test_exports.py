@@ -74,7 +74,7 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     assert set(view.every_cell.columns) - ours["cells"] - in_pieces - of_one_launch == {"low", "high"}
     assert set(view.scaling.columns) <= ours["scaling"] and set(view.decomposition.columns) <= ours["decomposition"]
     assert set(view.devices.columns) <= ours["devices"]
-    assert set(view.speedups.columns) <= ours["speedups"] | {"low", "high"}
+    assert set(view.ratios.speedups.columns) <= ours["speedups"] | {"low", "high"}
     assert set(gpu_table.gpu_table(view.every_cell).columns) <= ours["gpus"]
 
 

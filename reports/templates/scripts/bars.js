@@ -20,38 +20,24 @@ function barPanels(data, question, choice, name) {
     const ordered = grouped(rows, [...settings, ...who(dims)].map((dim) => dim.name)).flat();
     const drawn = barRows(dims, metric, ordered, settings);
     const ends = drawn.flatMap((one) => [one.value, one.high, one.theirs]).filter(Boolean);
-    return { title: barTitle(dims, question, metric, ordered), rows: { rows: drawn }, params: { most: ends.length ? Math.max(...ends) : 1 } };
+    return { title: barTitle(dims, question, metric, ordered, data.significance), rows: { rows: drawn }, params: { most: ends.length ? Math.max(...ends) : 1 } };
   });
 }
 
-function barTitle(dims, question, metric, rows) {
-  const [model, mode] = said([named(dims, "model"), named(dims, "mode")], rows[0]);
+function barTitle(dims, question, metric, rows, level) {
+  const [model] = said([named(dims, "model")], rows[0]);
   const sign = metric.least ? 1 : -1;
   const value = (row) => measure(metric, row).value;
   const ranked = rows.filter((row) => known(value(row))).sort((a, b) => sign * (value(a) - value(b)));
   if (!ranked.length) return `No figure for ${model}${context(dims, rows)}: ${counted(rows.map((row) => row.outcome))}`;
+  if (metric.name === "throughput") return fastest(dims, ranked, level);
   const two = ranked.slice(0, 2);
   const settings = telling(dims, two, [...WHO, ...question.panels]);
   const names = two.map((row) => nameOf(dims, row, settings));
   const rates = two.map((row) => `${figure(value(row))} ${unitOf(metric, row)}`);
   const what = `${model}${context(dims, two)} on ${sharedPlace(dims, two)}`;
-  if (metric.name === "throughput") return fastest(two, names, rates, what, mode);
   const most = `${names[0]} ${metric.least ? "needs the least" : "gives the most"} ${metric.title} with ${what}: ${rates[0]}`;
   return most + (two[1] ? `; next ${names[1]}, ${rates[1]}` : "");
-}
-
-function fastest([first, second], names, rates, what, mode) {
-  const within = limits(first.low, first.high) || "one launch: no interval";
-  if (!second) return `${names[0]} ${verb(mode)} ${what} at ${rates[0]} (${within})`;
-  const found = over(first, second);
-  const ratio = `${times(found.value)} ×`;
-  if (!known(found.low)) return `${names[0]} ${verb(mode)} ${what} at ${rates[0]}, ${ratio} ${names[1]}; too few launches to tell them apart`;
-  if (found.low <= 1) {
-    const alike = difference(found.value, found.low, found.high) === "SAME" ? "equally fast" : "and can't be told apart";
-    const both = `${names[0]} and ${names[1]} ${verb(mode, true)} ${what} ${alike}`;
-    return `${both}: ${rates[0]} and ${rates[1]}, ${ratio} (${interval(found.low, found.high)})`;
-  }
-  return `${names[0]} ${verb(mode)} ${what} fastest: ${rates[0]} (${within}), ${ratio} as fast as ${names[1]} (${span(found.low, found.high)})`;
 }
 
 function barRows(dims, metric, rows, settings) {

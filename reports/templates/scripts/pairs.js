@@ -9,7 +9,7 @@ function pairPanels(data, question, choice, kind) {
   })));
 }
 
-function pairTitle({ dims, contrasts }, question, kind, base, rows) {
+function pairTitle({ dims, contrasts, significance }, question, kind, base, rows) {
   const [stack] = said([named(dims, "stack")], rows[0]);
   const [own, other] = contrasts[kind]?.words ?? [stack, base];
   const pairs = rows.map((row) => row.pair);
@@ -20,11 +20,11 @@ function pairTitle({ dims, contrasts }, question, kind, base, rows) {
   const found = pairMean(ratios);
   const within = known(found.low) ? `, 95 % interval ${span(found.low, found.high)}` : ", too few for an interval";
   const count = ratios.length > 1 ? `geometric mean of ${ratios.length} cells` : "one cell";
-  return `${pairVerdict(own, other, found)}${end} (${count}${within}${failed})`;
+  const verdict = ratios.length === 1 ? found.verdict : difference(found, significance);
+  return `${pairVerdict(own, other, found.ratio, verdict)}${end} (${count}${within}${failed})`;
 }
 
-function pairVerdict(own, other, { ratio, low, high }) {
-  const verdict = difference(ratio, low, high);
+function pairVerdict(own, other, ratio, verdict) {
   if (verdict === "SAME") return `${own} and ${other} are equally fast, ${times(ratio)} ×,`;
   if (verdict === "AMBIGUOUS") return `Unclear whether ${own} is faster than ${other}, ${times(ratio)} ×,`;
   return `${own} is ${times(ratio)} × as fast as ${other}`;

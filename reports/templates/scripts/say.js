@@ -20,7 +20,6 @@ function span(low, high) {
 }
 
 const interval = (low, high) => (known(low) ? `95 % interval ${span(low, high)}` : "too few launches for an interval");
-const limits = (low, high) => (known(low) && known(high) ? `95 % interval ${figure(low)} to ${figure(high)}` : "");
 const verb = (mode, many = false) => (VERBS[mode] ?? [`runs ${mode} of`, `run ${mode} of`])[Number(many)];
 
 function counted(words) {
@@ -55,25 +54,31 @@ function incompleteBeta(x, a, b) {
   return (Math.exp(front) * found) / a;
 }
 
-// Student's t, two-sided at 95 %, by bisection.
-function student(freedom) {
-  let [low, high] = [0, 100];
-  for (let step = 0; step < 60; step += 1) {
+// The chance that Student's t is at least this far from 0, to both sides.
+const tail = (t, freedom) => incompleteBeta(freedom / (freedom + t * t), freedom / 2, 0.5);
+
+// Student's t, beyond which it lies with this chance, to both sides; by bisection.
+function student(freedom, chance = 0.05) {
+  let [low, high] = [0, 1e6];
+  for (let step = 0; step < 80; step += 1) {
     const middle = (low + high) / 2;
-    incompleteBeta(freedom / (freedom + middle * middle), freedom / 2, 0.5) > 0.05 ? (low = middle) : (high = middle);
+    tail(middle, freedom) > chance ? (low = middle) : (high = middle);
   }
   return (low + high) / 2;
 }
 
-// The throughput of one cell over that of another, with Welch's interval on the logarithms.
-function over(a, b) {
-  const value = a.rate / b.rate;
-  if (!known(a.center) || !known(b.center)) return { value, low: null, high: null };
+// p-values: that there is no difference, and that a ratio is not within 1 ± 2 %; of its logarithm, standard error and degrees of freedom.
+function chances(center, error, freedom) {
+  const [low, high] = [center - Math.log(0.98), Math.log(1.02) - center];
+  if (error === 0) return { differs: Number(center === 0), same: Number(Math.min(low, high) < 0) };
+  const above = (distance) => (distance > 0 ? tail(distance / error, freedom) / 2 : 1 - tail(distance / error, freedom) / 2);
+  return { differs: tail(center / error, freedom), same: Math.max(above(low), above(high)) };
+}
+
+// The logarithm of the ratio of two cells, its standard error and Welch's degrees of freedom.
+function apart(a, b) {
   const total = a.error + b.error;
-  if (total === 0) return { value, low: value, high: value };
-  const freedom = total ** 2 / (a.error ** 2 / (a.n - 1) + b.error ** 2 / (b.n - 1));
-  const half = student(freedom) * Math.sqrt(total);
-  return { value, low: Math.exp(a.center - b.center - half), high: Math.exp(a.center - b.center + half) };
+  return [a.center - b.center, Math.sqrt(total), total ** 2 / (a.error ** 2 / (a.n - 1) + b.error ** 2 / (b.n - 1))];
 }
 
 // The n-th root of a product, with the t interval of the logarithms from three ratios on.
@@ -85,16 +90,18 @@ function geometricMean(ratios) {
   const ratio = Math.exp(mean);
   if (n < 3) return { ratio, low: null, high: null };
   const variance = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / (n - 1);
-  const factor = Math.exp(student(n - 1) * Math.sqrt(variance / n));
-  return { ratio, low: ratio / factor, high: ratio * factor };
+  const error = Math.sqrt(variance / n);
+  const factor = Math.exp(student(n - 1) * error);
+  return { ratio, low: ratio / factor, high: ratio * factor, ...chances(mean, error, n - 1) };
 }
 
-const difference = (value, low, high) => {
+// The verdict on a mean of ratios, told up to the page's p-values.
+function difference({ ratio, low, high, differs, same }, level) {
   if (!known(low)) return "n/a";
-  if (low > 1 && value > 1.01) return "FASTER";
-  if (high < 1 && value < 0.99) return "SLOWER";
-  return low >= 0.98 && high <= 1.02 ? "SAME" : "AMBIGUOUS";
-};
+  if (low > 1 && ratio > 1.01) return differs <= level.differs ? "FASTER" : "AMBIGUOUS";
+  if (high < 1 && ratio < 0.99) return differs <= level.differs ? "SLOWER" : "AMBIGUOUS";
+  return low >= 0.98 && high <= 1.02 && same <= level.same ? "SAME" : "AMBIGUOUS";
+}
 
 // What tells bars or lines of one setting apart.
 function who(dims) {

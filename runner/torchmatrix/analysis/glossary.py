@@ -68,6 +68,12 @@ DEFINITIONS = {
     "1 %. SAME: the interval lies within 1 ± 2 %. Several verdicts at once are corrected after Benjamini and Hochberg, so that "
     "at most 5 % of those that tell a difference are false, and at most 2.5 % of those that tell sameness; what doesn't "
     "survive is AMBIGUOUS. The intervals themselves are not corrected.",
+    "fastest": "As many are named the fastest as can't be told apart from the best of the k that were measured. Another is "
+    "out if one is more than 1 % ahead of it with p ≤ α / (k - 1), Welch's t on the logarithms (multiple comparisons with the "
+    "best: Gupta 1965, Hsu 1984): with a chance of at most α the best is not among those named, or one of several equally good "
+    "ones is named alone. α is 5 % for a single comparison; a report corrects it for all that it compares, after Benjamini and "
+    "Hochberg. A figure that was picked has its interval at 1 - 5 % / k, which covers whichever was picked. The ratio to the "
+    "next is in Hsu's interval at 1 - α.",
     "per_gb": "Per GB: throughput over the memory of the devices, in units of 2^30 bytes.",
     "per_joule": "Per joule: 1 over the energy per item, the median over launches. It has no interval of its own.",
     "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches; used if the energy "

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from scipy.special import stdtrit
@@ -79,23 +80,27 @@ def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "medi
     return ratio_of_moments(value, moments(above, statistic), moments(below, statistic))
 
 
-def moments(values: Sequence[float], statistic: str = "median") -> tuple[float, float, int]:
+Moments: TypeAlias = tuple[float, float, int]
+"""The logarithm of a centre, its squared error, and the number of values."""
+
+
+def moments(values: Sequence[float], statistic: str = "median") -> Moments:
     """All that `ratio` needs of two values or more: the logarithm of their centre, its squared error, their number."""
     logs = np.log(np.asarray(values, dtype=float)).tolist()
     return math.log(central(values, statistic)), squared_error(logs, statistic), len(logs)
 
 
-def ratio_of_moments(value: float, above: tuple[float, float, int], below: tuple[float, float, int]) -> Interval:
+def ratio_of_moments(value: float, above: Moments, below: Moments, confidence: float = CONFIDENCE) -> Interval:
     """`value` in the middle of Welch's interval on the logarithms."""
-    _, error, freedom = _difference(above, below)
+    _, error, freedom = difference_of_moments(above, below)
     if error == 0.0:
         return Interval(value=value, low=value, high=value)
-    return centered(value, error, freedom)
+    return centered(value, error, freedom, confidence)
 
 
-def centered(value: float, error: float, freedom: float) -> Interval:
-    """`value` in the middle of its 95 % interval, by Student's t; `error`: that of its logarithm."""
-    factor = math.exp(_quantile(freedom) * error)
+def centered(value: float, error: float, freedom: float, confidence: float = CONFIDENCE) -> Interval:
+    """`value` in the middle of its interval, by Student's t; `error`: that of its logarithm."""
+    factor = math.exp(_quantile(freedom, confidence) * error)
     return Interval(value=value, low=value / factor, high=value * factor)
 
 
@@ -243,10 +248,10 @@ def difference_of_logarithms(
 
     B. L. Welch, Biometrika 34 (1947), 28-35.
     """
-    return _difference(moments(above, statistic), moments(below, statistic))
+    return difference_of_moments(moments(above, statistic), moments(below, statistic))
 
 
-def _difference(above: tuple[float, float, int], below: tuple[float, float, int]) -> tuple[float, float, float]:
+def difference_of_moments(above: Moments, below: Moments) -> tuple[float, float, float]:
     """The same of what `moments` made."""
     total = above[1] + below[1]
     parts = sum(error**2 / (n - 1) for _, error, n in (above, below))

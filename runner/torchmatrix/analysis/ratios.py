@@ -1,15 +1,46 @@
-"""Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means."""
+"""Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.
+
+All verdicts of a report are corrected together (`ratios_of`): those of both tables, and on each job which stack is the fastest.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from torchmatrix.analysis.intervals import geometric_mean, ratio
+from torchmatrix.analysis.best import chances_of_best
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, geometric_mean, moments, ratio
 from torchmatrix.analysis.lookup import Known
+from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, chances, judged, significance_of
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix.factors import CONTRASTED, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratios:
+    """Of one report: its tables, and the p-values up to which it tells anything, corrected for all that it compares.
+
+    Both tables have a `verdict` ("" without a ratio, and for the baseline) and an `adjusted_p_value`.
+    """
+
+    speedups: pd.DataFrame
+    settings: pd.DataFrame
+    significance: Significance
+
+
+def ratios_of(launches: pd.DataFrame | Known, baseline: str | None = None) -> Ratios:
+    """All ratios of a report, judged together; `baseline` as in speedup_table."""
+    known = Known.of(launches)
+    speedups, settings = speedup_table(known, baseline), settings_table(known)
+    best = list(_tests_of_best(known))
+    tests = [*_tests(speedups), *_tests(settings)]
+    found = judged([*_intervals(speedups), *_intervals(settings), *(UNKNOWN for _ in best)], [*tests, *best])
+    for table, own in ((speedups, found[: len(speedups)]), (settings, found[len(speedups) : len(tests)])):
+        table["verdict"] = ["" if why else one.verdict for one, why in zip(own, _unjudged(table), strict=True)]
+        table["adjusted_p_value"] = [one.adjusted_p_value for one in own]
+    return Ratios(speedups=speedups, settings=settings, significance=significance_of([*tests, *best]))
 
 
 def speedup_table(launches: pd.DataFrame | Known, baseline: str | None = None) -> pd.DataFrame:
@@ -69,7 +100,7 @@ def geometric_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 _PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)
 _CONTRASTED = tuple(factor.name for factor in CONTRASTED)
 _SHOWN = ("model", "mode", "unit", "devices", "batch")
-_FOUND = ("ratio", "low", "high", "n", "baseline_n", "why")
+_FOUND = ("ratio", "low", "high", "p_value", "same_p_value", "n", "baseline_n", "why")
 SPEEDUP_COLUMNS = ["workload", "stack", "baseline", *_SHOWN, *_FOUND]
 SETTING_COLUMNS = ["setting", "workload", "over", "stack", *_SHOWN, *_FOUND]
 
@@ -93,11 +124,44 @@ def _compared(known: Known, row: Any, base: Any) -> dict[str, Any]:
     """The ratio with its interval and numbers of launches, or why there is none."""
     own, other = known.samples_of(row), known.samples_of(base)
     why = _why_not(row, base, bool(own), bool(other))
-    found = {"ratio": math.nan, "low": math.nan, "high": math.nan, "n": len(own), "baseline_n": len(other), "why": why}
+    unknown = dict.fromkeys(("ratio", "low", "high", "p_value", "same_p_value"), math.nan)
+    found = unknown | {"n": len(own), "baseline_n": len(other), "why": why}
     if not why:
         result = ratio(own, other, row.statistic)
+        test = UNTESTED if own is other else chances(own, other, statistic=row.statistic)
         found |= {"ratio": result.value, "low": result.low, "high": result.high}
+        found |= {"p_value": test.differs, "same_p_value": test.same}
     return found
+
+
+def _tests(table: pd.DataFrame) -> list[Chances]:
+    return [Chances(differs=p, same=same) for p, same in zip(table["p_value"], table["same_p_value"], strict=True)]
+
+
+def _intervals(table: pd.DataFrame) -> list[Interval]:
+    rows = zip(table["ratio"], table["low"], table["high"], strict=True)
+    return [Interval(value=value, low=low, high=high) for value, low, high in rows]
+
+
+def _unjudged(table: pd.DataFrame) -> list[bool]:
+    """Rows without a ratio, and of a baseline over itself."""
+    own = table["stack"] == table["baseline"] if "baseline" in table else [False] * len(table)
+    return [bool(why) or is_own for why, is_own in zip(table["why"], own, strict=True)]
+
+
+def _tests_of_best(known: Known) -> Iterator[Chances]:
+    """For each job that several stacks did on the same devices: whether one of them is the fastest."""
+    jobs: dict[tuple[Any, ...], list[Any]] = {}
+    for row in known.cells("ddp"):
+        if known.samples_of(row):
+            jobs.setdefault((known.machine(row), row.workload, row.devices, row.batch), []).append(row)
+    for rows in jobs.values():
+        if len(rows) > 1:
+            yield chances_of_best([_moments(known.samples_of(row), row.statistic) for row in rows])
+
+
+def _moments(samples: Sequence[float], statistic: str) -> Moments | None:
+    return moments(samples, statistic) if len(samples) > 1 else None
 
 
 def _why_not(row: Any, base: Any, ran: bool, base_ran: bool) -> str:

@@ -41,6 +41,18 @@ class Judged:
     adjusted_p_value: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Significance:
+    """The p-values up to which a difference, and sameness, are told, corrected for so many `comparisons`.
+
+    Without a family of tests they are those of a single comparison.
+    """
+
+    differs: float = FALSE_DISCOVERIES
+    same: float = FALSE_DISCOVERIES / 2
+    comparisons: int = 1
+
+
 def chances(above: Sequence[float], below: Sequence[float], paired: bool = False, statistic: str = "median") -> Chances:
     """Two p-values of the tests that the intervals of `ratio` and `paired_ratio` stand for; NaN with too few launches.
 
@@ -82,6 +94,26 @@ def judged(found: Sequence[Interval], tests: Sequence[Chances]) -> list[Judged]:
     return [_judged(*one) for one in zip(found, differs, same, strict=True)]
 
 
+def significance_of(tests: Sequence[Chances]) -> Significance:
+    """The p-values up to which `judged` tells something of these tests, all corrected together."""
+    return Significance(
+        differs=_level([one.differs for one in tests], FALSE_DISCOVERIES),
+        same=_level([one.same for one in tests], FALSE_DISCOVERIES / 2),
+        comparisons=sum(not math.isnan(one.differs) for one in tests),
+    )
+
+
+def _level(values: Sequence[float], share: float) -> float:
+    """The step at which Benjamini and Hochberg's procedure stops; the first one where nothing is found."""
+    known = [value for value in adjusted(values) if not math.isnan(value)]
+    return share * max(1, sum(value <= share for value in known)) / max(1, len(known))
+
+
+def verdict_at(found: Interval, test: Chances, level: Significance) -> str:
+    """The verdict of intervals.difference_verdict; AMBIGUOUS if its p-value is above that of `level`."""
+    return _survives(difference_verdict(found), test.differs <= level.differs, test.same <= level.same)
+
+
 def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
     """The confidence at which one more of these differences would be found."""
     known = [p for p in adjusted_p_values if not math.isnan(p)]
@@ -90,11 +122,13 @@ def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
 
 
 def _judged(found: Interval, differs: float, same: float) -> Judged:
-    verdict = difference_verdict(found)
-    is_difference, is_same = verdict in ("FASTER", "SLOWER"), verdict == "SAME"
-    if (is_difference and differs > FALSE_DISCOVERIES) or (is_same and same > FALSE_DISCOVERIES / 2):
-        verdict = "AMBIGUOUS"
+    verdict = _survives(difference_verdict(found), differs <= FALSE_DISCOVERIES, same <= FALSE_DISCOVERIES / 2)
     return Judged(verdict=verdict, adjusted_p_value=differs)
+
+
+def _survives(verdict: str, is_different: bool, is_same: bool) -> str:
+    survives = {"FASTER": is_different, "SLOWER": is_different, "SAME": is_same}
+    return verdict if survives.get(verdict, True) else "AMBIGUOUS"
 
 
 def _mean_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:

@@ -74,13 +74,12 @@ class Fleet:
         return Known(self.table)
 
     def explorers(self, held: PriceList) -> explorers.Explorers:
-        over = ratios.speedup_table(self.known)
         published = {
             (one.machine.label, *place): found
             for one, pairs in zip(self.chosen, self.published, strict=True)
             for place, found in beside.throughputs(pairs).items()
         }
-        return explorers.of(self.table, self.cells, self.scaling, over, ratios.settings_table(self.known), held, published)
+        return explorers.of(self.table, self.cells, self.scaling, ratios.ratios_of(self.known), held, published)
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:

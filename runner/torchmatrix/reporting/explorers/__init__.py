@@ -14,6 +14,7 @@ import pandas as pd
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.reporting.charts import Chart, to_svg
 from torchmatrix.reporting.explorers import alone, bars, lines, losses, pairs, phases, steps, watching
 from torchmatrix.reporting.explorers.choosing import ALL as ALL
@@ -21,6 +22,7 @@ from torchmatrix.reporting.explorers.choosing import Choice, Question, choose
 from torchmatrix.reporting.explorers.data import NONE_PUBLISHED, NOTHING, Data, Published, as_json, data_of
 from torchmatrix.reporting.explorers.panels import Panel, drawn
 from torchmatrix.reporting.explorers.parts import Within, joined
+from torchmatrix.reporting.explorers.saying import corrected
 
 METRIC = "metric"
 """What of an explorer's metrics is asked for, in an address."""
@@ -78,11 +80,11 @@ _MARKS = "A hollow diamond is a published throughput of the same work on the sam
 
 
 def of(
-    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFrame, settings: pd.DataFrame,
+    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, ratios: Ratios,
     held: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Explorers:  # fmt: skip
-    """The explorers of these tables (as of analysis.tables, scaling and ratios); `held`: GPU prices; `within`: of one run."""
-    data = data_of(launches, cells, scaling, speedups, settings, held, published, within)
+    """The explorers of these tables (of analysis.tables and scaling) and ratios; `held`: GPU prices; `within`: of one run."""
+    data = data_of(launches, cells, scaling, ratios, held, published, within)
     found = [explorer for make in (_throughput, _scaling, _speedups) if (explorer := make(data))] + _parts(data)
     return Explorers(data=data, by_name={one.question.name: one for one in found})
 
@@ -103,7 +105,8 @@ def _throughput(data: Data) -> Explorer | None:
     if not any(row["n"] for row in data.rows):
         return None
     metrics = tuple((metric.name, metric.title) for metric in data.metrics)
-    notes = [DEFINITIONS["throughput"], DEFINITIONS["interval"], *(metric.note for metric in data.metrics if metric.note)]
+    notes = [DEFINITIONS["throughput"], DEFINITIONS["interval"], DEFINITIONS["fastest"], corrected(data.significance)]
+    notes += [*(metric.note for metric in data.metrics if metric.note)]
     notes += [_MARKS] if any(row["theirs"] is not None for row in data.rows) else []
     return _explorer(data, bars.QUESTION, bars.skeleton(), metrics, notes)
 
@@ -122,6 +125,7 @@ def _speedups(data: Data) -> Explorer | None:
     if not metrics:
         return None
     notes = [DEFINITIONS[name] for name in ("speedup", "setting", "ratio_interval", "geometric_mean")]
+    notes += [corrected(data.significance)]
     return _explorer(data, pairs.QUESTION, pairs.skeleton(), metrics, notes)
 
 
@@ -142,4 +146,4 @@ def _explorer(
     data: Data, question: Question, skeleton: Mapping[str, Any], metrics: tuple[tuple[str, str], ...], notes: Sequence[str]
 ) -> Explorer:
     panels = tuple(_panels(data, question, metrics[0][0], {}))
-    return Explorer(question=question, skeleton=skeleton, metrics=metrics, panels=panels, note=" ".join(notes))
+    return Explorer(question=question, skeleton=skeleton, metrics=metrics, panels=panels, note=" ".join(filter(None, notes)))

@@ -1,16 +1,16 @@
 """The throughput explorer: which stack is fastest. A panel for each model, a bar for each stack and setting."""
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import altair as alt
 
-from torchmatrix.analysis.intervals import difference_verdict
+from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import figure
 from torchmatrix.reporting.charts import INK, words
 from torchmatrix.reporting.charts.drawing import BELOW, at, finish, on
+from torchmatrix.reporting.explorers import fastest
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, said, telling
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.explorers.looks import colour_of
@@ -21,10 +21,8 @@ from torchmatrix.reporting.explorers.saying import (
     WIDTH,
     context,
     fitting,
-    limits,
     line,
     name_of,
-    over,
     room,
     shared_place,
     who,
@@ -55,45 +53,28 @@ def _panel(data: Data, metric: Metric, rows: Sequence[Row]) -> Panel:
     drawn = _rows(data.dims, metric, ordered, settings)
     return Panel(
         name=words.slug(model.labels[rows[0]["model"]]),
-        title=sentence(data.dims, metric, ordered),
+        title=sentence(data.dims, metric, ordered, data.significance),
         rows={"rows": drawn},
         params={"most": max([end for bar in drawn for name in _ENDS if (end := bar.get(name))], default=1)},
     )
 
 
-def sentence(dims: Sequence[Dim], metric: Metric, rows: Sequence[Row]) -> str:
-    """The first of the ranked rows and how far it is ahead of the second."""
+def sentence(dims: Sequence[Dim], metric: Metric, rows: Sequence[Row], level: Significance) -> str:
+    """The first of the ranked rows and how far it is ahead; of throughputs all that may be the highest."""
     of = measure(metric)
-    model, mode = (dim.labels[rows[0][dim.name]] for dim in dims if dim.name in ("model", "mode"))
+    (model,) = (dim.labels[rows[0][dim.name]] for dim in dims if dim.name == "model")
     ranked = sorted((row for row in rows if of(row)[0] is not None), key=lambda row: of(row)[0] or 0, reverse=not metric.least)
     if not ranked:
         return f"No figure for {model}{context(dims, rows)}: {words.counted(row['outcome'] for row in rows)}"
+    if metric.name == "throughput":
+        return fastest.sentence(dims, ranked, level)
     two = ranked[:2]
     settings = telling(dims, two, (*WHO, *QUESTION.panels))
     names = [name_of(dims, row, settings) for row in two]
     rates = [f"{figure(of(row)[0])} {unit_of(metric, row)}" for row in two]
     what = f"{model}{context(dims, two)} on {shared_place(dims, two)}"
-    if metric.name == "throughput":
-        return _fastest(two, names, rates, what, mode)
     most = f"{names[0]} {'needs the least' if metric.least else 'gives the most'} {metric.title} with {what}: {rates[0]}"
     return most + (f"; next {names[1]}, {rates[1]}" if two[1:] else "")
-
-
-def _fastest(two: Sequence[Row], names: Sequence[str], rates: Sequence[str], what: str, mode: str) -> str:
-    first, verb = two[0], words.verb(mode)
-    span = limits(first["low"], first["high"]) or "one launch: no interval"
-    if not two[1:]:
-        return f"{names[0]} {verb} {what} at {rates[0]} ({span})"
-    found = over(first, two[1])
-    ratio = f"{words.times(found.value)} ×"
-    if math.isnan(found.low):
-        return f"{names[0]} {verb} {what} at {rates[0]}, {ratio} {names[1]}; too few launches to tell them apart"
-    if found.low <= 1:
-        alike = "equally fast" if difference_verdict(found) == "SAME" else "and can't be told apart"
-        both = f"{names[0]} and {names[1]} {words.verb(mode, many=True)} {what} {alike}"
-        return f"{both}: {rates[0]} and {rates[1]}, {ratio} ({words.interval(found.low, found.high)})"
-    ahead = f"{ratio} as fast as {names[1]} ({words.span(found.low, found.high)})"
-    return f"{names[0]} {verb} {what} fastest: {rates[0]} ({span}), {ahead}"
 
 
 def _rows(dims: Sequence[Dim], metric: Metric, rows: Sequence[Row], settings: Sequence[Dim]) -> list[Row]:

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -12,12 +12,15 @@ import pandas as pd
 from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.analysis.intervals import moments
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
+from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, Factor
 from torchmatrix.reporting.explorers.choosing import Dim, Row
 from torchmatrix.reporting.explorers.metrics import Metric, metrics_of
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
+from torchmatrix.reporting.explorers.saying import confidence
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
 """For each dimension a value as it stands in an address, and as a reader sees it."""
@@ -34,19 +37,19 @@ _DIGITS = 8
 class Data:
     """`rows`: the cells; `dims`: from the first that is chosen to the last; `pairs`: ratios of cells, by what is compared.
 
-    `parts`: what else is known of cells, by explorer."""
+    `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything."""
 
     dims: tuple[Dim, ...]
     rows: tuple[Row, ...]
     metrics: tuple[Metric, ...]
     pairs: tuple[Row, ...]
     parts: Parts
+    significance: Significance
 
 
 def data_of(
-    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, speedups: pd.DataFrame, settings: pd.DataFrame,
-    held: PriceList, published: Published = NONE_PUBLISHED,
-    within: Within = NOTHING,
+    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, ratios: Ratios, held: PriceList,
+    published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Data:  # fmt: skip
     """The cells of DDP or one device of tables as of the module tables, with what scaling and ratios say of them.
 
@@ -67,9 +70,14 @@ def data_of(
         figures["theirs"], figures["source"] = published.get(_place(row), (math.nan, None))
         rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in figures.items()})
     _mark_scaling(rows, dims)
-    pairs = tuple(_pairs(told, speedups, settings))
-    parts = parts_of(within, [row["cell"] for row in told])
-    return Data(dims=dims, rows=tuple(rows), metrics=tuple(metrics_of(rows, held.currency)), pairs=pairs, parts=parts)
+    return Data(
+        dims=dims,
+        rows=tuple(rows),
+        metrics=tuple(metrics_of(rows, held.currency)),
+        pairs=tuple(_pairs(told, ratios)),
+        parts=parts_of(within, [row["cell"] for row in told]),
+        significance=ratios.significance,
+    )
 
 
 def _mark_scaling(rows: Sequence[Row], dims: Sequence[Dim]) -> None:
@@ -94,6 +102,7 @@ def as_json(data: Data) -> str:
         "dims": dims,
         "metrics": metrics,
         "contrasts": contrasts,
+        "significance": asdict(data.significance) | {"confidence": confidence(data.significance)},
         "rows": _columns([{name: value for name, value in row.items() if name != "cell"} for row in data.rows]),
         "pairs": _columns(data.pairs),
         "parts": {name: _columns(rows) for name, rows in data.parts.items()},
@@ -265,17 +274,18 @@ Places: TypeAlias = dict[tuple[str, str, str, str], int]
 """Of each cell its place by machine, stack, workload and devices."""
 
 
-def _pairs(cells: Sequence[Row], speedups: pd.DataFrame, settings: pd.DataFrame) -> list[Row]:
+def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
     """Stacks over their baselines, settings over what they replace; `at`: the cell, as its place among `cells`."""
     places: Places = {_place(row): place for place, row in enumerate(cells)}
-    others = [row for row in records(speedups) if row["stack"] != row["baseline"]]
+    others = [row for row in records(ratios.speedups) if row["stack"] != row["baseline"]]
     return [
         *(_pair("stack", row, row["baseline"], places) for row in others),
-        *(_pair(row["setting"], row, "", places) for row in records(settings)),
+        *(_pair(row["setting"], row, "", places) for row in records(ratios.settings)),
     ]
 
 
 def _pair(kind: str, row: Mapping[str, Any], base: str, places: Places) -> Row:
     at = places[row.get("machine", ""), row["stack"], row["workload"], row["devices"]]
     figures = {name: _short(row[name]) for name in ("ratio", "low", "high")}
-    return {"kind": kind, "at": at, "base": base, **figures, "n": row["n"], "base_n": row["baseline_n"], "why": row["why"]}
+    known = {"n": row["n"], "base_n": row["baseline_n"], "why": row["why"], "verdict": row["verdict"]}
+    return {"kind": kind, "at": at, "base": base, **figures, **known}

@@ -10,7 +10,8 @@ from typing import Any
 
 import altair as alt
 
-from torchmatrix.analysis.intervals import Interval, difference_verdict, geometric_mean
+from torchmatrix.analysis.intervals import Interval, geometric_mean
+from torchmatrix.analysis.verdicts import Significance, chances, verdict_at
 from torchmatrix.ground.numbers import number_or_nan
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting.charts import INK, words
@@ -54,19 +55,20 @@ def panels(data: Data, choice: Choice, kind: str) -> list[Panel]:
     found = []
     for rows in grouped(choice.rows, QUESTION.panels):
         for base in dict.fromkeys(row["pair"]["base"] for row in rows):
-            found.append(_panel(data.dims, kind, base, [row for row in rows if row["pair"]["base"] == base]))
+            found.append(_panel(data, kind, base, [row for row in rows if row["pair"]["base"] == base]))
     return found
 
 
-def _panel(dims: Sequence[Dim], kind: str, base: str, rows: Sequence[Row]) -> Panel:
-    (stack,) = (dim for dim in dims if dim.name == "stack")
-    drawn, params = _drawn(dims, rows)
+def _panel(data: Data, kind: str, base: str, rows: Sequence[Row]) -> Panel:
+    (stack,) = (dim for dim in data.dims if dim.name == "stack")
+    drawn, params = _drawn(data.dims, rows)
     own = stack.labels[rows[0]["stack"]]
-    return Panel(name=words.slug(own, kind), title=_title(dims, kind, own, base, rows), rows=drawn, params=params)
+    return Panel(name=words.slug(own, kind), title=_title(data, kind, own, base, rows), rows=drawn, params=params)
 
 
-def _title(dims: Sequence[Dim], kind: str, stack: str, base: str, rows: Sequence[Row]) -> str:
+def _title(data: Data, kind: str, stack: str, base: str, rows: Sequence[Row]) -> str:
     """One pair: its ratio. Several: their geometric mean. None: the reasons."""
+    dims = data.dims
     own, other = (stack, base) if kind == STACK else SETTINGS[kind]
     known = [row["pair"] for row in rows if row["pair"]["ratio"] is not None]
     settings = [name for name, _ in _contrasted(kind)]
@@ -78,11 +80,19 @@ def _title(dims: Sequence[Dim], kind: str, stack: str, base: str, rows: Sequence
     found = _mean(known)
     limits = ", too few for an interval" if math.isnan(found.low) else f", 95 % interval {words.span(found.low, found.high)}"
     count = f"geometric mean of {len(known)} cells" if len(known) > 1 else "one cell"
-    return _verdict(own, other, found) + f"{end} ({count}{limits}{failed})"
+    verdict = _verdict(known, found, data.significance)
+    return _said_of(own, other, found, verdict) + f"{end} ({count}{limits}{failed})"
 
 
-def _verdict(own: str, other: str, found: Interval) -> str:
-    verdict = difference_verdict(found)
+def _verdict(known: Sequence[Row], found: Interval, level: Significance) -> str:
+    """Of one pair its own; of several that of their mean, told up to the same p-value."""
+    if len(known) == 1:
+        return str(known[0]["verdict"])
+    ratios = [pair["ratio"] for pair in known]
+    return verdict_at(found, chances(ratios, [1.0] * len(ratios), paired=True), level)
+
+
+def _said_of(own: str, other: str, found: Interval, verdict: str) -> str:
     if verdict == "SAME":
         return f"{own} and {other} are equally fast, {words.times(found.value)} ×,"
     if verdict == "AMBIGUOUS":

@@ -1,9 +1,8 @@
 """Sentences and labels of the explorers; reports/templates/explore.js says the same of what a reader picks."""
 
-import math
 from collections.abc import Sequence
 
-from torchmatrix.analysis.intervals import Interval, ratio_of_moments
+from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, figure
 from torchmatrix.reporting.charts import words
 from torchmatrix.reporting.charts.drawing import shorten
@@ -99,12 +98,19 @@ def limits(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"95 % interval {figure(low)} to {figure(high)}"
 
 
-def over(a: Row, b: Row) -> Interval:
-    """The throughput of one cell over that of another, with Welch's interval on the logarithms."""
-    value = a["rate"] / b["rate"]
-    if a.get("center") is None or b.get("center") is None:
-        return Interval(value=value, low=math.nan, high=math.nan)
-    return ratio_of_moments(value, (a["center"], a["error"], a["n"]), (b["center"], b["error"], b["n"]))
+def confidence(level: Significance) -> str:
+    """Of the intervals that agree with what is told at this level, such as "98.75 %"."""
+    return f"{100 * (1 - level.differs):.4g} %"
+
+
+def corrected(level: Significance) -> str:
+    """How what a page says of differences is corrected; "" for a single comparison."""
+    if level.comparisons < 2:
+        return ""
+    return (
+        f"What is said of differences is corrected together for the {level.comparisons} comparisons of these cells "
+        f"(Benjamini and Hochberg): they are told up to p = {level.differs:.3g}."
+    )
 
 
 def fitting(labels: Sequence[str], room: Sequence[int]) -> list[str | None]:

@@ -139,6 +139,10 @@ _COMPARED = (
     *an_interval("ratio", "this cell's throughput over the other cell's", "ratio"),
     a_whole("launches_ok", "launches behind this cell", "n"),
     a_whole("baseline_launches_ok", "launches behind the other cell", "baseline_n"),
+    a_text("verdict", f"corrected for all comparisons of the run. {DEFINITIONS['corrected_verdict']}"),
+    a_number("p_value", "of the test for a difference"),
+    a_number("adjusted_p_value", "the same, corrected likewise"),
+    a_number("same_p_value", "of the tests that the ratio is not within 1 ± 2 %"),
     a_text("why", "why there is no ratio"),
 )
 _VERDICT = a_text("verdict", DEFINITIONS["reproduced"])

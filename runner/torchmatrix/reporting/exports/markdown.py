@@ -94,9 +94,13 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
         ("Workload", _own("workload")), ("Stack", _own("stack")), ("Model", _own("device_name")),
         ("Device", _own("device")), ("Throughput", _rate), *_RATIO, ("Weak", _own("weak")),
     ],
-    "speedups": [*_JOB, ("Over", _own("baseline")), *_RATIO, ("n", _own("launches_ok")), ("Why not", _own("why"))],
+    "speedups": [
+        *_JOB, ("Over", _own("baseline")), *_RATIO, ("Verdict", _own("verdict")), ("n", _own("launches_ok")),
+        ("Why not", _own("why")),
+    ],
     "settings": [
-        ("Setting", _own("setting")), *_JOB, *_RATIO, ("n", _own("launches_ok")), ("Why not", _own("why")),
+        ("Setting", _own("setting")), *_JOB, *_RATIO, ("Verdict", _own("verdict")), ("n", _own("launches_ok")),
+        ("Why not", _own("why")),
     ],
     "gpus": [
         ("GPU", _own("device_name")), ("Architecture", _own("architecture")), ("Memory", _times("memory_gb", 1, "GB")),

@@ -13,6 +13,7 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.run_record import RunRecord, Skipped
 
@@ -39,9 +40,7 @@ class Facts(Protocol):
     @property
     def devices(self) -> pd.DataFrame: ...
     @property
-    def speedups(self) -> pd.DataFrame: ...
-    @property
-    def settings(self) -> pd.DataFrame: ...
+    def ratios(self) -> Ratios: ...
     @property
     def compiles(self) -> pd.DataFrame: ...
 
@@ -81,8 +80,8 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "phases": list(view.digest.phases),
         "steps": list(view.digest.steps),
         "compiles": records(view.compiles),
-        "speedups": [_compared(row) for row in records(view.speedups)],
-        "settings": [_compared(row) for row in records(view.settings)],
+        "speedups": [_compared(row) for row in records(view.ratios.speedups)],
+        "settings": [_compared(row) for row in records(view.ratios.settings)],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
         "stacks": list(map(_stack, view.digest.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],

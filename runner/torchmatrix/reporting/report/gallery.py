@@ -19,7 +19,7 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
         steps=view.digest.steps,
         traces=view.digest.traces,
     )
-    return explorers.of(view.table, view.cells, view.scaling, view.speedups, view.settings, held, published, within)
+    return explorers.of(view.table, view.cells, view.scaling, view.ratios, held, published, within)
 
 
 def every_chart(view: View, held: PriceList = NONE) -> list[Chart]:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import count
@@ -12,7 +10,7 @@ from torchmatrix.reporting.charts import words
 from torchmatrix.reporting.explorers import bars, lines
 from torchmatrix.reporting.explorers.choosing import Dim, Question, Row, choose
 from torchmatrix.reporting.explorers.data import Data, data_of
-from torchmatrix.reporting.explorers.saying import limits, where
+from torchmatrix.reporting.explorers.saying import corrected, limits, where
 from torchmatrix.reporting.report.view import View
 
 RULE = (
@@ -32,7 +30,7 @@ class Headline:
 
 def headline(view: View, data: Data | None = None) -> Headline:
     """Of one run; `data`: of its explorers, if they are at hand."""
-    found = fastest(data or data_of(view.table, view.cells, view.scaling, pd.DataFrame(), pd.DataFrame(), NONE))
+    found = fastest(data or data_of(view.table, view.cells, view.scaling, view.ratios, NONE))
     said = found.answers or ("No cell was measured; the reasons are below.",)
     return Headline(answers=(*said, state(view)), rule=found.rule)
 
@@ -44,8 +42,8 @@ def fastest(data: Data) -> Headline:
     if not measured:
         return Headline(answers=(), rule="")
     first = max(measured, key=lambda row: row["rate"])
-    said = [f"{bars.sentence(data.dims, data.metrics[0], chosen)}.", *_scaling(data.dims, first, data.rows)]
-    return Headline(answers=tuple(said), rule=RULE)
+    said = [f"{bars.sentence(data.dims, data.metrics[0], chosen, data.significance)}.", *_scaling(data.dims, first, data.rows)]
+    return Headline(answers=tuple(said), rule=f"{RULE} {corrected(data.significance)}".strip())
 
 
 def _scaling(dims: Sequence[Dim], row: Row, rows: Sequence[Row]) -> list[str]:

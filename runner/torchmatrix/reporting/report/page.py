@@ -70,7 +70,7 @@ def shown(chart: Chart) -> dict[str, Any]:
     return {name: getattr(chart, name) for name in names} | {"svg": to_svg(chart), "columns": list(table.columns), "rows": rows}
 
 
-SCRIPTS = ("page", "choose", "say", "bars", "lines", "pairs", "parts", "explore", "start")
+SCRIPTS = ("page", "choose", "say", "fastest", "bars", "lines", "pairs", "parts", "explore", "start")
 """The files of the page's script, in the order in which they are joined."""
 
 

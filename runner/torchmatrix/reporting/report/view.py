@@ -10,6 +10,7 @@ from torchmatrix.analysis.digest import Digest, digest_of
 from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import Results, RunFolder
@@ -28,8 +29,7 @@ class View:
     scaling: pd.DataFrame
     decomposition: pd.DataFrame
     devices: pd.DataFrame
-    speedups: pd.DataFrame
-    settings: pd.DataFrame
+    ratios: Ratios
 
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
@@ -77,6 +77,5 @@ def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | Non
         scaling=scaling.scaling_table(known),
         decomposition=scaling.decomposition_table(known),
         devices=scaling.devices_table(known),
-        speedups=ratios.speedup_table(known, baseline),
-        settings=ratios.settings_table(known),
+        ratios=ratios.ratios_of(known, baseline),
     )

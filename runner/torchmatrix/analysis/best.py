@@ -1,0 +1,80 @@
+"""Several figures -> which of them may be the highest, and intervals of what was picked.
+
+Multiple comparisons with the best: J. C. Hsu, Ann. Statist. 12 (1984), 1136-1144, and D. G. Edwards, J. C. Hsu, J. Am. Statist.
+Assoc. 78 (1983), 965-971. The subset that holds the best: S. S. Gupta, Technometrics 7 (1965), 225-245. With scatter that
+differs from figure to figure there is no exact critical value; Welch's t and Bonferroni's inequality over the k - 1 others are
+safe. Only comparisons with the true best matter, so there are k - 1 of them, not k (k - 1) / 2.
+"""
+
+import math
+from collections.abc import Sequence
+
+from torchmatrix.analysis.intervals import (
+    CONFIDENCE,
+    NOTEWORTHY,
+    UNKNOWN,
+    Interval,
+    Moments,
+    difference_of_moments,
+    ratio_of_moments,
+    student,
+)
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, UNTESTED, Chances, chances_of
+
+
+def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
+    """The places of the figures that may be the highest, as good as the highest seen or not told apart from a better one.
+
+    A figure is out if one is more than NOTEWORTHY above it with a two-sided p-value of at most `level` / (k - 1). So the best
+    is out, or one of several equally good ones stands alone, with a chance of at most `level`. None: one launch; it stays.
+    """
+    least = level / max(1, len(figures) - 1)
+    return [place for place, own in enumerate(figures) if not any(_p_above(other, own) <= least for other in figures)]
+
+
+def chances_of_best(figures: Sequence[Moments | None]) -> Chances:
+    """p-values of one claim: that the highest is above all others, and that all are the same as the highest.
+
+    The first is the smallest `level` at which `may_be_best` leaves the highest alone. Sameness takes that of every other
+    (intersection-union test: R. L. Berger, Technometrics 24 (1982), 295-300). Untested unless all figures have an interval.
+    """
+    known = [one for one in figures if one is not None]
+    if len(known) < 2 or len(known) < len(figures):
+        return UNTESTED
+    first, *others = sorted(known, key=lambda one: -one[0])
+    alone = max(min(_p_above(better, own) for better in known) for own in others)
+    same = max(chances_of(*difference_of_moments(first, own)).same for own in others)
+    return Chances(differs=min(1.0, len(others) * alone), same=same)
+
+
+def over_the_others(first: Moments | None, others: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> Interval:
+    """The ratio of the first to the best of the others, and Hsu's limits at 1 - `level`: the lowest of those of its ratios to
+    each of the others at 1 - `level` / (k - 1). Unknown unless all have an interval."""
+    known = [one for one in others if one is not None]
+    if first is None or not known or len(known) < len(others):
+        return UNKNOWN
+    confidence = 1 - level / len(known)
+    found = [ratio_of_moments(math.exp(first[0] - other[0]), first, other, confidence) for other in known]
+    values, lows, highs = zip(*((one.value, one.low, one.high) for one in found), strict=True)
+    return Interval(value=min(values), low=min(lows), high=min(highs))
+
+
+def of_picked(found: Interval, n: int, candidates: int) -> Interval:
+    """A figure's 95 % interval over `n` launches, widened so that it covers whichever of the `candidates` was picked.
+
+    At 1 - 5 % / k (Bonferroni; for one picked of k it is what Y. Benjamini and D. Yekutieli, J. Am. Statist. Assoc. 100 (2005),
+    71-81, ask for). The highest of several noisy figures is too high on average, so that its own interval covers too seldom.
+    """
+    if math.isnan(found.low) or n < 2:
+        return found
+    wanted = 1 - (1 - CONFIDENCE) / max(1, candidates)
+    factor = student(n - 1, 0.5 + wanted / 2) / student(n - 1, 0.5 + CONFIDENCE / 2)
+    below, above = factor * (found.value - found.low), factor * (found.high - found.value)
+    return Interval(value=found.value, low=found.value - below, high=found.value + above)
+
+
+def _p_above(better: Moments | None, own: Moments | None) -> float:
+    """The two-sided p-value of a difference where `better` is noteworthily above `own`, else infinite."""
+    if better is None or own is None or better[0] - own[0] <= math.log1p(NOTEWORTHY):
+        return math.inf
+    return chances_of(*difference_of_moments(better, own)).differs
