@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from records import write_run
 from torchmatrix.analysis import tables, watched
 from torchmatrix.facts.launch import Launch
+from torchmatrix.reporting import report
 
 
 def one(tmp_path: Path, **launch: Any) -> Launch:
@@ -90,17 +92,63 @@ def test_a_cpu_that_counts_thermal_events_in_the_window_is_throttled(tmp_path: P
     assert watched.summarize(one(tmp_path, vendor="cpu", readings=readings)).throttled
 
 
-@pytest.mark.parametrize(("rise", "steady"), [(0.05, True), (1.0, False)])
+def warming(rise: float = 0.0, clock: float = 0.0, noise: float = 0.0) -> list[tuple[float, dict[str, Any]]]:
+    """Once a second from 90 to 129, in whole degrees as NVML reads them; `rise` in °C and `clock` in MHz per second."""
+    random = Random(0)
+    return [
+        (90.0 + t, reading(temperature_celsius=round(60 + rise * t + random.gauss(0, noise)), sm_clock_mhz=1980 + clock * t))
+        for t in range(40)
+    ]
+
+
+@pytest.mark.parametrize(("rise", "steady"), [(0.0, True), (0.05, True), (0.2, False), (-0.2, False), (1.0, False)])
 def test_a_launch_is_steady_if_temperature_and_clock_stay(tmp_path: Path, rise: float, steady: bool) -> None:
-    readings = [(90.0 + t, reading(temperature_celsius=60 + rise * t, sm_clock_mhz=1980)) for t in range(40)]
+    found = watched.summarize(one(tmp_path, readings=warming(rise)))
+    assert found.steady is steady and math.isnan(found.clock_change)
+    assert (found.temperature_first, found.temperature_last) == (round(60 + rise * 10), round(60 + rise * 30))
+    assert math.isnan(found.warming) if steady else found.warming == pytest.approx(60 * rise, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_temperature_that_goes_up_and_down_is_steady(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    readings = [(90.0 + t, reading(temperature_celsius=60 + random.choice([-1, 0, 1]), sm_clock_mhz=1980)) for t in range(40)]
+    assert watched.summarize(one(tmp_path, readings=readings)).steady is True
+
+
+def test_a_falling_clock_is_not_steady_and_says_how_much_the_figure_may_be_off(tmp_path: Path) -> None:
+    """From 1930 to 1830 MHz in the window: at its end 50 MHz below the mean."""
+    found = watched.summarize(one(tmp_path, readings=warming(clock=-5.0)))
+    assert found.steady is False and found.clock_change == pytest.approx(-50 / 1880) and math.isnan(found.warming)
+
+
+def test_where_only_the_temperature_can_be_read_it_tells(tmp_path: Path) -> None:
+    readings = [(90.0 + t, reading("cpu", temperature_celsius=60 + t)) for t in range(40)]
+    found = watched.summarize(one(tmp_path, vendor="cpu", readings=readings))
+    assert found.steady is False and found.warming == pytest.approx(60)
+
+
+def test_of_several_devices_the_one_that_changes_most_is_told(tmp_path: Path) -> None:
+    readings = [
+        (90.0 + t, reading(f"GPU-{gpu}", temperature_celsius=60 + rise * t))
+        for t in range(40)
+        for gpu, rise in enumerate((0, 0.5))
+    ]
+    assert watched.summarize(one(tmp_path, devices=(0, 1), readings=readings)).warming == pytest.approx(30)
+
+
+def test_five_readings_tell_nothing(tmp_path: Path) -> None:
+    readings = [(90.0 + 5 * t, reading(temperature_celsius=60 + 5 * t, sm_clock_mhz=1980 - 50 * t)) for t in range(7)]
     found = watched.summarize(one(tmp_path, readings=readings))
-    assert found.steady is steady
-    assert (found.temperature_first, found.temperature_last) == pytest.approx((60 + rise * 10, 60 + rise * 30))
+    assert found.steady is None and math.isnan(found.warming) and math.isnan(found.clock_change)
 
 
-def test_a_falling_clock_is_not_steady(tmp_path: Path) -> None:
-    readings = [(90.0 + t, reading(temperature_celsius=60, sm_clock_mhz=1980 - 5 * t)) for t in range(40)]
-    assert watched.summarize(one(tmp_path, readings=readings)).steady is False
+def test_the_report_says_what_was_not_steady_and_what_it_means_for_the_figure(tmp_path: Path) -> None:
+    page = report.render(
+        report.view_of(write_run(tmp_path, [{"readings": warming(rise=0.2, clock=-5.0)}, {"readings": warming()}]))
+    )
+    assert "in 1 of 2 launches temperature or clock still changed in the timed windows: temperature by up to +12" in page
+    assert "the clock at their end was 2.7 % below its mean, so the figure may be up to so much too high" in page
 
 
 def test_other_peoples_processes_and_a_lost_gpu_are_kept_by_name(tmp_path: Path) -> None:

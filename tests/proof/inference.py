@@ -1,4 +1,4 @@
-"""Rows on what is inferred: cover, false alarms, power, the gate's delays; simulated through the functions of reports."""
+"""Rows on what is inferred: cover, false alarms, power; simulated through the functions of reports."""
 
 import math
 from collections.abc import Callable
@@ -19,8 +19,6 @@ from torchmatrix.analysis.intervals import (
     ratio,
     reproduction_verdict,
 )
-from torchmatrix.nightly.gate import noise
-from torchmatrix.nightly.gate.drift import drift
 
 Random = np.random.Generator
 TRUTH, PERCENT = 100.0, 0.01
@@ -166,32 +164,6 @@ def power() -> Row:
     return at_least("power: 5 % is told with five launches that scatter by 1 %", np.mean([v == "FASTER" for v in found]), 0.9)
 
 
-def _is_told(values: list[float]) -> bool:
-    """As the gate judges a night, of one cell."""
-    nights = [noise.night(str(place), [value] * 3) for place, value in enumerate(values[-noise.MEMORY - 8 :])]
-    return noise.standing(nights, 7).verdict == "regression" or drift(values) is not None
-
-
-def false_nights() -> Row:
-    """From the 29th to the 60th night, of 40 cells that don't change: how many of the nights a false regression begins on."""
-    random, told, cells = np.random.default_rng(8), 0, 480
-    for _ in range(cells):
-        values = gaussian(random, 60)
-        told += not _is_told(values[:28]) and any(_is_told(values[:n]) for n in range(29, 61))
-    return at_most("gate: nights of 40 equal cells with a new false regression", 40 * told / (cells * 32), 0.01)
-
-
-def delay(name: str, loss: Callable[[int], float], within: int) -> Row:
-    """Nights until half of the cells are told, after 28 without a change; and how many are told within the goal."""
-    random, nights = np.random.default_rng(9), []
-    for _ in range(150):
-        values = gaussian(random, 28) + [rate * (1 - loss(night)) for night, rate in enumerate(gaussian(random, 25), 1)]
-        nights.append(next((night for night in range(1, 26) if _is_told(values[: 28 + night])), 26))
-    found, share = float(np.median(nights)), 100 * np.mean([night <= within for night in nights])
-    what = f"gate: median nights until {name} is told (within {within}: {share:.0f} %)"
-    return Row(what=what, found=f"{found:g}", goal=f"<= {within}", holds=found <= within)
-
-
 ROWS: tuple[RowFunction, ...] = (
     *(partial(cover, gaussian, "Gaussian", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (10, 0.93))),
     *(partial(cover, lognormal, "lognormal tail", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (30, 0.93))),
@@ -208,7 +180,4 @@ ROWS: tuple[RowFunction, ...] = (
     best_is_named,
     ahead_cover,
     power_of_best,
-    false_nights,
-    partial(delay, "-2 %", lambda night: 0.02, 8),
-    partial(delay, "-0.2 % a night", lambda night: 0.002 * night, 15),
 )

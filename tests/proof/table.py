@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from proof import inference
+from proof import gate, inference
 from proof.row import Row, RowFunction
 
-ROWS: tuple[RowFunction, ...] = (*inference.ROWS,)
+ROWS: tuple[RowFunction, ...] = (*inference.ROWS, *gate.ROWS)
 
 
 def lines(rows: Iterable[RowFunction]) -> Iterator[tuple[str, bool]]:

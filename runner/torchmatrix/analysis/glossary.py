@@ -24,6 +24,11 @@ DEFINITIONS = {
     "repetition counts. A power cap is normal in training and does not count as throttling.",
     "drift": "How much longer steps would still have become, by an exponential through all step times; n/a: no trend was seen. "
     "The median over such launches.",
+    "steady": "Temperature and clock, as the host read them, had no trend in the timed windows: a line by least squares, more "
+    "than 3.5 of its standard errors away from flat, that changes the temperature by 2 °C or the clock by 0.5 % over the "
+    "windows. Unknown with fewer than six readings.",
+    "clock_change": "The clock at the end of the timed windows over its mean in them, less 1, by that line; n/a: no trend was "
+    "seen. What the figure would at most change by if the clock stayed as it was at the end.",
     "stall": "A timed window took more than 1 % and 10 ms longer than its steps: a process waited for a CPU.",
     "MFU": "Model FLOPs utilisation: throughput per device × FLOPs per item ÷ the device's dense peak in this precision "
     "(vendor's data sheet). FLOPs are counted on the eager model; every multiplication and addition counts. Unknown GPU: "

@@ -20,7 +20,7 @@ _NO_OTHER_SETTING = frozenset(
 )
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
-    "steady", "foreign", "ecc_errors",
+    "steady", "warming", "clock_change", "foreign", "ecc_errors",
 )  # fmt: skip
 COLUMNS_OF_LAUNCHES = (
     "cell", "run", "round", "outcome", "error", "stack", "accelerator", "recipe", "gpu_names", "workload", "ddp_workload",

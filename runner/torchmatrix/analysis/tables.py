@@ -143,6 +143,8 @@ def _cell_row(launches: list[Row]) -> Row:
         "stalled": sum(launch["stall"] > 0 for launch in ok),
         "throttled": sum(bool(launch["throttled"]) for launch in ok),
         "not_steady": sum(launch["steady"] is False for launch in ok),
+        "warming": _farthest(launch["warming"] for launch in ok),
+        "clock_change": _farthest(launch["clock_change"] for launch in ok),
         "too_warm": sum(bool(launch["too_warm"]) for launch in ok),
         "skipped_steps": sum(launch["skipped_steps"] > 0 for launch in ok),
         "start_unknown": sum(bool(launch["start_unknown"]) for launch in ok),
@@ -158,6 +160,11 @@ def _mfu(launch: Row, per_device: float) -> float:
     facts = gpu_specs.find(launch["device_name"] or "", launch["device_memory_bytes"])
     peak = gpu_specs.peak_flops(facts, launch["precision"]) if facts else None
     return gpu_specs.mfu(per_device, launch["flops_per_item"], peak)
+
+
+def _farthest(values: Iterable[float]) -> float:
+    """From 0; NaN if none is known."""
+    return max((value for value in values if not math.isnan(value)), key=abs, default=math.nan)
 
 
 def _median(values: Iterable[float]) -> float:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from torchmatrix.analysis.trends import Trend, trend
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
@@ -15,9 +16,12 @@ from torchmatrix.machine.telemetry import SLOWDOWNS
 SHORTEST_ENERGY_SECONDS = 10.0
 """Below this the counter's own steps (20 to 100 ms) and the readings' distance (1 s) are too coarse for an energy."""
 ENERGY_MUST_AGREE_WITHIN = 0.10
-STEADY_CELSIUS = 3.0
-STEADY_CLOCK = 0.01
-"""A launch is steady if temperature and clock change by no more than this between its first and its last third."""
+STEADY_CELSIUS = 2.0
+STEADY_CLOCK = 0.005
+"""A launch is steady unless its temperature or clock has a trend which changes it by this or more over the timed windows. Less
+than 2 °C may be one step of a sensor of 1 °C; a clock's trend of 0.5 % falsifies the figure by half as much."""
+CLOCKS = ("sm_clock_mhz", "clock_mhz")
+"""Of a GPU, of a CPU."""
 CLOCK_JUMP_SECONDS = 2.0
 BUSY_BESIDE = 0.1
 """A launch on a CPU counts as disturbed if others used more than this share of what it has itself."""
@@ -29,7 +33,9 @@ class Watched:
 
     `reasons`: the share of readings in which each clock-event reason stood. `throttled`: a thermal or hardware slow-down was
     seen. `energy_joules`: of all devices in all windows; `energy_problem` says why it is NaN, or that it disagrees with the
-    power readings. `steady`: None where it can't be told. `foreign`: other people's processes that were seen on the devices.
+    power readings. `steady`: None where it can't be told. `warming`: °C per minute, of the device whose temperature has
+    the steepest trend; `clock_change`: the ratio - 1 of the clock at the windows' end to its mean, of the device whose clock
+    changes most; both NaN without a trend. `foreign`: other people's processes that were seen on the devices.
     `ecc_errors`: uncorrected ones that were counted meanwhile. `errors`: why devices could not be read.
     """
 
@@ -42,6 +48,8 @@ class Watched:
     energy_joules: float
     energy_problem: str | None
     steady: bool | None
+    warming: float
+    clock_change: float
     foreign: tuple[str, ...]
     ecc_errors: float
     errors: tuple[str, ...]
@@ -54,13 +62,20 @@ class Series:
     points: tuple[tuple[float, Facts], ...]
 
     def inside(self, windows: Iterable[tuple[float, float]]) -> list[Facts]:
+        return [reading for _, reading in self._inside(windows)]
+
+    def _inside(self, windows: Iterable[tuple[float, float]]) -> list[tuple[float, Facts]]:
         spans = list(windows)
-        return [reading for time, reading in self.points if any(start <= time <= stop for start, stop in spans)]
+        return [point for point in self.points if any(start <= point[0] <= stop for start, stop in spans)]
 
     def values(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[float]:
         """The values in the windows' readings, each under the first key that the reading has."""
-        found = (next((r[key] for key in keys if key in r), None) for r in self.inside(windows))
-        return [float(value) for value in found if value is not None]
+        return [value for _, value in self.timed(windows, *keys)]
+
+    def timed(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[tuple[float, float]]:
+        """The same, each with its time."""
+        found = ((time, next((r[key] for key in keys if key in r), None)) for time, r in self._inside(windows))
+        return [(time, float(value)) for time, value in found if value is not None]
 
     def at(self, time: float, key: str) -> float:
         """A counter's value at `time`, linear between the readings around it; NaN outside of them, or if it went back."""
@@ -83,16 +98,20 @@ def summarize(launch: Launch) -> Watched:
     energy, problem = energy_of(series, windows)
     inside = [reading for s in series for reading in s.inside(windows)]
     reasons = reason_shares(inside)
+    heat, clock = _trends(series, windows, "temperature_celsius"), _trends(series, windows, *CLOCKS)
+    warmer, slower = [one for one in heat if _is_warmer(one)], [one for one in clock if _is_slower(one)]
     return Watched(
         temperature_first=max((t[0] for t in temperatures if t), default=math.nan),
         temperature_last=max((t[-1] for t in temperatures if t), default=math.nan),
-        clock_mhz=min((_mean(c) for s in series if (c := s.values(windows, "sm_clock_mhz", "clock_mhz"))), default=math.nan),
+        clock_mhz=min((_mean(c) for s in series if (c := s.values(windows, *CLOCKS))), default=math.nan),
         power_watts=_power(series, windows),
         reasons=reasons,
         throttled=bool(SLOWDOWNS & set(reasons)) or any(_counted(s, windows, "throttle_count") > 0 for s in series),
         energy_joules=energy,
         energy_problem=problem,
-        steady=_steady(series, windows),
+        steady=not warmer and not slower if heat or clock else None,
+        warming=max((60 * one.slope for one in warmer), key=abs, default=math.nan),
+        clock_change=max((one.change / 2 / one.mean for one in slower), key=abs, default=math.nan),
         foreign=(
             *sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())}),
             *_beside(launch, series, windows),
@@ -180,18 +199,18 @@ def energy_of(series: Sequence[Series], windows: list[tuple[float, float]]) -> t
     return joules, None
 
 
-def _steady(series: Sequence[Series], windows: list[tuple[float, float]]) -> bool | None:
-    """Did temperature and clock stay? None with fewer than three readings of either in the windows."""
-    verdicts = []
-    for one in series:
-        heat = one.values(windows, "temperature_celsius")
-        clock = one.values(windows, "sm_clock_mhz")
-        if len(heat) < 3 or len(clock) < 3:
-            return None
-        warmer = abs(last_third(heat) - first_third(heat)) > STEADY_CELSIUS
-        slower = abs(last_third(clock) / first_third(clock) - 1) > STEADY_CLOCK
-        verdicts.append(not warmer and not slower)
-    return all(verdicts) if verdicts else None
+def _trends(series: Sequence[Series], windows: list[tuple[float, float]], *keys: str) -> list[Trend]:
+    """Of each device's readings in the windows, where there are enough of them."""
+    found = (trend(one.timed(windows, *keys)) for one in series)
+    return [one for one in found if one is not None]
+
+
+def _is_warmer(one: Trend) -> bool:
+    return one.certain and abs(one.change) >= STEADY_CELSIUS
+
+
+def _is_slower(one: Trend) -> bool:
+    return one.certain and abs(one.change) >= STEADY_CLOCK * one.mean
 
 
 def first_third(values: Sequence[float]) -> float:

@@ -105,8 +105,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         (cell["outliers"], "outlier", False, f"{cell['outliers']} of {n} launches: {DEFINITIONS['outlier']}"),
         (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
-        (cell["not_steady"], "not steady", False, f"in {cell['not_steady']} of {n} launches temperature or clock still changed "
-         "during the timed windows, by more than 3 °C or 1 %"),
+        (cell["not_steady"], "not steady", False, _not_steady(cell)),
         (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches started above the method's temperature, "
          "after the maximum wait"),
         (cell["start_unknown"], "start temperature unknown", True, "the method needs it, and none could be read"),
@@ -129,6 +128,19 @@ def _not_flat(cell: Mapping[str, Any]) -> str:
     said = f"{cell['not_flat']} of {cell['n']} launches reached the warm-up cap before the step time was flat"
     left = cell["drift"]
     return said if math.isnan(left) else f"{said}; it would have changed by another {100 * left:+.1f} %"
+
+
+def _not_steady(cell: Mapping[str, Any]) -> str:
+    """What the host saw of temperature and clock in the timed windows, and what it means for the figure."""
+    said = f"in {cell['not_steady']} of {cell['n']} launches temperature or clock still changed in the timed windows"
+    heat, clock = cell["warming"], cell["clock_change"]
+    warmer = "" if math.isnan(heat) else f": temperature by up to {heat:+.1f} °C a minute"
+    if math.isnan(clock):
+        return f"{said}{warmer}; no trend of the clock was seen"
+    return (
+        f"{said}{warmer}{', ' if warmer else ': '}the clock at their end was {100 * abs(clock):.1f} % "
+        f"{'below' if clock < 0 else 'above'} its mean, so the figure may be up to so much too {'high' if clock < 0 else 'low'}"
+    )
 
 
 def is_other_build(cell: Mapping[str, Any]) -> bool:
