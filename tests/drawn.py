@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from read_back import spent, traces_of
 
 from records import launch_lines
-from torchmatrix.analysis import ratios, scaling, time_split, traces
+from torchmatrix.analysis import ratios, scaling, time_split
 from torchmatrix.analysis import tables as run_tables
 from torchmatrix.analysis.prices import NONE, Price, PriceList
 from torchmatrix.analysis.ratios import Ratios
@@ -43,9 +44,9 @@ class Tables:
         within = Within(
             decomposition=self.decomposition,
             devices=self.devices,
-            phases=records(time_split.phases_table(self.launches)),
-            steps=records(time_split.steps_table(self.launches)),
-            traces=traces.traces(self.launches),
+            phases=records(time_split.phases_table(spent(self.launches))),
+            steps=records(time_split.steps_table(spent(self.launches))),
+            traces=traces_of(self.launches),
         )
         return explorers.of(self.table, self.cells, self.scales, self.ratios, held, within=within)
 

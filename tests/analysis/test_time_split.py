@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from read_back import spent, traces_of
 
 from records import launch_lines
-from torchmatrix.analysis import time_split, traces
+from torchmatrix.analysis import time_split
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 
@@ -35,34 +36,34 @@ def told(**seconds: float) -> tuple[dict[str, Any], ...]:
 
 def test_the_phases_are_medians_over_launches_and_the_rest_is_what_is_left() -> None:
     some = [launch(told(**{"import": 2.0, "init": 1.0, "model": 3.0, "first_step": first})) for first in (4.0, 5.0, 9.0)]
-    (row,) = time_split.phases_table(some).to_dict("records")
+    (row,) = time_split.phases_table(spent(some)).to_dict("records")
     assert (row["import"], row["init"], row["model to device"], row["first step"]) == (2.0, 1.0, 3.0, 5.0)
     assert (row["warm-up"], row["measure"], row["total"], row["n"]) == (0.4, 0.4, 40.0, 3)
     assert row["the rest"] == pytest.approx(40 - 2 - 1 - 3 - 5 - 0.8) and row["cache"] == ""
 
 
 def test_a_phase_that_was_not_told_is_unknown_and_in_the_rest() -> None:
-    (row,) = time_split.phases_table([launch(told(init=1.0))]).to_dict("records")
+    (row,) = time_split.phases_table(spent([launch(told(init=1.0))])).to_dict("records")
     assert math.isnan(row["import"]) and row["the rest"] == pytest.approx(40 - 1 - 0.8)
 
 
 def test_cold_and_warm_compilations_are_kept_apart_and_failed_launches_out() -> None:
     job = {"compile": True}
     cold, warm, failed = launch(job=job), launch(job=job, cache="warm"), launch(job=job, outcome="oom")
-    found = time_split.phases_table([cold, warm, failed])
+    found = time_split.phases_table(spent([cold, warm, failed]))
     assert found[["cache", "n"]].to_dict("records") == [{"cache": "cold", "n": 1}, {"cache": "warm", "n": 1}]
 
 
 def test_step_times_of_all_ranks_and_launches_are_pooled() -> None:
     one, two = [[0.01 * (i + 1) for i in range(50)]] * 2, [[0.01 * (i + 1) for i in range(50, 101)]] * 2
     some = [launch(steps=one, devices=(0, 1)), launch(steps=two, devices=(0, 1)), launch(outcome="crashed", devices=(0, 1))]
-    (row,) = time_split.steps_table(some).to_dict("records")
+    (row,) = time_split.steps_table(spent(some)).to_dict("records")
     assert (row["launches"], row["steps"], row["devices"]) == (2, 202, "gpu0+1")
     assert (row["p50"], row["max"]) == pytest.approx((0.51, 1.01)) and row["p95"] == pytest.approx(0.96, abs=0.006)
 
 
 def test_no_launch_gives_empty_tables() -> None:
-    assert time_split.phases_table([]).empty and time_split.steps_table([]).empty and traces.traces([]) == []
+    assert time_split.phases_table([]).empty and time_split.steps_table([]).empty and traces_of([]) == []
 
 
 def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]]:
@@ -71,7 +72,7 @@ def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]
 
 def test_a_trace_counts_time_from_the_launchs_begin() -> None:
     seen = readings(range(90, 131), temperature_celsius=lambda t: t - 50, sm_clock_mhz=1980, power_watts=512.0)
-    (trace,) = traces.traces([launch(readings=seen)])
+    (trace,) = traces_of([launch(readings=seen)])
     assert (trace.windows, trace.every, trace.more_devices) == (((10.0, 30.0),), 1, 0)
     (one,) = trace.readings
     assert (one.device, one.seconds[0], one.seconds[-1]) == ("gpu0", 0.0, 40.0)
@@ -83,7 +84,7 @@ def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
     slow = readings(
         range(90, 1170), sm_clock_mhz=lambda t: t, reasons=lambda t: ["hw_thermal_slowdown"] if 101 <= t <= 102 else []
     )
-    (trace,) = traces.traces([launch(readings=slow)])
+    (trace,) = traces_of([launch(readings=slow)])
     assert (trace.every, len(trace.readings[0].seconds)) == (3, 360)
     assert trace.readings[0].values["clock_mhz"][:3] == (90, 93, 96)
     assert trace.slowdowns == ((11.0, 12.0, "hw_thermal_slowdown"),) and trace.seen.throttled
@@ -91,14 +92,14 @@ def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
 
 def test_power_from_a_counter_is_the_mean_since_the_reading_before() -> None:
     seen = [(t, {**r, "device": "cpu"}) for t, r in readings(range(100, 104), energy_joules=lambda t: 50.0 * t, busy_cpus=1.5)]
-    (trace,) = traces.traces([launch(vendor="cpu", readings=seen)])
+    (trace,) = traces_of([launch(vendor="cpu", readings=seen)])
     assert trace.readings[0].values["power_watts"] == (None, 50.0, 50.0, 50.0)
 
 
 def test_every_watched_cell_has_a_trace() -> None:
     plain = readings(range(100, 110), temperature_celsius=50)
     some = [launch(stack=stack, readings=plain) for stack in "abc"]
-    assert [trace.cell.split("/")[0] for trace in traces.traces([*some, launch(stack="unwatched")])] == ["a", "b", "c"]
+    assert [trace.cell.split("/")[0] for trace in traces_of([*some, launch(stack="unwatched")])] == ["a", "b", "c"]
 
 
 def test_of_thousands_of_traces_each_is_short_and_keeps_its_hottest_device() -> None:
@@ -107,7 +108,7 @@ def test_of_thousands_of_traces_each_is_short_and_keeps_its_hottest_device() -> 
 
     seen = [one for t in range(100, 140) for one in both(float(t))]
     some = [launch(workload=f"w{i}", devices=tuple(range(8)), readings=seen) for i in range(1500)]
-    first = traces.traces(some)[0]
+    first = traces_of(some)[0]
     assert [(one.device, one.values["temperature_celsius"][0]) for one in first.readings] == [("gpu5", 60)]
     assert first.more_devices == 7 and len(first.readings[0].seconds) == 10
     assert first.picked == "hottest"
@@ -122,6 +123,6 @@ def test_of_many_devices_a_trace_says_why_it_keeps_this_one() -> None:
     slowed = launch(
         workload="slowed", devices=tuple(range(8)), readings=[*all_at(99.0, temperature_celsius=50), *all_at(101.0)]
     )
-    unknown, *_, told = traces.traces([*many, slowed])
+    unknown, *_, told = traces_of([*many, slowed])
     assert (unknown.picked, told.picked, told.readings[0].device, told.seen.throttled) == ("first", "slowed", "gpu2", False)
-    assert traces.traces([slowed])[0].picked == ""
+    assert traces_of([slowed])[0].picked == ""

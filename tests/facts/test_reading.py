@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from read_back import spent, traces_of
 
 from records import launch_lines, write_run
-from torchmatrix.analysis import tables, time_split, traces
+from torchmatrix.analysis import tables, time_split
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_of, read_launch
@@ -66,9 +67,9 @@ def read_all(launches: list[Launch]) -> None:
     tables.cells_table(tables.table_of(rows))
     assert all(row["error"] is None or row["outcome"] != "ok" for row in rows)
     assert all(environment_of(launch) for launch in launches)
-    time_split.phases_table(launches)
-    time_split.steps_table(launches)
-    traces.traces(launches)
+    time_split.phases_table(spent(launches))
+    time_split.steps_table(spent(launches))
+    traces_of(launches)
 
 
 def test_no_change_of_any_field_reaches_a_reader() -> None:

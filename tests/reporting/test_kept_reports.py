@@ -1,6 +1,9 @@
 """A report of a run that was read before: the same to the last figure, without reading the launches again."""
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +11,8 @@ import pytest
 from browsing import launches, within
 
 from records import write_run
+from support import PATIENCE_SECONDS
+from torchmatrix.analysis import briefs, facts_cache
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
@@ -21,7 +26,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def told(run: RunFolder, results: Results | None) -> dict[str, str]:
     """The page, and all exported tables."""
-    view = report.view_of(run, results=results)
+    view = report.view_of(run, found=facts_cache.digest(results, run) if results else None)
     return {"page": report.render(view)} | {n: FORMATS["csv"](n, t).decode() for n, t in exports.of(view).values.items()}
 
 
@@ -61,7 +66,38 @@ def test_what_is_kept_goes_when_its_run_goes(run: RunFolder, tmp_path: Path) -> 
     other = write_run(tmp_path, [{}], run="20260102T000000Z")
     results = Results(tmp_path)
     for one in (run, other):
-        report.view_of(one, results=results)
+        facts_cache.digest(results, one)
     run.record.unlink()
-    report.view_of(other, results=results)
+    facts_cache.digest(results, other)
     assert [path.name for path in (tmp_path / ".cache").glob("*/*")] == ["20260102T000000Z.report"]
+
+
+MANY = """
+import os, sys
+from pathlib import Path
+from torchmatrix.analysis import facts_cache
+from torchmatrix.facts.store import Results
+
+if len(sys.argv) > 2:
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+results = Results(Path(sys.argv[1]))
+print(facts_cache.digest(results, results.runs()[0]))
+"""
+
+
+def test_many_launches_are_read_the_same_by_several_processes_and_by_one(tmp_path: Path) -> None:
+    some = [*launches()[-40:], *within(), {"stack": "z", "outcome": "crashed", "error": "why\u2028"}]
+    run = write_run(tmp_path, [{**one, "stack": f"{one.get('stack', 'a')}-{n}"} for n in range(4) for one in some])
+    files = sorted(run.path.rglob("round*.jsonl"))
+    assert len(files) >= briefs.FEWEST_FILES
+    files[5].write_text("garbage")
+    files[6].write_text(files[6].read_text().split("\n")[0] + "\n")
+    files[7].with_name("round7-try1.jsonl").write_bytes(files[7].read_bytes())
+    told = []
+    for words in ([], ["alone"]):
+        command = [sys.executable, "-c", MANY, str(tmp_path), *words]
+        told.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS))
+        shutil.rmtree(tmp_path / ".cache")
+    assert told[0].stdout == told[1].stdout and not told[0].stderr
+    for said in ("no header", "it was copied", "lost"):
+        assert said in told[0].stdout

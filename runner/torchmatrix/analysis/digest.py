@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import tables, time_split
+from torchmatrix.analysis.briefs import Brief, Order, Part, order_of, part_of
 from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.tables import records
-from torchmatrix.analysis.traces import Readings, Trace, traces
-from torchmatrix.analysis.watched import Watched, summarize
-from torchmatrix.facts.launch import Launch, Unreadable, last_tries
+from torchmatrix.analysis.traces import Readings, Trace, Whole, shortened
+from torchmatrix.analysis.watched import Watched
+from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.parts import Box
 from torchmatrix.facts.parts import Facts as Told
-from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.run_record import RunRecord
 
 Facts = dict[str, Any]
@@ -50,24 +50,25 @@ class Digest:
 
 def digest_of(folder: Path, record: RunRecord, found: Iterable[Launch | Unreadable]) -> Digest:
     """Of a run's record and its launch files, which are below `folder`."""
-    return digest_from(folder, facts_of(folder, record, found))
+    order = order_of(record)
+    return digest_from(folder, facts_of(folder, [part_of(found, order)], order))
 
 
-def facts_of(folder: Path, record: RunRecord, found: Iterable[Launch | Unreadable]) -> Facts:
-    """As digest_of, as plain values for a file; paths are relative to the folder."""
-    every, unreadable = sorted_out(found)
-    launches, root = _in_planned_order(last_tries(every), record), len(str(folder))
-    counted = {launch.path for launch in launches}
+def facts_of(folder: Path, parts: Sequence[Part], order: Order) -> Facts:
+    """Of all parts of a run, as plain values for a file; paths are relative to the folder."""
+    briefs = sorted((one for part in parts for one in part.briefs), key=lambda one: order(one.row["cell"], one.row["path"]))
+    tables.borrow_flops([one.row for one in briefs])
+    spent, root = [one.spent for one in briefs if one.spent], len(str(folder))
     return {
-        "launches": [row | {"path": row["path"][root:]} for row in tables.launch_rows(launches)],
-        "started": [launch.unix_seconds for launch in launches],
-        "errors": [() if launch.outcome == "ok" else summarize(launch).errors for launch in launches],
-        "repeated": [(launch.cell, launch.outcome) for launch in every if launch.path not in counted],
-        "phases": records(time_split.phases_table(launches)),
-        "steps": records(time_split.steps_table(launches)),
-        "traces": [asdict(trace) for trace in traces(launches)],
-        "installed": _installed(launches),
-        "unreadable": [(str(one.path)[root:], one.reason) for one in unreadable],
+        "launches": [one.row | {"path": one.row["path"][root:]} for one in briefs],
+        "started": [one.started for one in briefs],
+        "errors": [one.errors for one in briefs],
+        "repeated": [one for part in parts for one in part.repeated],
+        "phases": records(time_split.phases_table(spent)),
+        "steps": records(time_split.steps_table(spent)),
+        "traces": [asdict(trace) for trace in shortened(_traces(parts, order))],
+        "installed": _installed(briefs),
+        "unreadable": [(str(one.path)[root:], one.reason) for part in parts for one in part.unreadable],
     }
 
 
@@ -87,18 +88,17 @@ def digest_from(folder: Path, facts: Facts) -> Digest:
     )
 
 
-def _in_planned_order(launches: Sequence[Launch], record: RunRecord) -> list[Launch]:
-    place = {name.cell: i for i, name in enumerate(record.planned)}
-    return sorted(launches, key=lambda launch: (place.get(launch.cell, len(place)), launch.path.name))
-
-
-def _installed(launches: Iterable[Launch]) -> list[Facts]:
+def _installed(briefs: Iterable[Brief]) -> list[Facts]:
     first: dict[str, Facts] = {}
-    for launch in launches:
-        if launch.box and launch.stack.name not in first:
-            image = launch.image.facts if launch.image else {}
-            first[launch.stack.name] = {"box": launch.box.facts, "image": image, "engine": launch.engine}
-    return [{"stack": stack} | facts for stack, facts in first.items()]
+    for one in briefs:
+        if one.installed:
+            first.setdefault(one.row["stack"], one.installed)
+    return list(first.values())
+
+
+def _traces(parts: Iterable[Part], order: Order) -> list[Whole]:
+    found = {cell: trace for part in parts for cell, trace in part.traces.items()}
+    return [found[cell] for cell in sorted(found, key=lambda cell: order(cell, ""))]
 
 
 def _as_installed(facts: Mapping[str, Any]) -> Installed:

@@ -17,11 +17,11 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchmatrix.analysis.briefs import order_of, reading
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.events import most_bytes
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.reading import sorted_out
-from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import plain_bytes, write_whole
@@ -76,15 +76,26 @@ def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[Indexed]:
         yield _recalled(results, run, "", lambda: _facts(run), lambda facts: _indexed(run, facts))  # noqa: B023 (called at once)
 
 
-def digest(results: Results, run: RunFolder, record: RunRecord) -> "Digest":
-    """What a report of a run says of its launches."""
-    from torchmatrix.analysis.digest import digest_from, facts_of
+def digest(results: Results, run: RunFolder) -> "Digest":
+    """What a report of a run says of its launches.
+
+    Call it before pandas is loaded: while that happens, other processes read (see briefs.reading).
+    """
 
     def made() -> Facts:
-        return facts_of(run.path, record, run.everything())
+        order = order_of(run.read_record())
+        with reading(run, order) as parts:
+            from torchmatrix.analysis.digest import facts_of
+
+            return facts_of(run.path, parts(), order)
+
+    def used(facts: Facts) -> "Digest":
+        from torchmatrix.analysis.digest import digest_from
+
+        return digest_from(run.path, facts)
 
     _forget_removed_runs(results)
-    return _recalled(results, run, _REPORT, made, lambda facts: digest_from(run.path, facts))
+    return _recalled(results, run, _REPORT, made, used)
 
 
 def _recalled(results: Results, run: RunFolder, kind: str, make: Callable[[], Facts], use: Callable[[Facts], T]) -> T:

@@ -1,8 +1,8 @@
 """Launches -> what was read of their devices over time: temperature, clock, power, slow-downs, beside the timed windows."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
@@ -55,11 +55,24 @@ class Trace:
     seen: Watched
 
 
-def traces(launches: Iterable[Launch]) -> list[Trace]:
-    """Of each cell its last ok launch with readings, in the order of the cells."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whole:
+    """A trace of which nothing is left out; `slowed`: the devices that were slowed down."""
+
+    trace: Trace
+    slowed: frozenset[str]
+
+
+def whole_of(launches: Iterable[Launch]) -> dict[str, Whole]:
+    """Of each cell that of its last ok launch with readings, in the order of the cells."""
     last = {launch.cell: launch for launch in launches if _is_watched(launch)}
-    most = min(MOST_READINGS, max(LEAST_READINGS, MOST_IN_ALL // max(1, len(last))))
-    return [_trace(launch, most) for launch in last.values()]
+    return {cell: _whole(launch) for cell, launch in last.items()}
+
+
+def shortened(traces: Collection[Whole]) -> list[Trace]:
+    """As all of a page are: together they have some MOST_IN_ALL readings."""
+    most = min(MOST_READINGS, max(LEAST_READINGS, MOST_IN_ALL // max(1, len(traces))))
+    return [_shortened(trace, most) for trace in traces]
 
 
 def _is_watched(launch: Launch) -> bool:
@@ -73,35 +86,49 @@ def _is_watched(launch: Launch) -> bool:
 _KEYS = frozenset({*QUANTITIES, "sm_clock_mhz", "energy_joules"})
 
 
-def _trace(launch: Launch, most: int) -> Trace:
+def _whole(launch: Launch) -> Whole:
     begin, names = launch.monotonic_seconds or 0.0, _names(launch)
     series: dict[str, list[tuple[float, Facts]]] = {name: [] for name in names.values()}
     for told in sorted(launch.telemetry, key=lambda told: told.monotonic_seconds):
         for reading in told.readings:
             if reading["device"] in names:
                 series[names[reading["device"]]].append((told.monotonic_seconds - begin, reading))
-    told_of = {name: points for name, points in series.items() if points}
-    kept, picked = told_of, ""
-    if len(told_of) * LEAST_OF_DEVICE > most:
-        shown = max(told_of.items(), key=_worth_seeing)
-        kept, picked = dict([shown]), _why(*_worth_seeing(shown)) if told_of.keys() - {shown[0]} else ""
-    every = max(1, math.ceil(sum(map(len, kept.values())) / most))
-    return Trace(
+    spells = {name: _spells(points) for name, points in series.items()}
+    trace = Trace(
         cell=launch.cell,
         round=launch.round,
-        readings=tuple(_readings(name, points, every) for name, points in kept.items()),
-        more_devices=len(told_of) - len(kept),
-        picked=picked,
-        every=every,
+        readings=tuple(_readings(name, points) for name, points in series.items() if points),
+        more_devices=0,
+        picked="",
+        every=1,
         windows=tuple((start - begin, stop - begin) for start, stop in edges(launch)),
-        slowdowns=tuple(sorted(spell for points in series.values() for spell in _spells(points))),
+        slowdowns=tuple(sorted(spell for some in spells.values() for spell in some)),
         seen=summarize(launch),
     )
+    return Whole(trace=trace, slowed=frozenset(name for name, some in spells.items() if some))
 
 
-def _worth_seeing(device: tuple[str, Sequence[tuple[float, Facts]]]) -> tuple[bool, float]:
-    _, points = device
-    return bool(_spells(points)), max(reading.get("temperature_celsius") or 0.0 for _, reading in points)
+def _shortened(found: Whole, most: int) -> Trace:
+    every, picked = found.trace.readings, ""
+    kept = every
+    if len(every) * LEAST_OF_DEVICE > most:
+        worth = {one.device: (one.device in found.slowed, _hottest_celsius(one)) for one in every}
+        kept = (max(every, key=lambda one: worth[one.device]),)
+        picked = _why(*worth[kept[0].device]) if len(every) > 1 else ""
+    step = max(1, math.ceil(sum(len(one.seconds) for one in kept) / most))
+    readings = tuple(_every(step, one) for one in kept)
+    return replace(found.trace, readings=readings, more_devices=len(every) - len(kept), picked=picked, every=step)
+
+
+def _every(step: int, one: Readings) -> Readings:
+    """Every k-th reading; what is unknown in all of them is left out."""
+    values = {name: some[::step] for name, some in one.values.items()}
+    known = {name: some for name, some in values.items() if any(value is not None for value in some)}
+    return Readings(device=one.device, seconds=one.seconds[::step], values=known)
+
+
+def _hottest_celsius(one: Readings) -> float:
+    return max((value or 0.0 for value in one.values.get("temperature_celsius", ())), default=0.0)
 
 
 def _why(was_slowed: bool, celsius: float) -> str:
@@ -114,7 +141,7 @@ def _names(launch: Launch) -> dict[str | None, str]:
     return {gpu.uuid: name for name, gpu in zip(devices.names, devices.gpus, strict=False)} or {"cpu": "cpu"}
 
 
-def _readings(name: str, points: Sequence[tuple[float, Facts]], every: int) -> Readings:
+def _readings(name: str, points: Sequence[tuple[float, Facts]]) -> Readings:
     """Where no power can be read, it is the mean since the reading before, from the energy counter."""
     rows: list[Facts] = []
     before: tuple[float, float] | None = None
@@ -126,9 +153,8 @@ def _readings(name: str, points: Sequence[tuple[float, Facts]], every: int) -> R
             row["power_watts"] = (joules - before[1]) / (seconds - before[0])
         before = (seconds, joules) if joules is not None else before
         rows.append(row)
-    values = {key: tuple(row[key] for row in rows[::every]) for key in QUANTITIES}
-    known = {key: own for key, own in values.items() if any(value is not None for value in own)}
-    return Readings(device=name, seconds=tuple(seconds for seconds, _ in points[::every]), values=known)
+    values = {key: tuple(row[key] for row in rows) for key in QUANTITIES}
+    return Readings(device=name, seconds=tuple(seconds for seconds, _ in points), values=values)
 
 
 def _spells(points: Sequence[tuple[float, Facts]]) -> list[tuple[float, float, str]]:

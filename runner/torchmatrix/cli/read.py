@@ -201,6 +201,7 @@ def export(
         _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
         return
     run = run_words.select_one(store, words[0] if len(words) == 2 else "last")
+    from torchmatrix.analysis import facts_cache
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.reporting import report
     from torchmatrix.reporting.exports import folder
@@ -208,7 +209,8 @@ def export(
     folder.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with scratch() as temporary:
-        view = report.view_of(redaction.redacted(store, run, temporary)) if redact else report.view_of(run, results=store)
+        shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.digest(store, run))
+        view = report.view_of(shown, found=found)
         drawn = report.every_chart(view, held) if charts else []
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force)
     say(f"run {view.id}: {count(len(names), 'file')}")

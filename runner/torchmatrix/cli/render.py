@@ -122,13 +122,15 @@ def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact
 
 
 def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList") -> None:
+    from torchmatrix.analysis import facts_cache
+
+    found = None if asked.redact else facts_cache.digest(store, run)  # before what pages need is loaded
     from torchmatrix.reporting import redaction
     from torchmatrix.reporting import report as pages
 
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary) if asked.redact else run
-        keep = None if asked.redact else store
-        print(pages.save(pages.page_of(shown, asked.baseline, held, keep), asked.output))
+        print(pages.save(pages.page_of(shown, asked.baseline, held, found), asked.output))
 
 
 def _compare_machines(

@@ -45,11 +45,20 @@ def launch_at(path: Path) -> Launch:
 
 def launches_below(folder: Path, names: str = "round*-try*.jsonl") -> Iterator[Launch | Unreadable]:
     """The launches in a folder of results, in the order of their paths; without batch trials, whose names differ."""
-    for path in named_below(folder, names):
-        found = read_launch(path)
-        if isinstance(found, Launch) and (why := old_facts.misnamed(path, found.round, found.number)):
-            found = Unreadable(path=path, reason=why)
-        yield found
+    return map(launch_in, launch_files(folder, names))
+
+
+def launch_files(folder: Path, names: str = "round*-try*.jsonl") -> list[Path]:
+    """The files that launches_below reads."""
+    return named_below(folder, names)
+
+
+def launch_in(path: Path) -> Launch | Unreadable:
+    """The launch in a file of a results folder, if the file's name fits it."""
+    found = read_launch(path)
+    if isinstance(found, Launch) and (why := old_facts.misnamed(path, found.round, found.number)):
+        return Unreadable(path=path, reason=why)
+    return found
 
 
 def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list[Unreadable]]:

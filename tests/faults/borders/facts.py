@@ -11,9 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from read_back import spent, traces_of
+
 from faults.borders.box_lines import changed
 from records import launch_lines, write_run
-from torchmatrix.analysis import facts_cache, tables, time_split, traces, watched
+from torchmatrix.analysis import facts_cache, tables, time_split, watched
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable, throughput
@@ -68,9 +70,9 @@ def _read(found: Launch | Unreadable, tables_too: bool) -> None:
     if not tables_too:
         return
     tables.cells_table(tables.table_of(rows))
-    time_split.phases_table([found])
-    time_split.steps_table([found])
-    traces.traces([found])
+    time_split.phases_table(spent([found]))
+    time_split.steps_table(spent([found]))
+    traces_of([found])
 
 
 def _try_bytes(seed: float) -> None:

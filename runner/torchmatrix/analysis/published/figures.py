@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.analysis.intervals import Interval
 from torchmatrix.matrix import catalog
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.intervals import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +67,7 @@ class Measured:
     """A cell of ours: its figure, its interval, the throughputs of its ok launches, and what no published row says."""
 
     figure: Figure
-    interval: Interval
+    interval: "Interval"
     samples: tuple[float, ...]
     statistic: str
     stack: str
@@ -85,6 +87,8 @@ def measured(cells: Iterable[Mapping[str, Any]], launches: Iterable[Mapping[str,
 
 
 def _measured(number: int, row: Mapping[str, Any], samples: tuple[float, ...]) -> Measured:
+    from torchmatrix.analysis.intervals import Interval  # with scipy, which lists of figures or prices don't need
+
     return Measured(
         figure=_ours(number, row),
         interval=Interval(value=row["throughput"], low=row["low"], high=row["high"]),

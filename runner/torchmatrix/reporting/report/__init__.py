@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import gpu_table, time_split
+from torchmatrix.analysis import facts_cache, gpu_table, time_split
+from torchmatrix.analysis.digest import Digest
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
@@ -29,11 +30,11 @@ MOST_FACTS_BYTES = 600_000
 
 def write(run: RunFolder, output: Path) -> Path:
     """Render a run into `output`."""
-    return save(page_of(run, results=Results(run.path.parent.parent)), output)
+    return save(page_of(run, found=facts_cache.digest(Results(run.path.parent.parent), run)), output)
 
 
-def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE, results: Results | None = None) -> str:
-    """The page of one run with its facts embedded if they are small enough; `baseline` and `results` as in view_of.
+def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE, found: Digest | None = None) -> str:
+    """The page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
 
     A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
     """
@@ -41,7 +42,7 @@ def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE,
     if archive.data:
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
-    return render(view_of(run, baseline, results), held=held, archive=archive)
+    return render(view_of(run, baseline, found), held=held, archive=archive)
 
 
 def render(

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from torchmatrix.analysis import compiling, facts_cache, ratios, scaling, tables
+from torchmatrix.analysis import compiling, ratios, scaling, tables
 from torchmatrix.analysis.digest import Digest, digest_of
 from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.published import figures
@@ -13,7 +13,7 @@ from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.run_record import RunRecord
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,10 @@ class View:
         return [name.cell for name in self.record.planned if name.cell not in launched]
 
 
-def view_of(run: RunFolder, baseline: str | None = None, results: Results | None = None) -> View:
-    """The view of a run's facts; `baseline` as in make_view; `results`: where what is read is kept for the next time."""
+def view_of(run: RunFolder, baseline: str | None = None, found: Digest | None = None) -> View:
+    """The view of a run's facts; `baseline` as in make_view; `found`: what is known of its launches, if they were read."""
     record = run.read_record()
-    found = facts_cache.digest(results, run, record) if results else digest_of(run.path, record, run.everything())
-    return make_view(run.id, record, found, baseline)
+    return make_view(run.id, record, found or digest_of(run.path, record, run.everything()), baseline)
 
 
 def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | None = None) -> View:

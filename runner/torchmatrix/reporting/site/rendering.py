@@ -1,6 +1,5 @@
 """Many runs -> their pages, in several processes where that pays: a page costs a second of computing."""
 
-import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.sharing import usable_cpus
 from torchmatrix.reporting.site import pages
 from torchmatrix.reporting.site.permalinks import Page
 
@@ -38,7 +38,7 @@ Rendered = tuple[Waiting, Page, dict[str, bytes]]
 
 def rendered(waiting: Iterable[Waiting], count: int, held: PriceList) -> Iterator[Rendered]:
     """The pages of these runs, `count` in all, in their order. Copies are made as they are needed, a few ahead."""
-    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_PROCESSES)
+    processes = min(usable_cpus(), MOST_PROCESSES)
     if count < FEWEST_RUNS or processes < 2:
         for one in waiting:
             yield one, *pages.of_run(one.copy, held)
