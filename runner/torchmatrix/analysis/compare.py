@@ -17,7 +17,7 @@ from torchmatrix.analysis.intervals import (
     UNKNOWN,
     Interval,
     centered,
-    difference_of_logarithms,
+    detectable_at,
     geometric_mean,
     launches_to_settle,
     paired_ratio,
@@ -42,7 +42,8 @@ class Row:
     comparisons. `settle`: about so many launches on each side would end an AMBIGUOUS. `paired`: the ratio is the geometric mean
     over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`: equal, equivalent
     or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test for a difference;
-    `adjusted_p_value`: corrected; NaN where there is no interval.
+    `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told with a chance of 4
+    in 5; NaN where there is no interval. `cells`: their ids.
     """
 
     label: str
@@ -62,6 +63,8 @@ class Row:
     differs: tuple[Difference, ...]
     p_value: float = math.nan
     adjusted_p_value: float = math.nan
+    detectable: float = math.nan
+    cells: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +161,8 @@ class _Tested:
     found: Interval = UNKNOWN
     samples: tuple[list[float], list[float]] = ([], [])
     chances: verdicts.Chances = verdicts.UNTESTED
+    error: float = math.nan
+    freedom: float = math.nan
 
 
 def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
@@ -170,6 +175,7 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
         failed=(len(sides[0]) - len(good[0]), len(sides[1]) - len(good[1])), verdict="n/a", settle=None,
         refused=why or comparable.in_words(differs), count=pair.a.count, stack_match=pair.stack_match, differs=differs,
         stacks=(pair.a.first.stack.name, pair.b.first.stack.name), batches=(pair.a.told.batch, pair.b.told.batch),
+        cells=(pair.a.first.cell, pair.b.first.cell),
     )  # fmt: skip
     if row.refused:
         return _Tested(row=row)
@@ -180,13 +186,17 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
         ours, theirs = map(list, zip(*by_round, strict=True))
     statistic = good[0][0].method.statistic
     found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, statistic)
-    tested = verdicts.chances(ours, theirs, is_paired, statistic)
-    if between and not math.isnan(found.low):
-        wider = between_runs.widened(difference_of_logarithms(ours, theirs, statistic), between)
-        found, tested = centered(found.value, *wider[1:]), verdicts.chances_of(*wider)
-    row = replace(row, ratio=found.value, low=found.low, high=found.high, p_value=tested.differs)
-    row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
-    return _Tested(row=row, found=found, samples=([], []) if between else (ours, theirs), chances=tested)
+    row = replace(row, ratio=found.value, launches=(len(ours), len(theirs)), paired=is_paired)
+    apart = verdicts.difference_of(ours, theirs, is_paired, statistic)
+    if apart is None:
+        return _Tested(row=row, found=found)
+    if between:
+        apart = between_runs.widened(apart, between)
+        found = centered(found.value, *apart[1:])
+    tested = verdicts.chances_of(*apart)
+    row = replace(row, low=found.low, high=found.high, p_value=tested.differs)
+    samples: tuple[list[float], list[float]] = ([], []) if between else (ours, theirs)
+    return _Tested(row=row, found=found, samples=samples, chances=tested, error=apart[1], freedom=apart[2])
 
 
 def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
@@ -205,7 +215,8 @@ def _judged(tested: Sequence[_Tested]) -> list[Row]:
 def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> Row:
     ambiguous = judged.verdict == "AMBIGUOUS"
     settle = launches_to_settle(*one.samples, one.row.paired, confidence) if ambiguous else None
-    return replace(one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value)
+    seen = math.nan if math.isnan(one.error) else detectable_at(one.error, one.freedom, confidence)
+    return replace(one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value, detectable=seen)
 
 
 def _means(rows: Sequence[Row], only_one: Sequence[SideCell]) -> tuple[Mean, ...]:

@@ -6,7 +6,8 @@ DEFINITIONS = {
     "interval": "95 % confidence interval of the headline over launches, with the headline in its middle: Student's t (n - 1 "
     "degrees of freedom) times the error of the median (the mean by the method aime). One launch has no interval: n/a.",
     "detectable": "Detectable: the smallest difference from another cell with as many launches and the same scatter that would "
-    "be told with a chance of 4 in 5; at least 1 %, since less is not called faster or slower.",
+    "be told with a chance of 4 in 5; at least 1 %, since less is not called faster or slower. In a comparison (could see): by "
+    "the scatter of both, corrected for the number of comparisons.",
     "outlier": "A launch far from the others: a modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five launches on. "
     "It stays in the figure.",
     "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",

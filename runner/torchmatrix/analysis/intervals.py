@@ -227,7 +227,12 @@ def detectable(values: Sequence[float]) -> float:
     if n < 2:
         return math.nan
     error = math.sqrt(2 * variance_of([math.log(value) for value in values]) / n) * widening(n)
-    return max(math.expm1((_quantile(2 * (n - 1)) + CHANCE_QUANTILE) * error), NOTEWORTHY)
+    return detectable_at(error, 2 * (n - 1))
+
+
+def detectable_at(error: float, freedom: float, confidence: float = CONFIDENCE) -> float:
+    """The same of a comparison: by the standard error of the ratio's logarithm and its degrees of freedom."""
+    return max(math.expm1((_quantile(freedom, confidence) + CHANCE_QUANTILE) * error), NOTEWORTHY)
 
 
 def outliers(values: Sequence[float]) -> int:

@@ -60,10 +60,17 @@ def chances(above: Sequence[float], below: Sequence[float], paired: bool = False
     tests: D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680). An interval at CONFIDENCE excludes 1 where the first
     is below 1 - CONFIDENCE, and lies within the margin where the second is below half of that.
     """
+    found = difference_of(above, below, paired, statistic)
+    return chances_of(*found) if found else UNTESTED
+
+
+def difference_of(
+    above: Sequence[float], below: Sequence[float], paired: bool = False, statistic: str = "median"
+) -> tuple[float, float, float] | None:
+    """The logarithm of their ratio, its standard error and degrees of freedom; None with too few launches."""
     if min(len(above), len(below)) < (MEAN_FROM if paired else 2):
-        return UNTESTED
-    found = _mean_of_logarithms(above, below) if paired else difference_of_logarithms(above, below, statistic)
-    return chances_of(*found)
+        return None
+    return _mean_of_logarithms(above, below) if paired else difference_of_logarithms(above, below, statistic)
 
 
 def chances_of(center: float, error: float, freedom: float) -> Chances:

@@ -9,11 +9,12 @@ import typer
 from torchmatrix.cli import completing, exit_codes
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
-from torchmatrix.cli.measured import Measured, as_typed, measure, tell_cells
+from torchmatrix.cli.measured import Measured, as_typed, compared, measure, tell_cells
 from torchmatrix.cli.options import (
     MATRIX,
     REPORT,
     RESULTS,
+    AbOption,
     BudgetOption,
     ColdCompilesOption,
     EngineOption,
@@ -74,6 +75,7 @@ def run(
     until: UntilOption = None,
     budget: BudgetOption = None,
     cold_compiles: ColdCompilesOption = None,
+    ab: AbOption = None,
     new: NewOption = False,
     locked: LockedOption = False,
     quiet: QuietOption = False,
@@ -84,18 +86,19 @@ def run(
 ) -> None:
     """Measure the selected cells and write the report.
 
-    Continues an interrupted run of the same cells.
+    Continues an interrupted run of the same cells. With --ab, ends with the comparison of two stacks.
     """
-    from torchmatrix.matrix.method import Request
+    from torchmatrix.matrix.method import AB_LAUNCHES, Request
     from torchmatrix.running import session
 
     volume = volume_of(quiet, verbose)
     request = Request(
         method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
-        cold_compiles=cold_compiles,
+        cold_compiles=cold_compiles, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
-    s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked)
-    _end(measure(s, output, new=new, volume=volume, globs=globs, where=where), as_json)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab)
+    done = measure(s, output, new=new, volume=volume, globs=globs, where=where)
+    _end(compared(done, ab, volume) if ab else done, as_json)
 
 
 @app.command()
@@ -240,7 +243,7 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
 
 def _end(done: Measured, as_json: bool = False) -> NoReturn:
     """Print the result on stdout, then exit, or raise what stopped the run."""
-    print(json.dumps(done.as_record()) if as_json else done.report, flush=True)
+    print(json.dumps(done.as_record()) if as_json else done.in_words(), flush=True)
     if done.stopped_by:
         raise done.stopped_by
     raise typer.Exit(done.exit_code)

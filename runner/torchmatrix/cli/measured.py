@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
+    from torchmatrix.analysis.compare import Comparison
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
     from torchmatrix.reporting.run_summary import CellSummary
@@ -26,13 +27,18 @@ MOST_ROWS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The result of a run. `outcomes`: the number of launches by outcome; `stopped_by`: what ended it early, or None."""
+    """The result of a run. `outcomes`: the number of launches by outcome; `stopped_by`: what ended it early, or None.
+
+    `ab`: the two stacks that it is about, if it is an A/B; `comparison`: of them, None until both were launched.
+    """
 
     folder: "RunFolder"
     report: Path
     outcomes: Mapping[str, int]
     cells: "list[CellSummary]"
     stopped_by: BaseException | None
+    ab: tuple[str, str] | None = None
+    comparison: "Comparison | None" = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -49,7 +55,22 @@ class Measured:
             "exit_code": int(self.exit_code),
             "outcomes": dict(self.outcomes),
             "cells": [cell.as_record() for cell in self.cells],
+            **self._compared(),
         }
+
+    def _compared(self) -> dict[str, Any]:
+        if self.ab is None:
+            return {}
+        record = self.comparison.as_record() if self.comparison else None
+        return {"ab": list(self.ab), "comparison": record}
+
+    def in_words(self) -> str:
+        """The path of the report; above it what two stacks differ by."""
+        from torchmatrix.reporting import terminal
+
+        if self.ab is None or self.comparison is None:
+            return str(self.report)
+        return f"A: {self.ab[0]}\nB: {self.ab[1]}\n{terminal.comparison_in_words(self.comparison)}\n\n{self.report}"
 
 
 def measure(
@@ -88,6 +109,20 @@ def measure(
     cells = tell_cells(s, job.folder, outcomes, volume)
     tell_estimate(job.folder, volume)
     return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+
+
+def compared(done: Measured, ab: tuple[str, str], volume: Volume) -> Measured:
+    """The same with the comparison of two stacks, and how to repeat it."""
+    from torchmatrix.analysis import compare
+    from torchmatrix.facts.launch import last_tries
+    from torchmatrix.facts.reading import sorted_out
+
+    launches = last_tries(sorted_out(done.folder.everything())[0])
+    a, b = ([launch for launch in launches if launch.stack.name == name] for name in ab)
+    if not a or not b:
+        return replace(done, ab=ab)
+    say(f"again: torchmatrix compare {done.folder.id}:{ab[0]} {done.folder.id}:{ab[1]}\n", volume)
+    return replace(done, ab=ab, comparison=compare.compare(a, b))
 
 
 def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], volume: Volume) -> "list[CellSummary]":

@@ -59,6 +59,16 @@ ColdCompilesOption = Annotated[
         help="Compile so many launches of each compiled cell from an empty cache.",
     ),
 ]
+AbOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        "--ab",
+        metavar="STACK STACK",
+        help="Measure what both stacks have, in turns, and compare the first with the second.",
+        show_default=False,
+        autocompletion=completing.stacks,
+    ),
+]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[

@@ -6,6 +6,8 @@ from torchmatrix.ground.errors import BadInput
 
 FAST_LAUNCHES = 1
 RIGOROUS_LAUNCHES = 5
+AB_LAUNCHES = 5
+"""The fewest rounds of an A/B that asks for no number."""
 ADAPTIVE_MINIMUM = 5
 ADAPTIVE_MAXIMUM = 30
 CONFIRMING = 3
@@ -58,7 +60,10 @@ def named(name: str) -> Method:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the command line asks of the method; None keeps the matrix's setting. `until`: such as "1%"."""
+    """What the command line asks of the method; None keeps the matrix's setting, but for `at_least` so many launches.
+
+    `until`: such as "1%".
+    """
 
     method: str | None = None
     launches: int | None = None
@@ -67,6 +72,7 @@ class Request:
     until: str | None = None
     budget_minutes: float | None = None
     cold_compiles: int | None = None
+    at_least: int = 1
 
     def applied(self, given: Method) -> Method:
         """`given` with what is asked for. Raises BadInput for contradictions."""
@@ -87,8 +93,8 @@ class Request:
         if self.until:
             budget = None if self.budget_minutes is None else 60 * self.budget_minutes
             return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)
-        fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else chosen.launches)
-        return replace(chosen, launches=fixed)
+        fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else 0)
+        return replace(chosen, launches=fixed or max(chosen.launches, self.at_least))
 
 
 def _ratio(until: str) -> float:

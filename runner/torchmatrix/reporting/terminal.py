@@ -1,6 +1,7 @@
 """Tables -> aligned lines for the terminal: what `compare`, `explain` and `history` print."""
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from torchmatrix.ground.texts import clipped, count, printable
 
 EQUIVALENT_MARK = " ≈"
 """Behind what is compared on two builds of one release."""
+MOST_GLOBS = 3
 MOST_LABELS = 6
 """How many cells are listed that have no ratio; all are counted."""
 
@@ -60,7 +62,7 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         return
     labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
     width = max(map(len, labels))
-    yield f"{'A / B':<{width}}   ratio   95 % interval    launches  verdict"
+    yield f"{'A / B':<{width}}   ratio   95 % interval    launches  could see  verdict"
     for label, row in zip(labels, rows, strict=True):
         interval = "n/a" if math.isnan(row.low) else f"{row.low:.4f} - {row.high:.4f}"
         launches = "{} and {}".format(*row.launches)
@@ -68,7 +70,8 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
         failed += "; round by round" if row.paired else ""
         ratio = four_decimals(row.ratio)
-        yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {row.verdict}{settle}{failed}"
+        seen = "n/a" if math.isnan(row.detectable) else f"{100 * row.detectable:.1f} %"
+        yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {seen:<9}  {row.verdict}{settle}{failed}"
     for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
 
@@ -83,7 +86,19 @@ def _level_lines(found: Comparison) -> Iterator[str]:
         limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
         yield "level: within these two runs. Runs of one machine differ, too; by how much is unknown here"
         yield f"  ({ENOUGH_RUNS} other runs would tell). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must"
-        yield f"  differ from 1 by {limits} to be told; one run of both tells smaller differences"
+        yield f"  differ from 1 by {limits} to be told"
+    if found.level == TWO_RUNS and known and found.one_machine:
+        yield f"  one run of both tells smaller differences: {_in_one_run(found)}"
+
+
+def _in_one_run(found: Comparison) -> str:
+    """The command that measures both sides in one run; of a few cells only those."""
+    rows = [row for row in found.rows if not math.isnan(row.low) and row.stacks[0] != row.stacks[1]]
+    if not rows:
+        return "make them two stacks of the matrix, then torchmatrix run --ab STACK STACK"
+    own = [row.cells[0].partition("/")[2] for row in rows if row.stacks == rows[0].stacks]
+    globs = [f"*/{name}" for name in own] if len(own) <= MOST_GLOBS else []
+    return shlex.join(["torchmatrix", "run", "--ab", *rows[0].stacks, *globs])
 
 
 def _refusal_lines(found: Comparison) -> Iterator[str]:

@@ -18,8 +18,10 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import Stack
+from torchmatrix.planning import two_stacks
 from torchmatrix.planning.fit import Supplies, why_not_supplied
 from torchmatrix.planning.plan import Cell, Plan, make_plan, select, withheld
+from torchmatrix.planning.two_stacks import Two
 from torchmatrix.running import launch_order
 
 AS_THE_MATRIX_SAYS = Request()
@@ -67,21 +69,30 @@ def prepare(
     request: Request = AS_THE_MATRIX_SAYS,
     explain: bool = False,
     locked: bool = False,
+    ab: Two | None = None,
 ) -> Session:
     """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
 
     `explain`: for every selected cell, add the cells that show where the scaling loss comes from. `locked`: refuse if
-    matrix.lock doesn't match the current matrix.
+    matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share.
     """
     asked = matrix_file.under(matrix_file.load(path), request)
+    asked = two_stacks.only(asked, ab) if ab else asked
     place = locked_stacks.path_beside(path)
     held = lockfile.read(place)
     s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where)
+    s = _of_two(s, ab) if ab else s
     if locked and s.notes:
         listing = "".join(f"\n  {line}" for line in s.notes)
         hint = "torchmatrix lock brings it up to date"
         raise BadInput(f"{place} does not match the matrix:{listing}", hint=hint)
     return s if held else without_locks(s)
+
+
+def _of_two(s: Session, ab: Two) -> Session:
+    """A run of its own: another selection of the same cells doesn't continue it."""
+    key = json.dumps([s.key, *sorted(ab)])
+    return replace(s, plan=two_stacks.shared(s.plan, ab), key=hashlib.sha256(key.encode()).hexdigest()[:16])
 
 
 def assemble(
