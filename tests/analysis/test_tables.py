@@ -32,6 +32,12 @@ def test_a_cell_has_the_median_the_t_interval_and_a_verdict(tmp_path: Path) -> N
     assert row["cv"] == pytest.approx(3.605551 / 101, rel=1e-6) and row["verdict"] == "noisy"
 
 
+def test_two_launches_that_differ_much_have_no_limit_below_0(tmp_path: Path) -> None:
+    _, cells, *_ = tables(tmp_path, [{"rate": 10.0}, {"rate": 14.0}])
+    row = cells.iloc[0]
+    assert (row["low"], row["high"]) == (0.0, pytest.approx(12 + 12.706205 * 2, rel=1e-6))
+
+
 def test_one_launch_has_no_interval_and_no_verdict(tmp_path: Path) -> None:
     _, cells, *_ = tables(tmp_path, [{}])
     assert math.isnan(cells.iloc[0]["low"]) and cells.iloc[0]["verdict"] == "n/a"

@@ -4,7 +4,8 @@ DEFINITIONS = {
     "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process; "
     "the median over launches (the mean by the method aime).",
     "interval": "95 % confidence interval of the headline over launches, with the headline in its middle: Student's t (n - 1 "
-    "degrees of freedom) times the error of the median (the mean by the method aime). One launch has no interval: n/a.",
+    "degrees of freedom) times the error of the median (the mean by the method aime). A lower limit is never below 0. One "
+    "launch has no interval: n/a.",
     "detectable": "Detectable: the smallest difference from another cell with as many launches and the same scatter that would "
     "be told with a chance of 4 in 5; at least 1 %, since less is not called faster or slower. In a comparison (could see): by "
     "the scatter of both, corrected for the number of comparisons.",

@@ -46,23 +46,25 @@ UNKNOWN = Interval(value=math.nan, low=math.nan, high=math.nan)
 def center_interval(values: Sequence[float], statistic: str = "median") -> Interval:
     """The median (or, by name, the mean) of `values`, in the middle of its own 95 % interval: Student's t times its error.
 
-    The error is that of the very statistic (centers.squared_error), so that the value never lies outside.
+    The error is that of the very statistic (centers.squared_error), so that the value never lies outside. `values` are
+    positive, and so is what they estimate: a lower limit below 0 says no more than 0, and is given as 0.
     """
     if not values:
         return UNKNOWN
     value = central(values, statistic)
     if len(values) == 1:
         return Interval(value=value, low=math.nan, high=math.nan)
-    half = _quantile(len(values) - 1) * math.sqrt(squared_error(values, statistic))
-    return Interval(value=value, low=value - half, high=value + half)
+    half = _half_width(values, statistic)
+    return Interval(value=value, low=max(0.0, value - half), high=value + half)
+
+
+def _half_width(values: Sequence[float], statistic: str) -> float:
+    return _quantile(len(values) - 1) * math.sqrt(squared_error(values, statistic))
 
 
 def relative_half_width(values: Sequence[float], statistic: str = "median") -> float:
-    """Half the width of `center_interval` over its value; infinite for fewer than two values."""
-    if len(values) < 2:
-        return math.inf
-    found = center_interval(values, statistic)
-    return (found.high - found.low) / 2 / found.value
+    """How far the upper limit of `center_interval` is above its value, over it; infinite for fewer than two values."""
+    return _half_width(values, statistic) / central(values, statistic) if len(values) > 1 else math.inf
 
 
 def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "median") -> Interval:
