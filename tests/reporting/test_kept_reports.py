@@ -75,9 +75,11 @@ def test_what_is_kept_goes_when_its_run_goes(run: RunFolder, tmp_path: Path) -> 
 MANY = """
 import os, sys
 from pathlib import Path
-from torchmatrix.analysis import facts_cache
+import torchmatrix.cli
+from torchmatrix.analysis import facts_cache, prices
 from torchmatrix.facts.store import Results
 
+assert "numpy" not in sys.modules  # its threads would rule out other processes
 if len(sys.argv) > 2:
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 results = Results(Path(sys.argv[1]))

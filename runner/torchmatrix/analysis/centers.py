@@ -1,9 +1,7 @@
-"""The centre of a few figures (median or mean) and how far it may be off."""
+"""The centre of a few figures (median or mean) and how far it may be off. Loads numpy when it needs it: see facts_cache."""
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
 
 WIDENING = {
     2: 1.000, 3: 1.025, 4: 1.029, 5: 1.104, 6: 1.084, 7: 1.156, 8: 1.122, 9: 1.179, 10: 1.147, 11: 1.189,
@@ -30,12 +28,18 @@ _FEW = 8
 
 def mean_of(values: Sequence[float]) -> float:
     """The mean of one value or more, to the last bit as numpy finds it."""
-    return _total(values) / len(values) if len(values) < _FEW else float(np.mean(values))
+    if len(values) < _FEW:
+        return _total(values) / len(values)
+    import numpy as np
+
+    return float(np.mean(values))
 
 
 def median_of(values: Sequence[float]) -> float:
     """The median of one value or more, to the last bit as numpy finds it."""
     if len(values) >= _FEW or not all(value == value for value in values):
+        import numpy as np
+
         return float(np.median(values))
     ordered, middle = sorted(values), len(values) // 2
     return float(ordered[middle]) if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -44,6 +48,8 @@ def median_of(values: Sequence[float]) -> float:
 def variance_of(values: Sequence[float]) -> float:
     """The sample variance of two values or more, to the last bit as numpy finds it."""
     if len(values) >= _FEW:
+        import numpy as np
+
         return float(np.var(values, ddof=1))
     mean = mean_of(values)
     return _total([(value - mean) * (value - mean) for value in values]) / (len(values) - 1)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.analysis.briefs import order_of, reading
+from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.events import most_bytes
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
@@ -76,15 +77,16 @@ def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[Indexed]:
         yield _recalled(results, run, "", lambda: _facts(run), lambda facts: _indexed(run, facts))  # noqa: B023 (called at once)
 
 
-def digest(results: Results, run: RunFolder) -> "Digest":
+def digest(results: Results, run: RunFolder, meanwhile: Callable[[], None] = lambda: None) -> "Digest":
     """What a report of a run says of its launches.
 
-    Call it before pandas is loaded: while that happens, other processes read (see briefs.reading).
+    Call it before pandas is loaded: while that happens, and `meanwhile`, other processes read (see briefs.reading).
     """
 
     def made() -> Facts:
         order = order_of(run.read_record())
         with reading(run, order) as parts:
+            meanwhile()
             from torchmatrix.analysis.digest import facts_of
 
             return facts_of(run.path, parts(), order)
@@ -214,7 +216,7 @@ def _indexed(run: RunFolder, facts: Facts) -> Indexed:
 def _packed(facts: Facts) -> bytes:
     """The launches by columns, what is the same in all of them once: a third of the size, and of the time to read it."""
     rows = facts["launches"]
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    columns = columns_of(rows, tuple(rows[0])) if rows else {}
     same = {name: values[0] for name, values in columns.items() if _are_same(values)}
     each = {name: values for name, values in columns.items() if name not in same}
     table = {"count": len(rows), "names": list(columns), "same": same, "each": each}

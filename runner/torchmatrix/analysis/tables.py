@@ -9,7 +9,7 @@ import pandas as pd
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.intervals import center_interval, detectable, noise_verdict, outliers
-from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, Row, row_of
+from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, Row, columns_of, row_of
 from torchmatrix.facts.launch import Launch
 
 CellKey = tuple[str, ...]
@@ -33,7 +33,8 @@ def launch_rows(launches: Iterable[Launch]) -> list[Row]:
 
 def table_of(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of what launch_rows made, of one run or of several; of a fleet if the rows say so."""
-    return with_none(pd.DataFrame(rows, columns=[*COLUMNS_OF_LAUNCHES, *told_by(rows[0] if rows else ())]), rows, MAY_BE_NONE)
+    found = columns_of(rows, [*COLUMNS_OF_LAUNCHES, *told_by(rows[0] if rows else ())])
+    return _without_own_texts(pd.DataFrame({name: _column(name, values) for name, values in found.items()}))
 
 
 def told_by(columns: Iterable[str]) -> list[str]:
@@ -45,7 +46,16 @@ def with_none(table: pd.DataFrame, rows: Sequence[Row], names: Iterable[str]) ->
     """None where a row has it: pandas makes NaN of it, which is true. Texts as they are: pandas 3 reads its own slowly."""
     for column in names:
         table[column] = pd.Series([row[column] for row in rows], dtype=object)
+    return _without_own_texts(table)
+
+
+def _without_own_texts(table: pd.DataFrame) -> pd.DataFrame:
     return table.astype({name: object for name, kind in table.dtypes.items() if kind == "str"})
+
+
+def _column(name: str, values: Sequence[Any]) -> Any:
+    """As with_none makes it, at once: pandas looks at every value of what isn't said to be objects."""
+    return pd.Series(values, dtype=object) if name in MAY_BE_NONE or set(map(type, values)) == {str} else list(values)
 
 
 def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
@@ -122,17 +132,17 @@ def borrow_flops(rows: Sequence[Row]) -> None:
         row["flops_per_item"] = own.get((row["stack"], key), others.get(key, math.nan))
 
 
+_OF_LAST = tuple(name for name in COLUMNS_OF_LAUNCHES if name not in ("run", "round", "throughput", "path", "seconds", "stall"))
+"""What a cell has of the launch that stands for it."""
+
+
 def _cell_row(launches: list[Row]) -> Row:
     ok = [launch for launch in launches if launch["outcome"] == "ok"]
     last, found = shown(launches), summary(launches)
     cold = [launch["first_step_seconds"] for launch in ok if launch["compile"] and launch["compile_cache"] == "cold"]
     per_device = found["throughput"] / last["count"]
     return {
-        **{
-            key: last[key]
-            for key in (*COLUMNS_OF_LAUNCHES, *told_by(last))
-            if key not in ("run", "round", "throughput", "path", "seconds", "stall")
-        },
+        **{key: last[key] for key in (*_OF_LAST, *told_by(last))},
         **found,
         "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
         "per_device": per_device,

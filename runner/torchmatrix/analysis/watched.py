@@ -5,8 +5,10 @@ moves nothing. Unknown is NaN or None, never 0.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from torchmatrix.analysis.trends import Trend, trend
 from torchmatrix.facts.launch import Launch
@@ -55,6 +57,9 @@ class Watched:
     errors: tuple[str, ...]
 
 
+_time = itemgetter(0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
     """One device's readings in order of time: (monotonic seconds, reading)."""
@@ -65,8 +70,10 @@ class Series:
         return [reading for _, reading in self._inside(windows)]
 
     def _inside(self, windows: Iterable[tuple[float, float]]) -> list[tuple[float, Facts]]:
-        spans = list(windows)
-        return [point for point in self.points if any(start <= point[0] <= stop for start, stop in spans)]
+        spans = [
+            (bisect_left(self.points, start, key=_time), bisect_right(self.points, stop, key=_time)) for start, stop in windows
+        ]
+        return [self.points[place] for place in sorted({place for span in spans for place in range(*span)})]
 
     def values(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[float]:
         """The values in the windows' readings, each under the first key that the reading has."""

@@ -124,13 +124,18 @@ def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact
 def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList") -> None:
     from torchmatrix.analysis import facts_cache
 
-    found = None if asked.redact else facts_cache.digest(store, run)  # before what pages need is loaded
+    found = None if asked.redact else facts_cache.digest(store, run, meanwhile=_load_pages)
     from torchmatrix.reporting import redaction
     from torchmatrix.reporting import report as pages
 
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary) if asked.redact else run
         print(pages.save(pages.page_of(shown, asked.baseline, held, found), asked.output))
+
+
+def _load_pages() -> None:
+    """A third of a second."""
+    from torchmatrix.reporting import report  # noqa: F401
 
 
 def _compare_machines(

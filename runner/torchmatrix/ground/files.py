@@ -45,17 +45,22 @@ def plain_bytes(path: Path, most: int) -> bytes:
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))
         if state.st_size > most:
             raise OSError(errno.EFBIG, f"it is larger than {most / 1e6:g} MB", str(path))
-        return _content(held, state.st_size + _SMALL_BYTES, most)
+        return _content(held, state.st_size, most)
     finally:
         os.close(held)
 
 
-def _content(held: int, at_once: int, most: int) -> bytes:
-    """What an open file holds, up to `most` bytes. A buffer of its size: one of `most` bytes would be paid for each file."""
+def _content(held: int, size: int, most: int) -> bytes:
+    """What an open file holds, up to `most` bytes. A buffer of its size: one of `most` bytes would be paid for each file.
+
+    `size` is 0 for what the kernel makes as it is read.
+    """
     parts, left = [], most
-    while part := os.read(held, min(left, at_once)):
+    while part := os.read(held, min(left, size + _SMALL_BYTES)):
         parts.append(part)
         left -= len(part)
+        if 0 < size <= most - left and len(part) < size + _SMALL_BYTES:
+            break  # nothing comes after less than was asked for
     return b"".join(parts)
 
 

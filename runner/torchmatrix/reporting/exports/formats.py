@@ -91,7 +91,7 @@ def _fields(column: list[Any]) -> Iterable[Any]:
     kinds = set(map(type, column))
     if kinds <= {float, int, type(None)}:
         return column
-    if kinds <= {str, type(None)}:
+    if kinds <= {str, bool, type(None)}:
         known = {value: _field(value) for value in set(column)}
         return [known[value] for value in column]
     return map(_field, column)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
@@ -64,7 +63,7 @@ def launches(view: Facts) -> list[Row]:
     """All launches that count, each with its start and the name of its file."""
     found = []
     for row, started in zip(view.digest.launches, view.digest.started, strict=True):
-        own = {"started_unix_seconds": started, "file": _file_of(Path(row["path"]), view.id)}
+        own = {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
         found.append(row | own | _job(row))
     return found
 
@@ -113,9 +112,9 @@ def _compared(row: Row) -> Row:
     return {**row, "ratio_low": row["low"], "ratio_high": row["high"]}
 
 
-def _file_of(path: Path, run: str) -> str:
+def _file_of(path: str, run: str) -> str:
     """Relative to the run's folder, as facts_archive names it."""
-    parts = path.parts
+    parts = path.split("/")
     start = max((i for i, part in enumerate(parts) if part == run), default=len(parts) - 1)
     return "/".join(parts[start:])
 
@@ -144,7 +143,7 @@ def _skip(skip: Skipped) -> Row:
 def _failures(view: Facts) -> list[Row]:
     names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
     return [
-        {name: row[name] for name in names} | {"seen": seen, "file": _file_of(Path(row["path"]), view.id)}
+        {name: row[name] for name in names} | {"seen": seen, "file": _file_of(row["path"], view.id)}
         for row, seen in zip(view.digest.launches, view.digest.errors, strict=True)
         if row["outcome"] != "ok"
     ]

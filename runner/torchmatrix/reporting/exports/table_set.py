@@ -20,7 +20,8 @@ from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE, MACHINE_T
 Values: TypeAlias = Mapping[str, list[Any]]
 """A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
 _LARGEST = 2**63
-_TEXTS = frozenset({str, type(None)})
+_FEW_VALUES = frozenset({str, bool, type(None)})
+"""Types whose values are few; none of one is equal to one of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +69,19 @@ def frame(name: str, table: Values) -> pd.DataFrame:
 
 def _values(kinds: Iterable[Column], found: Iterable[rows.Row]) -> Values:
     """Rows as a table; lists as JSON text."""
-    held = list(found)
-    return {c.name: _column(c.kind, [row.get(c.source) for row in held]) for c in kinds}
+    every = list(kinds)
+    columns = list(zip(*([row.get(c.source) for c in every] for row in found), strict=True)) or [()] * len(every)
+    return {c.name: _column(c.kind, list(values)) for c, values in zip(every, columns, strict=True)}
 
 
 def _column(kind: str, values: list[Any]) -> list[Any]:
-    """Of texts most are the same in many rows: each is looked at once."""
-    made = _MADE[kind]
-    if set(map(type, values)) <= _TEXTS:
+    """Of texts most are the same in many rows: each is looked at once. Of numbers most need no look."""
+    made, types = _MADE[kind], set(map(type, values))
+    if types <= _FEW_VALUES:
         known = {value: made(value) for value in set(values)}
         return [known[value] for value in values]
+    if kind == "number" and types == {float}:
+        return [None if value != value else value for value in values]
     return list(map(made, values))
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
-from torchmatrix.analysis.tables import records
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
 
@@ -20,7 +19,7 @@ _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy":
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
     """The cells with their marks."""
-    return [row | {"marks": _marks(row)} for row in records(view.cells)]
+    return [row | {"marks": _marks(row)} for row in view.rows if row["parallel"] == "ddp"]
 
 
 def known_columns(view: View) -> dict[str, bool]:
@@ -161,7 +160,7 @@ _BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm"}
 
 def wrong_builds(view: View) -> list[Finding]:
     """A finding for each stack that got another build than it asks for, by its first such cell."""
-    first = {row["stack"]: row for row in reversed(records(view.every_cell)) if row["n"] and is_other_build(row)}
+    first = {row["stack"]: row for row in reversed(view.rows) if row["n"] and is_other_build(row)}
     return [
         Finding(
             row=0, column="", cell=row["cell"], level=IMPOSSIBLE, field="torch", value=row["torch_build"], unit="",

@@ -7,6 +7,7 @@ import pandas as pd
 
 from torchmatrix.analysis import compiling, ratios, scaling, tables
 from torchmatrix.analysis.digest import Digest, digest_of
+from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
@@ -34,7 +35,12 @@ class View:
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """The cells as published figures are."""
-        return figures.measured(records(self.every_cell), records(self.table))
+        return figures.measured(self.rows, self.digest.launches)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Those of every_cell."""
+        return records(self.every_cell)
 
     @property
     def not_ok(self) -> int:
