@@ -108,8 +108,8 @@ def corrected(level: Significance) -> str:
     if level.comparisons < 2:
         return ""
     return (
-        f"What is said of differences is corrected together for the {level.comparisons} comparisons of these cells "
-        f"(Benjamini and Hochberg): they are told up to p = {level.differs:.3g}."
+        f"This report makes {level.comparisons} comparisons; a difference counts if its p-value is at most {level.differs:.3g}, "
+        "so that at most 5 % of those told are false (Benjamini and Hochberg)."
     )
 
 
