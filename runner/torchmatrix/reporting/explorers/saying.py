@@ -108,8 +108,8 @@ def corrected(level: Significance) -> str:
     if level.comparisons < 2:
         return ""
     return (
-        f"This report makes {level.comparisons} comparisons; a difference counts if its p-value is at most {level.differs:.3g}, "
-        "so that at most 5 % of those told are false (Benjamini and Hochberg)."
+        f"This report makes {level.comparisons} comparisons; a difference counts if its p-value is at most "
+        f"{level.differs:.3g}, so that at most 5 % of those told are false (Benjamini and Hochberg)."
     )
 
 
