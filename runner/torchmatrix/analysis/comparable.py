@@ -21,6 +21,8 @@ BATCH = "batch_used"
 MOST_DIFFERENCES = 2
 """Works that differ in more fields have nothing to do with each other."""
 EQUAL, EQUIVALENT = "equal", "equivalent"
+_LEFT_OUT = {"method.parallel": False}
+"""What fields mean that only some launches have."""
 _SETTINGS = tuple(factor for factor in FACTORS if factor.decides and factor.part)
 """What names a workload; how long and how often its steps are timed does not."""
 
@@ -127,7 +129,7 @@ def nearest_stack(own: StackUsed, others: Iterable[StackUsed]) -> tuple[StackUse
 
 def _value(name: str, work: Work) -> Any:
     """Of a field; its default where it is a setting that means nothing to this kind of device."""
-    value, factor = work.get(name), BY_NAME.get(name)
+    value, factor = work.get(name, _LEFT_OUT.get(name)), BY_NAME.get(name)
     return factor.default if value is None and factor and factor.devices else value
 
 

@@ -106,16 +106,16 @@ def centered(value: float, error: float, freedom: float, confidence: float = CON
     return Interval(value=value, low=value / factor, high=value * factor)
 
 
-def paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
+def paired_ratio(above: Sequence[float], below: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Geometric mean of the ratios of launches of the same round, entry by entry, with the t interval of their logarithms.
 
     For cells that were interleaved over rounds: what the whole machine did from round to round falls out (randomized complete
     blocks: R. A. Fisher, The Design of Experiments, 1935).
     """
-    return geometric_mean([a / b for a, b in zip(above, below, strict=True)])
+    return geometric_mean([a / b for a, b in zip(above, below, strict=True)], confidence)
 
 
-def geometric_mean(ratios: Sequence[float]) -> Interval:
+def geometric_mean(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """The n-th root of the product of n ratios, with the t interval of their logarithms.
 
     NaN limits below MEAN_FROM ratios. Unclipped: a slow-down counts as much as the speed-up that would undo it.
@@ -126,7 +126,7 @@ def geometric_mean(ratios: Sequence[float]) -> Interval:
     value = math.exp(float(logs.mean()))
     if len(logs) < MEAN_FROM:
         return Interval(value=value, low=math.nan, high=math.nan)
-    factor = math.exp(_quantile(len(logs) - 1) * math.sqrt(float(np.var(logs, ddof=1)) / len(logs)))
+    factor = math.exp(_quantile(len(logs) - 1, confidence) * math.sqrt(float(np.var(logs, ddof=1)) / len(logs)))
     return Interval(value=value, low=value / factor, high=value * factor)
 
 

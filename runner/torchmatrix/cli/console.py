@@ -12,6 +12,7 @@ from torchmatrix.ground.texts import count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
+    from torchmatrix.running.allocation import Lane
     from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
 
@@ -75,11 +76,12 @@ def tell(
     volume: Volume = Volume.NORMAL,
     build_seconds: float = 0.0,
     name_ready: bool = False,
+    lanes: "Sequence[Lane]" = (),
 ) -> "Result":
     """Report the news as they come; returns the generator's result.
 
     `known`: seconds by cell id from earlier runs; `build_seconds`: what the builds may take first. `name_ready`: also list the
-    stacks that were already built.
+    stacks that were already built. `lanes`: those that may run at once.
     """
     from contextlib import closing
 
@@ -88,7 +90,7 @@ def tell(
     from torchmatrix.cli.narrate import Narrator
 
     console = Console(stderr=True, highlight=False)
-    with Narrator(console, todo, known, build_seconds=build_seconds, volume=volume) as narrator, closing(news):
+    with Narrator(console, todo, known, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(news):
         try:
             while True:
                 narrator.tell(next(news))

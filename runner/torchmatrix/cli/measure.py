@@ -26,6 +26,7 @@ from torchmatrix.cli.options import (
     MethodOption,
     NewOption,
     OutputOption,
+    ParallelOption,
     QuietOption,
     ResultsOption,
     UntilOption,
@@ -76,6 +77,7 @@ def run(
     budget: BudgetOption = None,
     cold_compiles: ColdCompilesOption = None,
     ab: AbOption = None,
+    parallel: ParallelOption = False,
     new: NewOption = False,
     locked: LockedOption = False,
     quiet: QuietOption = False,
@@ -96,7 +98,7 @@ def run(
         method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
         cold_compiles=cold_compiles, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
-    s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab, parallel=parallel)
     done = measure(s, output, new=new, volume=volume, globs=globs, where=where)
     _end(compared(done, ab, volume) if ab else done, as_json)
 

@@ -87,7 +87,6 @@ def measure(
     What stops the run, such as Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
     requested selection, to suggest the nearest cells if it matches nothing.
     """
-    from torchmatrix.planning import estimate
     from torchmatrix.reporting import report
     from torchmatrix.running import run as running
 
@@ -95,12 +94,13 @@ def measure(
     refuse_nothing(s, globs or [], where or [])
     note_misses(s, globs or [], where or [], volume)
     with running.opened(s, new=new, command=as_typed()) as job:
-        todo, known = running.todo(s, job), running.known_seconds(s)
-        estimated = _announce(s, job, todo, known, volume)
+        todo, known, test = running.todo(s, job), running.known_seconds(s), job.folder.read_record().parallel
+        before, lanes = running.preparing_seconds(s, todo, known, test), running.lanes_of(s, test)
+        estimated = before + running.measuring_seconds(todo, known, lanes)
+        _announce(s, job, todo, estimated, volume)
         stopped_by: BaseException | None = None
         try:
-            builds = estimated - estimate.total_seconds(todo, [], known)
-            tell(running.measure(s, job, todo, estimated), todo, known, volume, builds)
+            tell(running.measure(s, job, todo, estimated), todo, known, volume, before, lanes=lanes)
         except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
             say("\nstopped; writing a report of what was measured so far", volume)
@@ -144,12 +144,10 @@ def as_typed() -> str:
     return shlex.join(["torchmatrix", *sys.argv[1:]])
 
 
-def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: dict[str, float], volume: Volume) -> float:
-    """Print what will be done and how to stop it; returns the seconds that it may take."""
+def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", seconds: float, volume: Volume) -> None:
+    """Print what will be done, how long it may take, and how to stop it."""
     from torchmatrix.engines import recipes
-    from torchmatrix.running import run as running
 
-    seconds = running.estimate_seconds(s, todo, known)
     before = len(s.launches) - len(todo)
     say(in_one_line(s, todo, seconds), volume)
     say(f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", volume)
@@ -158,4 +156,3 @@ def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", known: d
     for note in job.watch_notes:
         say(f"note: {note}", volume)
     say("Ctrl-C stops the run; the same command continues it\n", volume)
-    return seconds

@@ -1,7 +1,8 @@
 """News -> text on stderr: lines that stay and, on a terminal, what runs now and the time left below them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -16,17 +17,21 @@ from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
+from torchmatrix.running.allocation import Lane
 from torchmatrix.running.news import (
     BatchFound,
     BatchTried,
     BuildFinished,
     BuildLine,
     ImagesSized,
+    LanesDecided,
+    LanesProbed,
     LaunchCommand,
     LaunchFinished,
     LaunchPhase,
     LaunchStarted,
     News,
+    ProbeFinished,
 )
 
 BAR_LETTERS = 20
@@ -57,11 +62,20 @@ NOW = {
 """What the box does after it has reported the end of a phase, in the user's terms. Waits already come with a text."""
 
 
+@dataclass(kw_only=True, slots=True)
+class _Doing:
+    """What a lane does. `current`: its launch, as cell id and round, which began at `begin`; `now`: that in words."""
+
+    begin: float
+    current: tuple[str, int] | None = None
+    now: str = ""
+
+
 class Narrator:
     """Reports a run as it happens.
 
-    `known`: seconds by cell id from earlier runs, for the time left; `build_seconds`: what the builds before the first launch
-    may take. `clock`: seconds, as time.monotonic gives them.
+    `known`: seconds by cell id from earlier runs, for the time left; `build_seconds`: what comes before the first launch may
+    take. `clock`: seconds, as time.monotonic gives them. `lanes`: those that may run at once.
     """
 
     def __init__(
@@ -73,15 +87,16 @@ class Narrator:
         build_seconds: float = 0.0,
         volume: Volume = Volume.NORMAL,
         clock: Callable[[], float] = time.monotonic,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         self._console, self._volume, self._clock = console, volume, clock
         self._left = {(cell.id, number): estimate.launch_seconds(cell, number, known) for cell, number in launches}
         self._total, self._done = len(self._left), 0
         self._spent, self._expected = 0.0, 0.0
         self._build_seconds = build_seconds
-        self._current: tuple[str, int] | None = None
-        self._current_begin = clock()
-        self._now = ""
+        self._lane_of = {cell.id: lane.devices for lane in lanes for cell in lane.cells}
+        self._doing: dict[str, _Doing] = {}
+        self._begin = clock()
         self._builds: dict[str, str] = {}
         self._built = False
         self.ready: list[str] = []
@@ -110,28 +125,37 @@ class Narrator:
             self._tell_launch(news)
         elif isinstance(news, BatchFound):
             self._tell_batch(news)
+        elif isinstance(news, LanesProbed | LanesDecided):
+            self._tell_lanes(news)
         else:
             self._tell_progress(news)
 
-    def _tell_progress(self, news: LaunchStarted | LaunchCommand | LaunchPhase | BatchTried) -> None:
+    def _lane(self, cell: Cell) -> _Doing:
+        """What the lane of a cell does; all cells without one share one."""
+        return self._doing.setdefault(self._lane_of.get(cell.id, ""), _Doing(begin=self._begin))
+
+    def _tell_progress(self, news: LaunchStarted | LaunchCommand | LaunchPhase | ProbeFinished | BatchTried) -> None:
         if isinstance(news, LaunchStarted):
-            self._current, self._current_begin, self._build_seconds = (news.cell.id, news.number), self._clock(), 0.0
+            lane = self._lane(news.cell)
+            lane.current, lane.begin, self._build_seconds = (news.cell.id, news.number), self._clock(), 0.0
             self._show(news.cell, "starting")
         elif isinstance(news, LaunchCommand):
             if self._volume is Volume.VERBOSE:
                 self._console.print(Text(f"$ {news.command}", style="dim"), soft_wrap=True)
         elif isinstance(news, LaunchPhase):
             self._show(news.cell, _in_words(news))
+        elif isinstance(news, ProbeFinished):
+            self._lane(news.cell).now = ""
         else:
             fits = {"ok": "fits", "oom": "is too large"}.get(news.outcome, news.outcome)
             self._show(news.cell, f"batch {news.batch} {fits}")
 
     def _show(self, cell: Cell, doing: str) -> None:
         """Show what runs now. A long id loses its end, so that stack and model stay."""
-        is_round = self._current is not None and self._current[0] == cell.id
-        said = f"  round {self._current[1]}: {doing}" if self._current and is_round else f"  {doing}"
+        lane = self._lane(cell)
+        said = f"  round {lane.current[1]}: {doing}" if lane.current and lane.current[0] == cell.id else f"  {doing}"
         said = clipped(printable(said), self._console.width // 2)
-        self._now = clipped(cell.id, self._console.width - len(said)) + said
+        lane.now = clipped(cell.id, self._console.width - len(said)) + said
 
     def _tell_build_line(self, news: BuildLine) -> None:
         self._builds[news.stack] = f"building {news.stack}: {printable(news.line)}"
@@ -163,12 +187,22 @@ class Narrator:
         said = f"{news.batch} is the largest that fits" if news.batch else why
         self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
 
+    def _tell_lanes(self, news: LanesProbed | LanesDecided) -> None:
+        if isinstance(news, LanesProbed):
+            often = f"{news.least} to {news.most} launches of each, alone and beside the others"
+            self._line("test", "green", f"do {', '.join(news.devices)} disturb each other? {often}")
+            return
+        self._lane_of = self._lane_of if news.at_once else {}
+        self._doing.clear()
+        self._line("at once" if news.at_once else "in turn", "green", news.why)
+
     def _tell_launch(self, news: LaunchFinished) -> None:
         expected = self._left.pop((news.cell.id, news.number), 0.0)
         self._spent, self._expected = self._spent + news.seconds, self._expected + expected
         self._done += 1
         self._total = max(self._total, self._done + len(self._left))
-        self._current, self._now = None, ""
+        lane = self._lane(news.cell)
+        lane.current, lane.now = None, ""
         outcome = news.launch.outcome
         said = f"{figure(throughput(news.launch))} {news.cell.workload.unit}/s" if outcome == "ok" else f"{news.launch.error}"
         left = self._time_left()
@@ -184,7 +218,7 @@ class Narrator:
 
     def _picture(self) -> Group:
         """What is under way: a line for each build or for the launch, then the bar with the time left."""
-        lines = [*self._builds.values(), *([self._now] if self._now else [])]
+        lines = [*self._builds.values(), *(lane.now for lane in list(self._doing.values()) if lane.now)]
         shown: list[Text | Table] = [Text(clipped(line, self._console.width), no_wrap=True) for line in lines]
         if self._total:
             bar = Table.grid(padding=(0, 1))
@@ -194,13 +228,27 @@ class Narrator:
         return Group(*shown)
 
     def _time_left(self) -> str:
-        """The estimated time left, corrected by how long finished launches took against theirs; it counts down."""
-        pace = self._spent / self._expected if self._expected else 1.0
-        passed, waiting = self._clock() - self._current_begin, sum(self._left.values()) * pace
-        if self._current:
-            waiting -= min(passed, self._left.get(self._current, 0.0) * pace)
-        seconds = waiting + max(0.0, self._build_seconds - passed)
+        """The estimated time left, corrected by how long finished launches took against theirs; it counts down.
+
+        Of lanes that run at once the longest counts, and then what runs after them.
+        """
+        left: dict[str, float] = {}
+        for (cell, _), expected in list(self._left.items()):
+            lane = self._lane_of.get(cell, "")
+            left[lane] = left.get(lane, 0.0) + expected
+        waiting = {lane: self._waiting(lane, expected) for lane, expected in left.items()}
+        after = waiting.pop("", 0.0)
+        builds = max(0.0, self._build_seconds - (self._clock() - self._begin))
+        seconds = max(waiting.values(), default=0.0) + after + builds
         return f"about {estimate.in_words(seconds)} left" if seconds >= 1 else ""
+
+    def _waiting(self, lane: str, expected: float) -> float:
+        """Seconds until a lane is done; `expected`: of all that it has not finished."""
+        pace = self._spent / self._expected if self._expected else 1.0
+        doing = self._doing.get(lane)
+        if doing is None or doing.current is None:
+            return expected * pace
+        return expected * pace - min(self._clock() - doing.begin, self._left.get(doing.current, 0.0) * pace)
 
 
 def _in_words(news: LaunchPhase) -> str:

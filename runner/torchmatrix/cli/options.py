@@ -69,6 +69,10 @@ AbOption = Annotated[
         autocompletion=completing.stacks,
     ),
 ]
+ParallelOption = Annotated[
+    bool,
+    typer.Option("--parallel", help="Measure cells on disjoint GPUs at once, after a test that they don't disturb each other."),
+]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[

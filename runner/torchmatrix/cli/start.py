@@ -17,6 +17,7 @@ from torchmatrix.cli.options import (
     GlobsArgument,
     JsonOption,
     MatrixOption,
+    ParallelOption,
     ResultsOption,
     WhereOption,
 )
@@ -145,6 +146,7 @@ def plan(
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
+    parallel: ParallelOption = False,
     skipped: Annotated[bool, typer.Option("--skipped", help="List every skipped cell with its reason and fix.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,7 +156,7 @@ def plan(
     """
     from torchmatrix.running import launch_order, run, session
 
-    s = session.prepare(matrix, results, engine, globs or [], where or [])
+    s = session.prepare(matrix, results, engine, globs or [], where or [], parallel=parallel)
     if not s.plan.skips:
         planned.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)

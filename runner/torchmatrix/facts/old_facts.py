@@ -9,7 +9,7 @@ from pathlib import Path
 from torchmatrix.facts.checked import Record
 
 _EXPLAINS = ("independent", "no-sync")
-_NAME = re.compile(r"(?:round|batch)(\d+)-try(\d+)\.jsonl", re.ASCII)
+_NAME = re.compile(r"(?:round|batch|probe)(\d+)-try(\d+)\.jsonl", re.ASCII)
 
 
 def with_cell(line: Record) -> Record:

@@ -217,7 +217,10 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exit:
-    """How a launch ended. `reason`: the outcome, if the host ended or refused the launch; `tail`: the log's last lines."""
+    """How a launch ended. `reason`: the outcome, if the host ended or refused the launch; `tail`: the log's last lines.
+
+    `beside`: the cells that ran on other devices at some moment of it; empty if none did.
+    """
 
     unix_seconds: float | None
     monotonic_seconds: float | None
@@ -226,3 +229,4 @@ class Exit:
     message: str | None
     oom_killed: bool
     tail: tuple[str, ...]
+    beside: tuple[str, ...] = ()

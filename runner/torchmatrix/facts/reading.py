@@ -202,4 +202,5 @@ def _exit(end: Record) -> Exit:
         message=checked.text_or_none(end, "message"),
         oom_killed=checked.flag(end, "oom_killed"),
         tail=checked.texts(end, "tail"),
+        beside=checked.texts(end, "beside"),
     )

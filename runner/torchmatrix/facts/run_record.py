@@ -43,13 +43,41 @@ class FoundBatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LaneTest:
+    """One lane in a ParallelTest: its devices, the cell that was launched, and its throughput beside the others over alone.
+
+    `low`, `high`: the limits of the ratio; `alone`, `beside`: the throughputs of the rounds (items per second), in order.
+    """
+
+    devices: str
+    cell: str
+    ratio: float
+    low: float
+    high: float
+    alone: tuple[float, ...]
+    beside: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelTest:
+    """Whether launches on different devices disturb each other on this machine (analysis.disturbance).
+
+    `shown`: that they don't, so they were measured at once; `why`: in words.
+    """
+
+    shown: bool
+    why: str
+    lanes: tuple[LaneTest, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """One run. `facts`: its first line as it is, empty if that can't be read.
 
     `machine`: the identity of its machine (machine.identity); None in facts of earlier versions. `key`: what was requested, as
     one word; `matrix`: the text of the matrix; `complete`: the run finished, after `seconds` in its last session, for which
-    `estimated_seconds` were estimated (NaN: unknown). `verified`: the record has checksums, and
-    they match. `problems`: lines that can't be read, each with the reason.
+    `estimated_seconds` were estimated (NaN: unknown). `parallel`: None if nothing was tested. `verified`: the record has
+    checksums, and they match. `problems`: lines that can't be read, each with the reason.
     """
 
     unix_seconds: float
@@ -65,6 +93,7 @@ class RunRecord:
     planned: tuple[CellName, ...]
     skips: tuple[Skipped, ...]
     batches: tuple[FoundBatch, ...]
+    parallel: ParallelTest | None
     verified: bool
     complete: bool
     seconds: float
@@ -88,6 +117,7 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
         planned=tuple(_each(kinds.get("planned", ()), _name, problems)),
         skips=tuple(_each(kinds.get("skip", ()), _skipped, problems)),
         batches=tuple(_each(kinds.get("batch", ()), _batch, problems)),
+        parallel=next(iter(_each(kinds.get("parallel", ()), _parallel, problems)), None),
         verified=verified,
         complete=end is not None,
         seconds=number_or_nan((end or {}).get("seconds")),
@@ -145,4 +175,24 @@ def _skipped(line: Event) -> Skipped:
 def _batch(line: Event) -> FoundBatch:
     return FoundBatch(
         stack=checked.text(line, "stack"), workload=checked.text(line, "workload"), batch=checked.whole_or_none(line, "batch")
+    )
+
+
+def _parallel(line: Event) -> ParallelTest:
+    return ParallelTest(
+        shown=checked.flag(line, "shown"),
+        why=checked.text(line, "why"),
+        lanes=tuple(_lane(lane) for lane in checked.parts(line, "lanes")),
+    )
+
+
+def _lane(lane: Record) -> LaneTest:
+    return LaneTest(
+        devices=checked.text(lane, "devices"),
+        cell=checked.text(lane, "cell"),
+        ratio=checked.number_or_nan(lane, "ratio"),
+        low=checked.number_or_nan(lane, "low"),
+        high=checked.number_or_nan(lane, "high"),
+        alone=checked.numbers(lane, "alone"),
+        beside=checked.numbers(lane, "beside"),
     )

@@ -4,6 +4,7 @@ results/.lock                                   who is running now
 results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end; HOST: see Results.home
 results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; the .log: other output
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
+results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other devices disturb this one?
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
 results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)
@@ -80,12 +81,15 @@ class RunFolder:
         with disk_errors(self.record):
             write_whole(self.record, lines.packed(events))
 
-    def new_launch(self, cell: str, number: int, trial: int | None = None) -> LaunchFile:
-        """A fresh file for one launch of `cell` in round `number`, or for the `trial` of a batch; earlier tries stay."""
+    def new_launch(self, cell: str, number: int, kind: str = "round") -> LaunchFile:
+        """A fresh file for one launch of `cell` in round `number`; earlier tries stay.
+
+        `kind`: round, batch (a trial of the batch `number`) or probe (the `number`-th to see whether lanes disturb each other).
+        """
         folder = self.path / cell
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        name = f"round{number}" if trial is None else f"batch{trial}"
+        name = f"{kind}{number}"
         tries = len(list(folder.glob(f"{name}-try*.jsonl")))
         return LaunchFile(folder / f"{name}-try{tries + 1}.jsonl", tries + 1)
 

@@ -47,8 +47,9 @@ METHODS = {
 }
 """steady: warm up until the step time doesn't drift, and say whether temperature and clock did. cold: begin each launch below a
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
-DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps")
-"""The fields in which two recorded methods must not differ if their numbers are to be compared."""
+DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel")
+"""The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel`, which only a launch
+of `run --parallel` has: it was measured while launches ran on other devices."""
 
 
 def named(name: str) -> Method:

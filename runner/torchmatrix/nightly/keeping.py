@@ -15,7 +15,9 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.journal import FOLDER, STAMP, Journal, Night
 
 PIN = "pinned"
-_OURS = re.compile(r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|contexts/.+|.+/(round|batch)\d+-try\d+\.(jsonl|log)")
+_OURS = re.compile(
+    r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|contexts/.+|.+/(round|batch|probe)\d+-try\d+\.(jsonl|log)"
+)
 """What a run's folder holds: see `store`; `reproduce` adds the contexts of builds."""
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
 from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
 from torchmatrix.running.readiness import Ready
+from torchmatrix.running.turns import Turns
 
 DEADLINE_MARGIN_SECONDS = 60.0
 """A box ends itself so long after the host should have ended it: for the case that the host is dead."""
+INTERRUPTED = "interrupted by the user"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +39,7 @@ class Job:
     """What a run needs besides its plan. `watch_notes`: what can't be watched, in words.
 
     `marks`: where the self-tests of images are remembered; None: images are not tested.
+    `lane`, `turns`: in which lane its launches are, and what they share with those of other lanes; None: they run alone.
     """
 
     folder: RunFolder
@@ -50,6 +54,8 @@ class Job:
     watch_notes: Sequence[str] = ()
     marks: Path | None = None
     engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lane: str = ""
+    turns: Turns | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +63,7 @@ class Attempt:
     """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits.
 
     `fresh`: it compiles from an empty cache, which isn't kept.
+    `probe`: it only shows whether lanes disturb each other: alone, beside, or first (which isn't counted).
     `proven`: what an earlier launch of the same found when its work was proven in full, by name; None if none was.
     """
 
@@ -65,6 +72,7 @@ class Attempt:
     batch: int
     trial: bool = False
     fresh: bool = False
+    probe: str = ""
     proven: Mapping[str, float] | None = None
 
 
@@ -121,23 +129,26 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         arguments=bench_arguments(attempt, job),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache="" if attempt.trial or attempt.fresh else _cache_name(attempt),
+        cache="" if attempt.trial or attempt.fresh else _cache_name(attempt, job.lane),
         owner=job.owner,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
-    file = job.folder.new_launch(cell.id, attempt.number, trial=attempt.batch if attempt.trial else None)
+    file = _file_of(job, attempt)
     try:
         head = _header(job, attempt, ready, file.number)
         file.event("launch", **head, image=_image_record(image), command=execution.command, started=execution.started)
         yield LaunchCommand(cell=cell, command=execution.command)
         yield from _run(job, cell, execution, file)
     except LaunchFailed as failure:
+        if _is_ending(job):
+            file.close(reason="interrupted", message=INTERRUPTED)
+            raise KeyboardInterrupt from None
         file.close(reason="crashed", message=str(failure))
     except EngineLost as lost:
         file.close(reason="interrupted", message=str(lost))
         raise
     except (KeyboardInterrupt, GeneratorExit):
-        file.close(reason="interrupted", message="interrupted by the user")
+        file.close(reason="interrupted", message=INTERRUPTED)
         raise
     finally:
         file.abandon()
@@ -149,7 +160,8 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
     """Start, watch and read the box to its end."""
     telling, line_mb = _Telling(execution, file, devices_of(cell)), settings.load().line_mb
-    with execution, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
+    reached = job.turns.covering(execution) if job.turns else nullcontext()
+    with execution, reached, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
             event = pipe.event_in(stream, line, line_mb)
             if event is None:
@@ -158,13 +170,27 @@ def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterat
                 file.copy(event)
                 yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
+    if end.returncode and _is_ending(job):
+        raise KeyboardInterrupt
+    others = {"beside": job.turns.beside(cell.id)} if job.turns else {}
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
-        file.close(reason="timeout", message=message, returncode=end.returncode)
+        file.close(reason="timeout", message=message, returncode=end.returncode, **others)
     elif end.problem:
-        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed)
+        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **others)
     else:
-        file.close(returncode=end.returncode, oom_killed=end.oom_killed)
+        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **others)
+
+
+def _is_ending(job: Job) -> bool:
+    """Whether the launches of all lanes are being ended: then this one did not end by itself."""
+    return job.turns is not None and job.turns.are_over
+
+
+def _file_of(job: Job, attempt: Attempt) -> LaunchFile:
+    """Of an attempt; the names of trials and probes differ, so that their figures never count."""
+    kind, number = ("batch", attempt.batch) if attempt.trial else ("probe" if attempt.probe else "round", attempt.number)
+    return job.folder.new_launch(attempt.cell.id, number, kind)
 
 
 def _phase(event: dict[str, Any]) -> str:
@@ -172,11 +198,15 @@ def _phase(event: dict[str, Any]) -> str:
     return "warmed-up" if event["event"] == "warm-up" else str(event.get("phase") or event["event"])
 
 
-def _cache_name(attempt: Attempt) -> str:
-    """One compile cache per workload, batch and number of devices: compiled code depends on them."""
+def _cache_name(attempt: Attempt, lane: str) -> str:
+    """One compile cache per workload, batch and number of devices: compiled code depends on them.
+
+    Each lane has its own: a cache is held by one launch at a time.
+    """
     workload = attempt.cell.workload
     batch = f"{attempt.batch}-" if workload.batch == AUTO else ""
-    return f"{workload.id}-{batch}n{len(attempt.cell.gpus.indices)}-{recipes.workload_hash()[:8]}"
+    own = f"-{lane}" if lane else ""
+    return f"{workload.id}-{batch}n{len(attempt.cell.gpus.indices)}-{recipes.workload_hash()[:8]}{own}"
 
 
 class _Telling:
@@ -234,7 +264,8 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "round": attempt.number,
         "try": number,
         "trial": attempt.trial,
-        "method": asdict(job.method),
+        **({"probe": attempt.probe} if attempt.probe else {}),
+        "method": asdict(job.method) | ({"parallel": True} if job.turns else {}),
         "start": ready.as_record() if ready else None,
         "stack": asdict(cell.stack),
         "workload": cell.workload.as_record(),

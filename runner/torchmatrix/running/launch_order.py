@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
 from torchmatrix.planning.plan import Cell
+from torchmatrix.running import allocation
 
 
 def interleave(cells: Iterable[Cell], launches: int, seed: int) -> Iterator[tuple[Cell, int]]:
     """(cell, round) in the order to launch: blocks; in each, rounds of all its cells, shuffled by `seed`."""
     shuffle = random.Random(seed).shuffle
-    for block in _blocks(cells):
+    for block in allocation.blocks(cells):
         for number in range(1, launches + 1):
             order = list(block)
             shuffle(order)
@@ -65,23 +66,9 @@ def _was_narrow(rates: Sequence[float], method: Method) -> bool:
 def _compared(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Of each block the cells of one model and mode: stacks, settings and numbers of devices are compared among them."""
     found: list[list[Cell]] = []
-    for block in _blocks(cells):
+    for block in allocation.blocks(cells):
         groups: dict[tuple[str, str], list[Cell]] = {}
         for cell in block:
             groups.setdefault((cell.workload.model, cell.workload.mode), []).append(cell)
         found += groups.values()
     return found
-
-
-def _blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Cells whose device sets overlap: their ratios are what a scale factor is made of."""
-    by_label: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_label.setdefault(cell.gpus.label, []).append(cell)
-    blocks: list[tuple[set[tuple[str | None, int]], list[Cell]]] = []
-    for members in by_label.values():
-        devices = {(members[0].gpus.vendor, index) for index in members[0].gpus.indices}
-        touched = [block for block in blocks if block[0] & devices]
-        merged = (devices.union(*(used for used, _ in touched)), [c for _, found in touched for c in found] + members)
-        blocks = [block for block in blocks if block not in touched] + [merged]
-    return [members for _, members in blocks]

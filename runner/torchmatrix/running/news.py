@@ -68,6 +68,30 @@ class LaunchFinished:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LanesProbed:
+    """It is tested now whether launches on these devices disturb each other. `least`, `most`: rounds that it may take."""
+
+    devices: tuple[str, ...]
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeFinished:
+    """A launch of that test ended."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanesDecided:
+    """Whether launches on different devices run at once, and why, in words."""
+
+    at_once: bool
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BatchTried:
     """A batch was tried in a fresh process, to find the largest that fits."""
 
@@ -93,6 +117,9 @@ News = (
     | LaunchCommand
     | LaunchPhase
     | LaunchFinished
+    | LanesProbed
+    | ProbeFinished
+    | LanesDecided
     | BatchTried
     | BatchFound
 )

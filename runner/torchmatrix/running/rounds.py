@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from torchmatrix.analysis import watched
@@ -20,7 +21,15 @@ from torchmatrix.running.news import BatchFound, LaunchFinished, LaunchStarted, 
 def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[News]:
     """Build `stacks`, then run `schedule` in its order. `cells`: all of the plan, among which a batch is searched for."""
     built = yield from build_all(job, stacks)
+    yield from measure(job, built, cells, schedule)
+
+
+def measure(
+    job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]
+) -> Iterator[News]:
+    """As `execute`, with what was `built`, by stack."""
     recorded: set[str] = set()
+    compiled: set[str] = set()
     suspects: set[str] = set()
     proven: dict[tuple[str, int], Mapping[str, float]] = {}
     for cell, number in schedule:
@@ -35,20 +44,28 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
             recorded.add(cell.id)
             yield record_failure(job, cell, number, "crashed", gone, f"torchmatrix run --new '{cell.id}'")
             continue
-        batch = yield from _batch(job, cell, cells, image)
+        batch = yield from batch_of(job, cell, cells, image)
         if batch is None:
             recorded.add(cell.id)
             yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
             continue
-        yield LaunchStarted(cell=cell, number=number)
         fresh = cell.workload.compile and number <= job.method.cold_compiles
         known = None if fresh else proven.get((cell.id, batch))  # newly compiled code is proven anew
         attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=known)
-        for item in _launch(job, attempt, image):
-            if isinstance(item, LaunchFinished):
-                suspects |= _unread(item.launch)
-                proven.update({(cell.id, batch): found} if (found := _proof(item.launch)) else {})
-            yield item
+        cold = fresh or (cell.workload.compile and cell.id not in compiled)  # its compiler would disturb the other lanes
+        compiled.add(cell.id)
+        with turn(job, cell, alone=cold):
+            yield LaunchStarted(cell=cell, number=number)
+            for item in _launch(job, attempt, image):
+                if isinstance(item, LaunchFinished):
+                    suspects |= _unread(item.launch)
+                    proven.update({(cell.id, batch): found} if (found := proof_of(item.launch)) else {})
+                yield item
+
+
+def turn(job: Job, cell: Cell, *, alone: bool) -> AbstractContextManager[None]:
+    """The turn of a cell's launch among those of other lanes, if there are any."""
+    return job.turns.taken(cell.id, alone=alone) if job.turns else nullcontext()
 
 
 def _unread(launch: Launch) -> set[str]:
@@ -56,7 +73,7 @@ def _unread(launch: Launch) -> set[str]:
     return {str(reading["device"]) for told in launch.telemetry for reading in told.readings if "error" in reading}
 
 
-def _proof(launch: Launch) -> Mapping[str, float] | None:
+def proof_of(launch: Launch) -> Mapping[str, float] | None:
     """What a launch whose work was proven in full found: the other launches of its cell in this session must find the same."""
     reference = launch.reference
     if launch.outcome != "ok" or reference is None or reference.proof != "full" or reference.error:
@@ -107,7 +124,7 @@ def _launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
                 yield item
 
 
-def _batch(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator[News, None, int | None]:
+def batch_of(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator[News, None, int | None]:
     """The batch of a cell; where it is to be found, once per run, stack and workload, on the largest of its device sets."""
     if cell.workload.batch != AUTO:
         return int(cell.workload.batch)

@@ -2,21 +2,23 @@
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import last_tries, throughput
+from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import housekeeping, launch_order, rounds
+from torchmatrix.running import allocation, housekeeping, launch_order, rounds
+from torchmatrix.running.allocation import Lane
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import News
@@ -105,22 +107,40 @@ def todo(s: Session, job: Job) -> list[tuple[Cell, int]]:
     return [(cell, number) for cell, number in s.launches if not job.folder.is_done(cell.id, number)]
 
 
-def _scheduled(s: Session, job: Job, left: list[tuple[Cell, int]]) -> Iterator[tuple[Cell, int]]:
-    """`left`, in its order; with an adaptive method what is left depends on what was measured meanwhile."""
-    method, begin = s.matrix.method, time.monotonic()
+def _scheduled(
+    s: Session, job: Job, left: list[tuple[Cell, int]], cells: Sequence[Cell], passed: Callable[[], float]
+) -> Iterator[tuple[Cell, int]]:
+    """`left` of `cells`, in its order; with an adaptive method what is left depends on what was measured meanwhile.
+
+    `passed`: seconds since the first launch.
+    """
+    method = s.matrix.method
+    passed()
     if method.until is None:
-        yield from left
+        wanted = {cell.id for cell in cells}
+        yield from ((cell, number) for cell, number in left if cell.id in wanted)
         return
 
     def is_over() -> bool:
-        return method.budget_seconds is not None and time.monotonic() - begin > method.budget_seconds
+        return method.budget_seconds is not None and passed() > method.budget_seconds
 
     def rates(cell: Cell) -> list[float]:
         return [throughput(launch) for launch in last_tries(job.folder.of_cell(cell.id)) if launch.outcome == "ok"]
 
-    for cell, number in launch_order.adaptive(s.plan.cells, method, s.matrix.seed, rates, is_over):
+    for cell, number in launch_order.adaptive(cells, method, s.matrix.seed, rates, is_over):
         if not job.folder.is_done(cell.id, number):
             yield cell, number
+
+
+def _stopwatch() -> Callable[[], float]:
+    """Seconds since it was first asked."""
+    asked: list[float] = []
+
+    def passed() -> float:
+        asked.append(time.monotonic())
+        return asked[-1] - asked[0]
+
+    return passed
 
 
 def known_seconds(s: Session) -> dict[str, float]:
@@ -128,22 +148,79 @@ def known_seconds(s: Session) -> dict[str, float]:
     return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine))
 
 
-def estimate_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
-    """For the launches and for the stacks among them that are not built."""
+def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
+    """The lanes that run at once, as far as is known; `test`: what was found already, if that is so."""
+    if not s.parallel or (test and not test.shown):
+        return ()
+    return allocation.allocate(s.plan.cells).together
+
+
+def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
+    """For the launches: the longest of the lanes, and the others one after the other."""
+    own = allocation.split(launches, lanes)
+    at_once = {cell.id for lane in lanes for cell in lane.cells}
+    others = [(cell, number) for cell, number in launches if cell.id not in at_once]
+    longest = max((estimate.total_seconds(lane, [], known) for lane in own), default=0.0)
+    return longest + estimate.total_seconds(others, [], known)
+
+
+def preparing_seconds(
+    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
+) -> float:
+    """For what comes before the launches: stacks that are not built, and the test of the lanes, if there is none yet."""
     stacks = recipes.stacks_of(cell for cell, _ in launches)
     builds = [
         s.engine_for(stack).capabilities.build_seconds
         for stack in stacks
         if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
     ]
-    return estimate.total_seconds(launches, builds, known)
+    lanes = lanes_of(s, test)
+    if not lanes or test:
+        return sum(builds)
+    from torchmatrix.running import parallel_test  # with numpy and scipy, which plan and build don't need
+
+    return sum(builds) + parallel_test.least_seconds(lanes, known)
+
+
+def estimate_seconds(
+    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
+) -> float:
+    """For the launches, and for what comes before them."""
+    return preparing_seconds(s, launches, known, test) + measuring_seconds(launches, known, lanes_of(s, test))
 
 
 def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[News, None, None]:
     """Execute what is left of the run (see `todo`) and, at its end, say so in its record, with its estimate in seconds."""
     begin = time.monotonic()
-    yield from rounds.execute(job, recipes.stacks_of(s.plan.cells), list(s.plan.cells), _scheduled(s, job, left))
+    stacks, cells, passed = recipes.stacks_of(s.plan.cells), list(s.plan.cells), _stopwatch()
+    if s.parallel:
+        yield from _measure_at_once(s, job, left, passed)
+    else:
+        yield from rounds.execute(job, stacks, cells, _scheduled(s, job, left, cells, passed))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin, estimated_seconds=estimated)
+
+
+def _measure_at_once(
+    s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float]
+) -> Generator[News, None, None]:
+    from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
+
+    schedules = parallel.Schedules(
+        cells=s.plan.cells,
+        of=lambda cells: _scheduled(s, job, left, cells, passed),
+        left=frozenset(cell.id for cell, _ in left),
+        watch=lambda lane: _watching_lane(s, lane),
+    )
+    built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
+    yield from parallel.measure(job, built, allocation.allocate(s.plan.cells), schedules)
+
+
+@contextmanager
+def _watching_lane(s: Session, lane: Lane) -> Iterator[Sequence[Sensor]]:
+    """Sensors for a lane's own GPUs: lanes share no handle, and no device is read more often than without them."""
+    own = {gpu.uuid for cell in lane.cells for gpu in cell.gpus.gpus}
+    with watching(replace(s, host=replace(s.host, gpus=tuple(gpu for gpu in s.host.gpus if gpu.uuid in own)))) as (sensors, _):
+        yield sensors
 
 
 def build(s: Session, job: Job) -> Generator[News, None, tuple[str, ...]]:

@@ -29,7 +29,7 @@ AS_THE_MATRIX_SAYS = Request()
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """Everything that one command works with. `key`: what was requested.
+    """Everything that one command works with. `key`: what was requested. `parallel`: cells on disjoint devices may run at once.
 
     `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: those of the stacks that
     are built from matrix.lock; `notes`: which stacks are not, and why.
@@ -45,6 +45,7 @@ class Session:
     results: Results
     key: str
     is_here: bool
+    parallel: bool = False
 
     @cached_property
     def launches(self) -> list[tuple[Cell, int]]:
@@ -70,17 +71,19 @@ def prepare(
     explain: bool = False,
     locked: bool = False,
     ab: Two | None = None,
+    parallel: bool = False,
 ) -> Session:
     """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
 
     `explain`: for every selected cell, add the cells that show where the scaling loss comes from. `locked`: refuse if
-    matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share.
+    matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share. `parallel`: cells on disjoint
+    devices may run at once.
     """
     asked = matrix_file.under(matrix_file.load(path), request)
     asked = two_stacks.only(asked, ab) if ab else asked
     place = locked_stacks.path_beside(path)
     held = lockfile.read(place)
-    s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where)
+    s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where, parallel)
     s = _of_two(s, ab) if ab else s
     if locked and s.notes:
         listing = "".join(f"\n  {line}" for line in s.notes)
@@ -102,17 +105,24 @@ def assemble(
     engine: str,
     globs: Sequence[str],
     where: Sequence[str],
+    parallel: bool = False,
 ) -> Session:
     """What `asked` means on this machine; `held`: the existing locks, used where they match the matrix."""
     store = Results(results)
     engines = choose(engine, store.owner)
     here = detect()
     host = engines.builder.machine(here)
+    if parallel and host is not here:
+        raise BadInput(
+            f"--parallel must watch the devices, and {engines.builder.name} runs on another machine",
+            hint="run torchmatrix on that machine, or leave out --parallel",
+        )
     locks, drifts = locked_stacks.applicable(held, asked.stacks, engines.builder)
     plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), recipes.workload_hash()]
     key += [sorted(one.name for one in engines.every), *sorted(one.sha256 for one in locks.values())]
+    key += ["parallel"] if parallel else []
     return Session(
         matrix=asked,
         host=host,
@@ -122,6 +132,7 @@ def assemble(
         locks=locks,
         notes=locked_stacks.unlocked(wanted, locks, drifts),
         is_here=host is here,
+        parallel=parallel,
         results=store,
         key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],
     )

@@ -1,0 +1,133 @@
+"""Do launches on different devices disturb each other on this machine? Measured: each lane alone and beside the others."""
+
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchmatrix.analysis import disturbance
+from torchmatrix.analysis.intervals import UNKNOWN
+from torchmatrix.engines.engine import Image
+from torchmatrix.facts.launch import throughput
+from torchmatrix.facts.run_record import LaneTest, ParallelTest
+from torchmatrix.planning import estimate
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running.allocation import Lane
+from torchmatrix.running.at_once import drained
+from torchmatrix.running.launch_cell import Attempt, Job, launch
+from torchmatrix.running.news import LanesProbed, LaunchFinished, News, ProbeFinished
+from torchmatrix.running.rounds import proof_of, turn
+from torchmatrix.running.turns import Turns
+
+UNCOUNTED, ALONE, BESIDE = "uncounted", "alone", "beside"
+"""What a probe is for. Not counted: the first of a cell, which compiles and is proven in full, and what only disturbs."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Probe:
+    """One lane while it is tested: the cell that is launched, the throughputs so far by what they are for, the last seconds."""
+
+    lane: Lane
+    job: Job
+    cell: Cell
+    image: Image
+    batch: int
+    rates: dict[str, list[float]] = field(default_factory=lambda: {UNCOUNTED: [], ALONE: [], BESIDE: []})
+    seconds: float = 0.0
+    proven: Mapping[str, float] | None = None
+    failure: str = ""
+
+    @property
+    def result(self) -> LaneTest:
+        """As far as it was measured."""
+        alone, beside = self.rates[ALONE], self.rates[BESIDE]
+        found = disturbance.ratio_of(beside, alone) if len(beside) == len(alone) else UNKNOWN
+        return LaneTest(
+            devices=self.lane.devices, cell=self.cell.id, ratio=found.value, low=found.low, high=found.high, alone=tuple(alone),
+            beside=tuple(beside),
+        )  # fmt: skip
+
+
+def chosen_cell(cells: Sequence[Cell]) -> Cell:
+    """The cell of a lane that is launched: on most devices, not compiled if possible, as that needs more of the host."""
+    return max(cells, key=lambda cell: (len(cell.gpus.indices), not cell.workload.compile))
+
+
+def least_seconds(lanes: Sequence[Lane], known: Mapping[str, float]) -> float:
+    """How long the test takes if its first look decides; `known`: seconds by cell id."""
+    each = [estimate.launch_seconds(chosen_cell(lane.cells), 2, known) for lane in lanes]
+    return (1 + disturbance.LOOKS[0]) * sum(each) + 1.5 * disturbance.LOOKS[0] * max(each)
+
+
+def tested(probes: Sequence[Probe]) -> Generator[News, None, ParallelTest]:
+    """Launch the cell of each lane alone and beside those of the others, in turns, until it can be decided.
+
+    The order of the two changes from round to round, so that a drift of the machine falls out. Beside the others, all lanes
+    begin together in one round, and in the next one half of them begins in the midst of the others' launches: windows lie
+    beside windows, and beside the start of launches. A failed launch ends the test.
+    """
+    yield LanesProbed(devices=tuple(p.lane.devices for p in probes), least=disturbance.LOOKS[0], most=disturbance.LOOKS[-1])
+    yield from _one_by_one(probes, UNCOUNTED)
+    for number in range(1, disturbance.LOOKS[-1] + 1):
+        order = (ALONE, BESIDE) if number % 2 else (BESIDE, ALONE)
+        for kind in order:
+            if any(probe.failure for probe in probes):
+                return _decided(probes)
+            yield from _one_by_one(probes, ALONE) if kind == ALONE else _at_once(probes, number)
+        if number in disturbance.LOOKS and _is_settled(probes):
+            break
+    return _decided(probes)
+
+
+def _is_settled(probes: Sequence[Probe]) -> bool:
+    ratios = [disturbance.ratio_of(probe.rates[BESIDE], probe.rates[ALONE]) for probe in probes if not probe.failure]
+    return all(map(disturbance.is_shown, ratios)) or any(map(disturbance.is_disturbed, ratios))
+
+
+def _decided(probes: Sequence[Probe]) -> ParallelTest:
+    lanes, failures = tuple(probe.result for probe in probes), [probe.failure for probe in probes if probe.failure]
+    why = f"a launch of the test failed: {failures[0]}" if failures else disturbance.why(lanes)
+    return ParallelTest(shown=not failures and disturbance.all_shown(lanes), why=why, lanes=lanes)
+
+
+def _one_by_one(probes: Sequence[Probe], kind: str) -> Iterator[News]:
+    for probe in probes:
+        yield from _launched(probe, kind)
+
+
+def _at_once(probes: Sequence[Probe], number: int) -> Iterator[News]:
+    """All lanes together; in even rounds every second one half a launch later, and those before them launch once more."""
+    turns = probes[0].job.turns
+    assert turns is not None
+    if number % 2:
+        return drained([_launched(probe, BESIDE) for probe in probes], turns)
+    is_late = [(place + number // 2) % 2 == 0 for place in range(len(probes))]
+    return drained([_late(p, turns) if late else _early(p) for p, late in zip(probes, is_late, strict=True)], turns)
+
+
+def _late(probe: Probe, turns: Turns) -> Iterator[News]:
+    turns.pause(probe.seconds / 2)
+    yield from _launched(probe, BESIDE)
+
+
+def _early(probe: Probe) -> Iterator[News]:
+    yield from _launched(probe, BESIDE)
+    yield from _launched(probe, UNCOUNTED)
+
+
+def _launched(probe: Probe, kind: str) -> Iterator[News]:
+    """One launch; its throughput goes to the probe, and its end is no news, since it isn't one of the matrix."""
+    number = 1 + sum(map(len, probe.rates.values()))
+    attempt = Attempt(cell=probe.cell, number=number, batch=probe.batch, probe=kind, proven=probe.proven)
+    is_first = not any(probe.rates.values())
+    with turn(probe.job, probe.cell, alone=kind == ALONE or is_first):
+        for item in launch(probe.job, attempt, probe.image):
+            if not isinstance(item, LaunchFinished):
+                yield item
+                continue
+            probe.proven = probe.proven or proof_of(item.launch)
+            rate, probe.seconds = throughput(item.launch), item.seconds
+            if math.isnan(rate):
+                probe.failure = f"{probe.cell.id}: {item.launch.outcome}: {item.launch.error}"
+            else:
+                probe.rates[kind].append(rate)
+            yield ProbeFinished(cell=probe.cell)
