@@ -12,7 +12,8 @@ from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running.news import BuildFinished, BuildLine, LaunchPhase, LaunchStarted, News
+from torchmatrix.running import allocation
+from torchmatrix.running.news import BuildFinished, BuildLine, LanesDecided, LaunchPhase, LaunchStarted, News
 
 MATRIX = """
 [[stack]]
@@ -78,3 +79,36 @@ def test_a_stack_was_built_if_its_build_said_something_however_long_that_took() 
         narrator.tell(BuildFinished(stack="found", seconds=3.0, error=None, log=Path("x")))
     assert narrator.ready == ["found"]
     assert "built" in said.getvalue() and "edited in 0 s" in said.getvalue() and "found" not in said.getvalue()
+
+
+def lanes_picture(nvidia_host: Host, decided: LanesDecided, passed_seconds: float) -> list[str]:
+    """What stands on a terminal while two lanes run: three launches of 100 s on gpu0, one of 100 s on gpu1."""
+    text = MATRIX.replace("[[stack]]", "[gpus]\ncounts = []\nlists = [[0], [1]]\n[[stack]]")
+    cells = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=False)).cells
+    launches = [(cells[0], 1), (cells[0], 2), (cells[0], 3), (cells[1], 1)]
+    said, now = io.StringIO(), [0.0]
+    console = Console(file=said, force_terminal=True, width=200, color_system=None)
+    known = dict.fromkeys((cell.id for cell in cells), 100.0)
+    lanes = allocation.allocate(cells).together
+    with Narrator(console, launches, known, clock=lambda: now[0], lanes=lanes) as narrator:
+        narrator.tell(decided)
+        for cell in cells:
+            narrator.tell(LaunchStarted(cell=cell, number=1))
+            narrator.tell(LaunchPhase(cell=cell, phase="warmed-up"))
+        now[0] = passed_seconds
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.getvalue())
+    return [line.strip("\r") for line in plain.splitlines() if line.strip()]
+
+
+def test_each_lane_has_a_line_and_the_longest_lane_is_the_time_left(nvidia_host: Host) -> None:
+    told = lanes_picture(nvidia_host, LanesDecided(at_once=True, why="gpu0 and gpu1 run at once: shown"), passed_seconds=40)
+    assert "at once  gpu0 and gpu1 run at once: shown" in told[0]
+    first, second, bar = told[-3:]
+    assert "/gpu0  round 1: measuring" in first and "/gpu1  round 1: measuring" in second
+    assert "about 4 min left" in bar, "260 s on gpu0"
+
+
+def test_lanes_that_disturb_each_other_are_added_up(nvidia_host: Host) -> None:
+    told = lanes_picture(nvidia_host, LanesDecided(at_once=False, why="one after the other"), passed_seconds=40)
+    assert "in turn  one after the other" in told[0]
+    assert "/gpu1  round 1: measuring" in told[-2] and "/gpu0" not in told[-2] and "about 6 min left" in told[-1], "360 s"

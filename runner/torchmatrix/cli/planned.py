@@ -38,6 +38,23 @@ def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
         say(f"run {folder.id} {estimate.held_against(record.estimated_seconds, record.seconds)}", volume)
 
 
+def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str, float]) -> None:
+    """With --parallel: print what may run at once, or why nothing can, and how long it takes without."""
+    from torchmatrix.planning import estimate
+    from torchmatrix.running import allocation, run
+
+    if not s.parallel:
+        return
+    found = allocation.allocate(s.plan.cells)
+    if not found.together:
+        say(f"nothing can run at once: {found.why_alone}")
+        return
+    names = ", ".join(lane.devices for lane in found.together)
+    test = estimate.in_words(run.preparing_seconds(s, [], known))
+    apart = estimate.in_words(run.measuring_seconds(launches, known, ()))
+    say(f"{names}: at once, if a test of about {test} shows that they don't disturb each other; else one by one: {apart}")
+
+
 def skips_in_words(s: "Session") -> Iterator[str]:
     """One line for each stack and reason, with the number of cells."""
     counted: dict[tuple[str, str], int] = {}

@@ -160,7 +160,9 @@ def plan(
     if not s.plan.skips:
         planned.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
-    say(f"{planned.in_one_line(s, launches, run.estimate_seconds(s, launches, run.known_seconds(s)))}")
+    known = run.known_seconds(s)
+    say(f"{planned.in_one_line(s, launches, run.estimate_seconds(s, launches, known))}")
+    planned.tell_lanes(s, launches, known)
     if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
         planned.tell_estimate(newest)
     say()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import facts_cache, gpu_table, time_split
+from torchmatrix.analysis import disturbance, facts_cache, gpu_table, time_split
 from torchmatrix.analysis.digest import Digest
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
@@ -76,6 +76,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "throttled_tries": sections.throttled_tries(view),
         "started": utc(record.unix_seconds),
         "method": record.method or {"name": "n/a"},
+        "parallel": disturbance.in_words(record.parallel) if record.parallel else None,
         "cells": sections.cell_rows(view),
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),
