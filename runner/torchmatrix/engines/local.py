@@ -56,6 +56,7 @@ class LocalEngine:
         self._cache = cache
         self._owner = owner
         self._place: Place | None = None
+        self._ports: set[int] = set()
 
     def facts(self) -> dict[str, Any]:
         """What runs the launches, for the record."""
@@ -127,11 +128,17 @@ class LocalEngine:
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
         """An execution of the workload under the image's Python."""
         cache = LocalCache(self._cache / "compile" / image.environment, spec.cache)
-        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, _free_port())
+        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own_port())
         variables = box_environment(spec.gpus.vendor) | visible_devices(spec.gpus)
         place = self._groups()
         limits = limits_of(_MEMORY_BYTES) if place.folders else UNLIMITED
         return LocalExecution([*command, *cache.flags], variables, spec.owner, cache, place, limits)
+
+    def _own_port(self) -> int:
+        """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""
+        port = next(port for port in iter(_free_port, 0) if port not in self._ports)
+        self._ports.add(port)
+        return port
 
     def why_unlimited(self) -> str:
         """Why no control groups can be made here."""
