@@ -12,7 +12,9 @@ from torchmatrix.analysis.verdicts import (
     chances,
     judged,
     needed_confidence,
+    p_above,
     significance_of,
+    surviving,
     verdict_at,
 )
 
@@ -108,3 +110,17 @@ def test_a_verdict_at_the_significance_of_a_family_is_the_one_of_the_family() ->
     level = significance_of(tests)
     assert [verdict_at(*one, level) for one in zip(found, tests, strict=True)] == [one.verdict for one in judged(found, tests)]
     assert [one.verdict for one in judged(found, tests)] == ["FASTER", "AMBIGUOUS", "SAME", "n/a"]
+
+
+def test_a_mark_stays_only_if_its_one_sided_test_survives_the_number_of_tests() -> None:
+    assert surviving([True, False, True], [0.02, 0.001, math.nan]) == [True, False, True]
+    assert surviving([True], [0.02]) == [True] and surviving([True] + [False] * 9, [0.02] + [0.9] * 9)[0] is False
+    assert surviving([], []) == []
+
+
+def test_the_one_sided_test_is_half_of_the_two_sided_one() -> None:
+    above, below = [103.0, 105.0, 107.0], [98.0, 100.0, 102.0]
+    p = chances(above, below).differs
+    assert (p_above(above, below), p_above(below, above)) == pytest.approx((p / 2, 1 - p / 2))
+    assert p_above([210.0, 212.0], [100.0, 101.0], least=2.0) < 0.05 < p_above([200.0, 202.0], [100.0, 101.0], least=2.0)
+    assert math.isnan(p_above([1.0], [1.0, 2.0])) and p_above([2.0, 2.0], [1.0, 1.0]) == 0.0

@@ -158,6 +158,17 @@ def false_impossible() -> Row:
     return at_most("a true E = 1.0 is called impossible, three launches", told / 2000, 0.025)
 
 
+def false_marks() -> Row:
+    """Of a machine that scales perfectly: 24 cells with E = 1."""
+    random, told = np.random.default_rng(15), 0
+    for _ in range(400):
+        pairs = [(gaussian(random, 3), gaussian(random, 3)) for _ in range(24)]
+        found = [ratio(*pair) for pair in pairs]
+        marked = [scaling.is_impossible(one.value, one.low) for one in found]
+        told += any(verdicts.surviving(marked, [verdicts.p_above(*pair) for pair in pairs]))
+    return at_most("a report of 24 cells with a true E = 1.0 calls one impossible", told / 400, 0.05)
+
+
 def power() -> Row:
     random = np.random.default_rng(7)
     found = [difference_verdict(ratio([1.05 * r for r in gaussian(random, 5)], gaussian(random, 5))) for _ in range(1000)]
@@ -175,6 +186,7 @@ ROWS: tuple[RowFunction, ...] = (
     false_while_drifting,
     false_reproductions,
     false_impossible,
+    false_marks,
     power,
     *(partial(picked_cover, n) for n in (3, 5)),
     best_is_named,

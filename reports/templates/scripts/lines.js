@@ -1,11 +1,5 @@
 // The scaling explorer's panels, as reporting/explorers/lines.py makes them for print.
-const [IMPOSSIBLE, UNTESTED, BAND, REACH, RIGHT, GREY] = [1.02, 1.1, 0.5, 1.3, 0.96, "#8c8c8c"];
-
-// As analysis/scaling.py: tested by the interval, where there is one.
-function isImpossible(row) {
-  const efficiency = row.S / row.N;
-  return known(row.S) && (known(row.S_low) ? efficiency > IMPOSSIBLE && row.S_low / row.N > 1 : efficiency > UNTESTED);
-}
+const [BAND, REACH, RIGHT, GREY] = [0.5, 1.3, 0.96, "#8c8c8c"];
 
 function linePanels(data, question, choice, metric) {
   const dims = data.dims;
@@ -22,7 +16,7 @@ function lineTitle(dims, series, settings) {
   const ranked = rows.filter((row) => row.N === most).sort((a, b) => a.S - b.S);
   const [model, mode] = said([named(dims, "model"), named(dims, "mode")], rows[0]);
   const efficiency = (row) => row.S / row.N;
-  const worst = rows.filter(isImpossible).sort((a, b) => efficiency(b) - efficiency(a))[0];
+  const worst = rows.filter((row) => row.impossible).sort((a, b) => efficiency(b) - efficiency(a))[0];
   const what = context(dims, rows);
   const devices = (row) => said([named(dims, "devices")], row)[0];
   const name = (row) => nameOf(dims, row, settings);
@@ -75,7 +69,7 @@ function linePoint(dims, metric, row, place, x, name) {
   const within = known(low) && known(high);
   return {
     x, value, ...(within ? { low, high } : {}), series: name, colour: colourOf(dims, row), shape: SHAPES[place % SHAPES.length], N: row.N, said: write(value),
-    interval: within ? `${write(low)} to ${write(high)}` : "n/a", bs: `${row.bs}`, wrong: isImpossible(row) ? "impossible" : "",
+    interval: within ? `${write(low)} to ${write(high)}` : "n/a", bs: `${row.bs}`, wrong: row.impossible ? "impossible" : "",
   };
 }
 

@@ -43,7 +43,8 @@ DEFINITIONS = {
     "ratio_interval": "95 % interval of a ratio of two throughputs, around the ratio: Welch's t on the logarithms of the "
     "launches, times the error of the medians.",
     "impossible": "E above 1.02 is marked if its 95 % interval excludes 1 (of single launches: above 1.10), because no machine "
-    "scales better than linearly: look for a wrong baseline.",
+    "scales better than linearly: look for a wrong baseline. Several marks are corrected for the number of cells (Benjamini "
+    "and Hochberg, one-sided, 2.5 %).",
     "E_hetero": "The weakest device alone over the first device alone: what unequal devices cost when all wait for the "
     "slowest. Each launch of the weakest is picked by the other launches, so that noise does not make a device weak.",
     "E_corun": "N independent processes at once over N times the weakest alone: what sharing power, PCIe and CPU costs.",
@@ -96,8 +97,8 @@ DEFINITIONS = {
     "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, unclipped. From three ratios on it has a 95 "
     "% interval, Student's t over the logarithms of these ratios: it shows how much the ratio varies from cell to cell. "
     "Cells without a ratio are counted.",
-    "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval; all "
-    "others wait for it.",
+    "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval, "
+    "corrected for the number of devices and jobs (Benjamini and Hochberg, one-sided, 2.5 %); all others wait for it.",
     "phases": "Medians over the ok launches of a cell; launches with a cold compile cache are shown separately. The first "
     "step includes compilation and autotuning. The rest is the engine, the start and end of the process, the proofs after "
     "the windows, and phases that the launch did not record.",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
 from torchmatrix.analysis.lookup import Known
@@ -20,9 +21,13 @@ FACTORS = ("E_hetero", "E_corun", "E_ddp", "E_comm")
 
 
 def scaling_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
-    """One row per DDP cell of N > 1 devices with S, E, s, E* and their limits; NaN where a baseline has no ok launch."""
+    """One row per DDP cell of N > 1 devices with S, E, s, E* and their limits; NaN where a baseline has no ok launch.
+
+    `impossible`: as of is_impossible, corrected for the number of rows.
+    """
     known = Known.of(launches)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    p_values: list[float] = []
     for row in known.cells("ddp"):
         if row.count < 2:
             continue
@@ -31,12 +36,20 @@ def scaling_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
         own = known.samples_of(row)
         speedup = ratio(own, known.samples_of(base), row.statistic)
         star = ratio_to_sum(own, alone, row.statistic)
+        p_values.append(verdicts.p_above(own, known.samples_of(base), row.statistic, row.count))
         rows.append({
             "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
             "baseline": base.cell if base else None, **known.named(row),
             **_scale_factors(speedup, int(row.count)), **_limits("E_star", star),
         })  # fmt: skip
+    _keep_surviving(rows, "impossible", p_values)
     return pd.DataFrame(rows, columns=[*_SCALING_COLUMNS, *known.fleet])
+
+
+def _keep_surviving(rows: Sequence[dict[str, Any]], flag: str, p_values: Sequence[float]) -> None:
+    """Take a flag away where it doesn't survive the correction for the number of rows."""
+    for row, kept in zip(rows, verdicts.surviving([row[flag] for row in rows], p_values), strict=True):
+        row[flag] = kept
 
 
 def decomposition_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
@@ -63,13 +76,17 @@ def decomposition_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
 
 
 def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
-    """One row per device measured alone, where several were: its throughput over the median device's; is it weak?"""
+    """One row per device measured alone, where several were: its throughput over the median device's; is it weak?
+
+    `weak` is corrected for the number of rows.
+    """
     known = Known.of(launches)
     groups: dict[tuple[str, str, str, str], list[Any]] = {}
     for row in known.cells("ddp"):
         if row.count == 1 and known.samples_of(row):
             groups.setdefault((row.stack, row.workload, row.device_name or "", known.machine(row)), []).append(row)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    p_values: list[float] = []
     for (stack, workload, name, _), members in groups.items():
         if len(members) < 2:
             continue
@@ -78,11 +95,13 @@ def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
         for row in members:
             found = ratio(known.samples_of(row), middle, row.statistic)
             weak = found.value < WEAK_DEVICE and found.high < 1
+            p_values.append(verdicts.p_above(middle, known.samples_of(row), row.statistic))
             rows.append({
                 "stack": stack, "workload": workload, "device_name": name, "device": row.devices, "unit": row.unit,
                 "throughput": _center(known.samples_of(row)), **_limits("ratio", found), "weak": weak,
                 **known.named(row),
             })  # fmt: skip
+    _keep_surviving(rows, "weak", p_values)
     return pd.DataFrame(rows, columns=[*_DEVICES_COLUMNS, *known.fleet])
 
 

@@ -82,6 +82,21 @@ def chances_of(center: float, error: float, freedom: float) -> Chances:
     return Chances(differs=2 * differs, same=max(below_margin, above_margin))
 
 
+def p_above(above: Sequence[float], below: Sequence[float], statistic: str = "median", least: float = 1.0) -> float:
+    """The one-sided p-value that the ratio isn't above `least`; NaN with too few launches."""
+    found = difference_of(above, below, statistic=statistic)
+    if found is None:
+        return math.nan
+    center, error, freedom = found[0] - math.log(least), *found[1:]
+    return float(stdtr(freedom, -center / error)) if error else float(center <= 0.0)
+
+
+def surviving(flags: Sequence[bool], p_values: Sequence[float]) -> list[bool]:
+    """The flags, without those that one-sided tests don't support once all are corrected together; what wasn't tested stays."""
+    found = zip(flags, adjusted(p_values), strict=True)
+    return [flag and not p > FALSE_DISCOVERIES / 2 for flag, p in found]
+
+
 def adjusted(values: Sequence[float]) -> list[float]:
     """p-values of several tests, adjusted so that of those below a limit not more than this share are false, on average.
 

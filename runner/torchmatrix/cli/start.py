@@ -13,6 +13,7 @@ from torchmatrix.cli.console import preamble, say
 from torchmatrix.cli.options import (
     MATRIX,
     RESULTS,
+    AbOption,
     EngineOption,
     GlobsArgument,
     JsonOption,
@@ -147,6 +148,7 @@ def plan(
     results: ResultsOption = RESULTS,
     engine: EngineOption = "auto",
     parallel: ParallelOption = False,
+    ab: AbOption = None,
     skipped: Annotated[bool, typer.Option("--skipped", help="List every skipped cell with its reason and fix.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,9 +156,11 @@ def plan(
 
     Runs nothing. Cells marked * would run; those marked - are skipped.
     """
+    from torchmatrix.matrix.method import AB_LAUNCHES, Request
     from torchmatrix.running import launch_order, run, session
 
-    s = session.prepare(matrix, results, engine, globs or [], where or [], parallel=parallel)
+    request = Request(at_least=AB_LAUNCHES if ab else 1)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request, ab=ab, parallel=parallel)
     if not s.plan.skips:
         planned.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)

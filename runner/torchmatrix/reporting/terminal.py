@@ -95,7 +95,7 @@ def _in_one_run(found: Comparison) -> str:
     """The command that measures both sides in one run; of a few cells only those."""
     rows = [row for row in found.rows if not math.isnan(row.low) and row.stacks[0] != row.stacks[1]]
     if not rows:
-        return "make them two stacks of the matrix, then torchmatrix run --ab STACK STACK"
+        return "if software differs, make two stacks of it; torchmatrix run --ab STACK STACK"
     own = [row.cells[0].partition("/")[2] for row in rows if row.stacks == rows[0].stacks]
     globs = [f"*/{name}" for name in own] if len(own) <= MOST_GLOBS else []
     return shlex.join(["torchmatrix", "run", "--ab", *rows[0].stacks, *globs])

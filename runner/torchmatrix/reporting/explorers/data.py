@@ -260,7 +260,8 @@ def _spread(launches: pd.DataFrame) -> dict[tuple[str, str], Row]:
 
 
 def _scaled(row: Mapping[str, Any]) -> Row:
-    return {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
+    known = {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
+    return known | {"impossible": int(row.get("impossible", False))}
 
 
 def _short(value: Any) -> Any:

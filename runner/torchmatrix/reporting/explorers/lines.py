@@ -6,7 +6,6 @@ from typing import Any
 
 import altair as alt
 
-from torchmatrix.analysis.scaling import is_impossible
 from torchmatrix.ground.numbers import figure
 from torchmatrix.reporting.charts import INK, words
 from torchmatrix.reporting.charts.drawing import GREY, at, bottom, finish, on, top
@@ -63,7 +62,7 @@ def _title(dims: Sequence[Dim], series: Sequence[Sequence[Row]], settings: Seque
     most = max(row["N"] for row in rows)
     ranked = sorted((row for row in rows if row["N"] == most), key=lambda row: row["S"])
     model, mode = (dim.labels[rows[0][dim.name]] for dim in dims if dim.name in ("model", "mode"))
-    wrong = [row for row in rows if is_impossible_row(row)]
+    wrong = [row for row in rows if row["impossible"]]
     what = context(dims, rows)
     if wrong:
         worst = max(wrong, key=lambda row: row["S"] / row["N"])
@@ -158,23 +157,17 @@ def _legend(dims: Sequence[Dim], series: Sequence[Sequence[Row]], settings: Sequ
     ]
 
 
-def is_impossible_row(row: Row) -> bool:
-    """Is the efficiency of a cell that has a speed-up impossible?"""
-    low = row["S_low"]
-    return is_impossible(row["S"] / row["N"], None if low is None else low / row["N"])
-
-
 def _point(dims: Sequence[Dim], metric: str, row: Row, place: int, x: float, name: str) -> Row:
     found = value_of(metric, row)
     assert found is not None
     value, low, high = found
     write = figure if metric == "throughput" else words.times
-    wrong = row["S"] is not None and is_impossible_row(row)
     limits = "n/a" if low is None or high is None else f"{write(low)} to {write(high)}"
     ends = {} if low is None or high is None else {"low": low, "high": high}
     return {
         "x": x, "value": value, **ends, "series": name, "colour": colour_of(dims, row), "shape": shape_of(place),
-        "N": row["N"], "said": write(value), "interval": limits, "bs": str(row["bs"]), "wrong": "impossible" if wrong else "",
+        "N": row["N"], "said": write(value), "interval": limits, "bs": str(row["bs"]),
+        "wrong": "impossible" if row["impossible"] else "",
     }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def _scaling(dims: Sequence[Dim], row: Row, rows: Sequence[Row]) -> list[str]:
     one = next(other for other in rows if other["N"] == 1 and other["n"] and all(other[name] == row[name] for name in same))
     within = limits(one["low"], one["high"]) or "one launch: no interval"
     alone = f"{where(dims, one)} alone: {figure(one['rate'])} {one['unit']}/s ({within})"
-    if lines.is_impossible_row(row):
+    if row["impossible"]:
         return [f"{alone}; E = {words.times(row['S'] / row['N'])} on {row['N']} is impossible: look for a wrong baseline."]
     return [f"{alone}; {row['N']} give {lines.gain(row)} as much {lines.factors(row, row)}."]
 
