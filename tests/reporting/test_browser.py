@@ -167,3 +167,17 @@ def test_a_large_table_is_whole_when_it_is_unfolded_printed_or_read_without_scri
         assert reader.page.locator("#cells tbody tr").locator("visible=true").count() == 420
         assert reader.page.locator("#cells tbody tr").last.inner_text().startswith(f"{HOSTILE[:8]}w209")
         reader.context.close()
+
+
+def test_a_large_table_is_there_where_a_website_forbids_scripts(browser: Any, tmp_path: Path) -> None:
+    cells = [{"workload": f"{HOSTILE[:8]}w{n}", "rate": 100.0 + n} for n in range(210)]
+    page = report.render(report.view_of(write_run(tmp_path, cells)))
+    context = browser.new_context(offline=True)
+    served, policy = context.new_page(), {"Content-Security-Policy": "script-src 'self'"}
+    served.route("**/*", lambda route: route.fulfill(body=page, content_type="text/html", headers=policy))
+    served.goto("http://bench.example/")
+    rows = served.locator("#cells tbody tr")
+    rows.last.scroll_into_view_if_needed()
+    assert rows.count() == 210 and rows.last.is_visible() and "w209" in rows.last.text_content()
+    assert served.locator(".still svg").first.is_visible() and not served.locator(".live").first.is_visible()
+    context.close()

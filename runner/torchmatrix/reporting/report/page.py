@@ -1,6 +1,6 @@
 """Templates -> one self-contained HTML file with its styles, its script and the charts' runtime.
 
-Everything from the facts is escaped, and the page's own policy lets a browser run those two scripts only.
+Everything from the facts is escaped, and the page's own policy lets a browser run our own scripts only.
 """
 
 import base64
@@ -33,12 +33,16 @@ _INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
 _ENDS = re.compile(r"</t[dr]>\s*(?=<t[dr][\s>]|</t(?:r|body)>)")
 MOST_UNPACKED = 200
 """A table with more rows is parsed when its fold is opened (fold.html.j2)."""
+_MARKING = 'document.documentElement.classList.add("scripted")'
+"""Tells the styles that our scripts run. The media feature `scripting` is true also where a website forbids them."""
+_PACKING = """document.write('<noscript class="packed">')"""
+"""Makes what follows text, up to the end of this element."""
 
 
 def render(template: str, with_charts: bool, **context: Any) -> str:
     """The page made from `template`. The charts' runtime (0.9 MB) is included only if there are charts."""
     runtime, script = _runtime() if with_charts else "", _script()
-    hashes = " ".join(_hash(text) for text in (runtime, script) if text)
+    hashes = " ".join(_hash(text) for text in (runtime, script, _MARKING, _PACKING) if text)
     fixed = {"version": __version__, "runtime": runtime, "script": script, "script_hashes": Markup(hashes)}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
     return page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
@@ -134,5 +138,5 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= FILTERS | {"cell": _cell, "without_end_tags": _without_end_tags}
-    environment.globals["most_unpacked"] = MOST_UNPACKED
+    environment.globals |= {"most_unpacked": MOST_UNPACKED, "marking": _MARKING, "packing": _PACKING}
     return environment
