@@ -51,7 +51,8 @@ def _together(dims: Sequence[Dim], rows: Sequence[Row], candidates: int, level: 
     if len(rows) == 2:
         found = best.over_the_others(figures[0], figures[1:], level.differs / (candidates - 1))
         told += f", {words.times(found.value)} × ({_span(found, level)})"
-    slower = f"; {candidates - len(rows)} more are slower" if candidates > len(rows) else ""
+    others = candidates - len(rows)
+    slower = f"; {others} more {'is' if others == 1 else 'are'} slower" if others else ""
     alike = "equally fast" if same else "and can't be told apart"
     return f"{_doing(dims, rows, len(rows))} {alike}: {told}{slower}"
 
