@@ -177,6 +177,7 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(tmp_path
     ("limit", "enough"),
     [
         (resource.RLIMIT_AS, 450 << 20),
+        (resource.RLIMIT_AS, 4 << 30),
         (resource.RLIMIT_FSIZE, 20_000),
         (resource.RLIMIT_NOFILE, 5),
         (resource.RLIMIT_NOFILE, 10),
@@ -185,7 +186,7 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(tmp_path
 def test_what_the_machine_lacks_is_an_error_with_a_hint(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path, limit: int, enough: int
 ) -> None:
-    """With ten files it is the renderer of charts that fails, and writes lines of its own first."""
+    """With 4 GiB of address space, or ten files, it is the renderer of charts that fails."""
     assert torchmatrix("run", "*cpu0").returncode == 0
     done = subprocess.run(
         [sys.executable, "-m", "torchmatrix", "report"], cwd=tmp_path, capture_output=True, text=True,

@@ -11,6 +11,7 @@ from torchmatrix import __version__
 from torchmatrix.cli import gathering, judge, keep, measure, nights, read, render, start
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
+from torchmatrix.ground import address_space
 from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
 
 __all__ = ["gathering", "invoke", "judge", "keep", "main", "measure", "nights", "read", "render", "start"]
@@ -32,6 +33,7 @@ def invoke(words: list[str]) -> int:
     The command is invoked without its own `main`, which would not report an interruption.
     """
     try:
+        address_space.require_for_start()
         command = typer.main.get_command(app)
         with command.make_context("torchmatrix", words) as context:
             return int(command.invoke(context) or 0)

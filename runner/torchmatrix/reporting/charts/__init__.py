@@ -8,12 +8,14 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 import vl_convert
 
+from torchmatrix.ground import address_space
 from torchmatrix.ground.texts import in_one_line
 
 VEGA_LITE = "v6.4"
@@ -24,6 +26,8 @@ PALETTE = ["#0072B2", "#C58400", "#009E73", "#CC6699", "#3A9BD5", "#D55E00", "#8
 """Okabe and Ito's colours (https://jfly.uni-koeln.de/color/), the light ones darkened: 3 to 1 on white and on #0d1117."""
 FONT = "system-ui, sans-serif"
 _TITLE_LETTERS = 58
+_V8_BYTES = 66 * 2**30
+"""What V8 reserves, with some room."""
 _ARIA_OFF = {"aria": False}
 """A still is one image with one name; a label on each mark would make it four times as large for nothing."""
 
@@ -96,13 +100,19 @@ def _drawn(chart: Chart, spec: dict[str, Any]) -> ElementTree.Element:
 @contextmanager
 def _renderer() -> Iterator[None]:
     """Where vl_convert works: if it can't open files or start threads, it panics, which is no ordinary exception, or its thread
-    ends without a result."""
+    ends without a result. Without room for its V8 that would abort the whole process."""
+    _require_room()
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException" and not re.search(r"Failed to (send|retrieve)", str(error)):
             raise
         raise OSError(f"a chart can't be drawn: {in_one_line(str(error))}") from None
+
+
+@cache
+def _require_room() -> None:
+    address_space.require(_V8_BYTES, "drawing a chart")
 
 
 def _legible(value: Any) -> Any:
