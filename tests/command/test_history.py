@@ -80,7 +80,7 @@ def test_hostile_strings_are_inert(torchmatrix: Command, tmp_path: Path) -> None
         write_run(tmp_path / "results", [{**names, "host": host}, failed], skips=[(EVIL, EVIL)], run=run)
     done = torchmatrix("history")
     page = (tmp_path / "reports/history.html").read_text()
-    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and page.count("<script>") == 2
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and page.count("<script>") == 3
     assert done.returncode == 0 and "\x1b" not in done.stdout and "never launched (1 cell): <script>" in done.stdout
 
 

@@ -78,6 +78,9 @@ class Machine:
                 self.waiting.clear()
         while not box.met.wait(timeout=0.001) and sum(one.name == "lane" for one in threading.enumerate()) >= self.partners:
             pass
+        with self.lock:
+            if box in self.waiting:  # the others have ended
+                self.waiting.remove(box)
 
 
 class Box:
@@ -113,7 +116,7 @@ class Box:
             yield self.line("failure", kind="crashed", rank=0, message="RuntimeError: on purpose")
             return
         self.machine.meet(self)
-        is_slower = self.met.is_set() and self.machine.partners > 1
+        is_slower = threading.current_thread().name == "lane" and self.machine.partners > 1
         told = SECONDS * (self.machine.slower(self.machine.counts[self.gpu]) if is_slower else 1.0)
         begin = time.monotonic()
         yield self.line(
