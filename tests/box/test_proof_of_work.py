@@ -1,50 +1,19 @@
 """A box that doesn't do its work gives no number, whatever is wrong with it; an honest one does."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+import sabotaged
 from boxes import bench, only
+from sabotaged import RESNET
 
 pytestmark = pytest.mark.thorough
 
-SABOTAGE = str(Path(__file__).parent / "sabotage.py")
-RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4")
-BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4", "--optimizer", "adamw")
-HALF = ("--precision", "amp-bf16")
-NOT_REDUCED = "the ranks' gradients differ after a step"
 
-
-@pytest.mark.parametrize(
-    ("name", "words", "processes", "said"),
-    [
-        ("no_backward", RESNET, 1, "gradient"),
-        ("no_backward", (*BERT, *HALF), 1, "gradient"),
-        ("constant_loss", RESNET, 1, "gradient"),
-        ("constant_loss", BERT, 1, "gradient"),
-        ("no_optimizer", RESNET, 1, "change of the parameters"),
-        ("no_optimizer", (*BERT, *HALF), 1, "change of the parameters"),
-        ("half_a_batch", (*RESNET, *HALF), 1, "away from eager fp32"),
-        ("half_a_batch", BERT, 1, "away from eager fp32"),
-        ("half_a_batch", (*BERT, *HALF), 1, "away from eager fp32"),
-        ("no_all_reduce", RESNET, 2, NOT_REDUCED),
-        ("dropped_gradient_sync", (*BERT, *HALF), 2, NOT_REDUCED),
-        ("frozen_weights", RESNET, 1, "parameters are frozen"),
-        ("wrong_batch_size", RESNET, 1, "a batch of 4 was asked for, but images has 3 items"),
-        ("loss_of_one_rank", RESNET, 2, "away from eager fp32"),
-        ("no_autocast", (*RESNET, *HALF), 1, "autocast was not entered"),
-        ("no_autocast", (*BERT, *HALF, "--mode", "infer"), 1, "autocast was not entered"),
-        ("stale_outputs", (*BERT, "--compile"), 1, "the loss differs from that of eager fp32"),
-        ("stale_outputs", (*RESNET, "--compile", "--mode", "infer"), 1, "away from eager fp32"),
-    ],
-)
-def test_a_box_that_does_not_do_its_work_gives_no_number(
-    real_python: str, name: str, words: tuple[str, ...], processes: int, said: str
-) -> None:
-    code, events, stderr = bench(real_python, *words, processes=processes, program=(SABOTAGE, name))
-    assert code != 0 and {event["kind"] for event in events if event["event"] == "failure"} == {"numerics"}, stderr
-    assert any(said in problem for problem in only(events, "reference")["problems"])
-    assert not any(event["event"] == "done" for event in events)
+@pytest.mark.parametrize("launch", sabotaged.EVERY, ids=lambda one: f"{one.name} {one.words[1]}")
+def test_a_box_that_does_not_do_its_work_gives_no_number(real_python: str, launch: sabotaged.Sabotage) -> None:
+    code, events, stderr = launch.launch(real_python)
+    assert launch.is_caught(code, events), (code, events, stderr)
 
 
 def test_a_compiled_step_that_does_its_work_is_proven(real_python: str) -> None:

@@ -2,17 +2,17 @@
 
 A row is a function of a module's ROWS.
 
-python -m proof.table, in tests/; ends with 1 if a goal is missed.
+PYTHONPATH=bench:../images/workload python -m proof.table, in tests/; ends with 1 if a goal is missed.
 """
 
 import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from proof import gate, inference
+from proof import gate, inference, steady_state, work
 from proof.row import Row, RowFunction
 
-ROWS: tuple[RowFunction, ...] = (*inference.ROWS, *gate.ROWS)
+ROWS: tuple[RowFunction, ...] = (*inference.ROWS, *gate.ROWS, *steady_state.ROWS, *work.ROWS)
 
 
 def lines(rows: Iterable[RowFunction]) -> Iterator[tuple[str, bool]]:

@@ -1,0 +1,56 @@
+"""Every way in which box/sabotage.py breaks the work of a box, with a launch that it must not get through."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boxes import bench
+
+RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4")
+BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4", "--optimizer", "adamw")
+HALF = ("--precision", "amp-bf16")
+NOT_REDUCED = "the ranks' gradients differ after a step"
+_SABOTAGE = str(Path(__file__).parent / "box" / "sabotage.py")
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """One launch. `said`: what the proof of work must say of it."""
+
+    name: str
+    words: tuple[str, ...]
+    processes: int
+    said: str
+
+    def launch(self, python: str) -> tuple[int, list[dict[str, Any]], str]:
+        """(exit code, events, stderr)."""
+        return bench(python, *self.words, processes=self.processes, program=(_SABOTAGE, self.name))
+
+    def is_caught(self, code: int, events: list[dict[str, Any]]) -> bool:
+        """Did it end as numerics and nothing else, for that reason?"""
+        failures = {event["kind"] for event in events if event["event"] == "failure"}
+        problems = [problem for event in events if event["event"] == "reference" for problem in event["problems"]]
+        is_done = any(event["event"] == "done" for event in events)
+        return code != 0 and not is_done and failures == {"numerics"} and any(self.said in problem for problem in problems)
+
+
+EVERY = (
+    Sabotage("no_backward", RESNET, 1, "gradient"),
+    Sabotage("no_backward", (*BERT, *HALF), 1, "gradient"),
+    Sabotage("constant_loss", RESNET, 1, "gradient"),
+    Sabotage("constant_loss", BERT, 1, "gradient"),
+    Sabotage("no_optimizer", RESNET, 1, "change of the parameters"),
+    Sabotage("no_optimizer", (*BERT, *HALF), 1, "change of the parameters"),
+    Sabotage("half_a_batch", (*RESNET, *HALF), 1, "away from eager fp32"),
+    Sabotage("half_a_batch", BERT, 1, "away from eager fp32"),
+    Sabotage("half_a_batch", (*BERT, *HALF), 1, "away from eager fp32"),
+    Sabotage("no_all_reduce", RESNET, 2, NOT_REDUCED),
+    Sabotage("dropped_gradient_sync", (*BERT, *HALF), 2, NOT_REDUCED),
+    Sabotage("frozen_weights", RESNET, 1, "parameters are frozen"),
+    Sabotage("wrong_batch_size", RESNET, 1, "a batch of 4 was asked for, but images has 3 items"),
+    Sabotage("loss_of_one_rank", RESNET, 2, "away from eager fp32"),
+    Sabotage("no_autocast", (*RESNET, *HALF), 1, "autocast was not entered"),
+    Sabotage("no_autocast", (*BERT, *HALF, "--mode", "infer"), 1, "autocast was not entered"),
+    Sabotage("stale_outputs", (*BERT, "--compile"), 1, "the loss differs from that of eager fp32"),
+    Sabotage("stale_outputs", (*RESNET, "--compile", "--mode", "infer"), 1, "away from eager fp32"),
+)
