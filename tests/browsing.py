@@ -3,6 +3,8 @@
 import shutil
 from typing import Any
 
+from support import until
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 STACKS = ("torch1.13.1-cu117", "torch2.5.1-cu124", "torch2.7.1-cu128")
@@ -86,9 +88,16 @@ class Reader:
             figures.nth(number).locator(".live svg").first.wait_for(state="visible")
         views = self.page.locator("section.explorer .views")
         for number in range(views.count()):
-            views.nth(number).evaluate("one => one.scrollIntoView({behavior: 'instant'})")
-            views.nth(number).locator(".live:not(.coming) svg").first.wait_for(state="visible")
+            self._see(views.nth(number))
         return int(figures.count() + views.locator(".live figure").count())
+
+    def _see(self, views: Any) -> None:
+        """Scroll to them until a chart is drawn: others above, which are drawn meanwhile, may move them out of sight again."""
+        look = (
+            "one => { one.scrollIntoView({behavior: 'instant'}); return one.querySelector('.live:not(.coming) svg') !== null; }"
+        )
+        until(lambda: views.evaluate(look))
+        views.locator(".live:not(.coming) svg").first.wait_for(state="visible")
 
     def open(self, fold: str) -> None:
         """As a link from the top of the page does."""
@@ -99,8 +108,7 @@ class Reader:
         """The sentences of an explorer's charts, once all are drawn."""
         views = self.page.locator(f"#{explorer} .views")
         self.page.evaluate("document.querySelectorAll('details.fold').forEach(one => { one.open = true; })")
-        views.evaluate("one => one.scrollIntoView({behavior: 'instant'})")
-        views.locator(".live:not(.coming) svg").first.wait_for(state="visible")
+        self._see(views)
         self.page.wait_for_function("name => !document.querySelector(`#${name} .coming`)", arg=explorer)
         return [str(text) for text in views.locator(".live figcaption").all_text_contents()]
 
