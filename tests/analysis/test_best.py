@@ -68,3 +68,5 @@ def test_the_interval_of_what_was_picked_is_that_of_a_higher_level() -> None:
     assert (picked.high - picked.value) / (own.high - own.value) == pytest.approx(t_at_99 / t_at_95, rel=1e-4)
     one = Interval(value=1.0, low=math.nan, high=math.nan)
     assert of_picked(one, 1, 5) is one
+    wide = center_interval([10.0, 14.0])
+    assert wide.low == of_picked(wide, 2, 3).low == 0.0 and of_picked(wide, 2, 3).high > wide.high

@@ -31,7 +31,8 @@ function together(dims, rows, candidates, level) {
     const found = overTheOthers(rows[0], [rows[1]], level.differs / (candidates - 1));
     told = `${rates.join(" and ")}, ${times(found.value)} × (${spanAt(found, level)})`;
   }
-  const slower = candidates > rows.length ? `; ${candidates - rows.length} more are slower` : "";
+  const others = candidates - rows.length;
+  const slower = others ? `; ${others} more ${others === 1 ? "is" : "are"} slower` : "";
   return `${doingAll(dims, rows, rows.length)} ${areSame(rows, level) ? "equally fast" : "and can't be told apart"}: ${told}${slower}`;
 }
 
@@ -79,9 +80,9 @@ function areSame(rows, level) {
 // The interval of a figure that was picked covers whichever was picked.
 function limitsOf(row, candidates) {
   if (!known(row.low) || !known(row.high)) return "one launch: no interval";
-  const factor = student(row.n - 1, 0.05 / candidates) / student(row.n - 1);
-  const [low, high] = [row.rate - factor * (row.rate - row.low), row.rate + factor * (row.high - row.rate)];
-  return `95 % interval ${figure(low)} to ${figure(high)}${candidates > 1 ? `, for a pick of ${candidates}` : ""}`;
+  const half = (row.high - row.rate) * student(row.n - 1, 0.05 / candidates) / student(row.n - 1);
+  const low = candidates < 2 ? row.low : Math.max(0, row.rate - half);
+  return `95 % interval ${figure(low)} to ${figure(row.rate + half)}${candidates > 1 ? `, for a pick of ${candidates}` : ""}`;
 }
 
 function spanAt({ low, high }, level) {

@@ -65,12 +65,12 @@ def of_picked(found: Interval, n: int, candidates: int) -> Interval:
     At 1 - 5 % / k (Bonferroni; for one picked of k it is what Y. Benjamini and D. Yekutieli, J. Am. Statist. Assoc. 100 (2005),
     71-81, ask for). The highest of several noisy figures is too high on average, so that its own interval covers too seldom.
     """
-    if math.isnan(found.low) or n < 2:
+    if math.isnan(found.low) or n < 2 or candidates < 2:
         return found
-    wanted = 1 - (1 - CONFIDENCE) / max(1, candidates)
+    wanted = 1 - (1 - CONFIDENCE) / candidates
     factor = student(n - 1, 0.5 + wanted / 2) / student(n - 1, 0.5 + CONFIDENCE / 2)
-    below, above = factor * (found.value - found.low), factor * (found.high - found.value)
-    return Interval(value=found.value, low=found.value - below, high=found.value + above)
+    half = factor * (found.high - found.value)  # the lower limit is no measure: it may have been raised to 0
+    return Interval(value=found.value, low=max(0.0, found.value - half), high=found.value + half)
 
 
 def _p_above(better: Moments | None, own: Moments | None) -> float:
