@@ -9,6 +9,7 @@ from torchmatrix.analysis import disturbance
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.ground.numbers import none_for_nan
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import parallel_test, rounds
@@ -90,6 +91,6 @@ def _probes(
 
 
 def _record(test: ParallelTest) -> dict[str, Any]:
-    """A line of the run's record; JSON has no NaN."""
-    lanes = [{key: None if value != value else value for key, value in asdict(lane).items()} for lane in test.lanes]
+    """A line of the run's record."""
+    lanes = [none_for_nan(asdict(lane)) for lane in test.lanes]
     return {"shown": test.shown, "why": test.why, "within": disturbance.WITHIN, "lanes": lanes}

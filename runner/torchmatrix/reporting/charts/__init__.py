@@ -77,6 +77,12 @@ def file_png(chart: Chart, scale: float = 2.0) -> bytes:
         return bytes(vl_convert.vegalite_to_png(_legible(_alone(chart)), vl_version=VEGA_LITE, scale=scale))
 
 
+def runtime_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed. Takes a second."""
+    with _renderer():
+        return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
+
+
 def _alone(chart: Chart) -> dict[str, Any]:
     lines = textwrap.wrap(chart.title, _TITLE_LETTERS)
     title = {"text": lines, "anchor": "start", "color": INK, "fontSize": 14, "fontWeight": "bold", "offset": 12, "limit": 0}

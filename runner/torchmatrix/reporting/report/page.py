@@ -23,7 +23,7 @@ from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_whole
 from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.ground.settings import cache_folder
-from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, Chart, to_svg
+from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, Chart, runtime_script, to_svg
 from torchmatrix.reporting.charts.drawing import SHAPES
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
@@ -98,10 +98,7 @@ def _runtime() -> str:
     kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js"
     with suppress(OSError, UnicodeDecodeError):
         return kept.read_text(encoding="utf-8")
-    import vl_convert
-
-    made = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
-    text = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    text = runtime_script().replace("</script", "<\\/script").replace("<!--", "<\\!--")
     with suppress(EngineUnusable):
         save(text, kept)
     return text
