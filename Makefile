@@ -32,12 +32,12 @@ doctor: $(TM)    ## check what this machine has and lacks, with fixes
 	@$(TM) doctor $(ARGS)
 
 test: $(VENV)/dev ## unit tests, the workload on the CPU, the local engine, real containers where an engine answers
-	@$(PYTEST) -n 2 -m 'not thorough' $(ARGS)
+	@$(PYTEST) -n 3 -m 'not thorough' $(ARGS)
 
 test-all: test thorough ## all tests
 
 thorough: $(VENV)/dev ## what `make test` leaves out: oldest and newest PyTorch, whole nights, vendors' images, a browser
-	@$(PYTEST) -n 2 -m thorough $(ARGS)
+	@$(PYTEST) -n 3 -m thorough $(ARGS)
 
 versions: $(TM) ## measure PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
 	@$(TM) reproduce versions --output reports/versions.html $(ARGS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import channel
 from support import PATIENCE_SECONDS
-from torchmatrix.engines.engine import box_environment
+from torchmatrix.engines.commands import box_environment, torchrun
 from torchmatrix.facts.events import parse_line
 from torchmatrix.ground import assets
 
@@ -21,10 +21,10 @@ def bench(
     """(exit code, events, stderr) of one launch; of `program`, where it isn't bench.py itself."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
-    torchrun += ["--master_port", port, "--nproc_per_node", str(processes)]
-    command = [python, *(torchrun if processes > 1 else []), *(program or (str(assets.WORKLOAD / "bench.py"),)), *SMALL, *words]
+        port = probe.getsockname()[1]
+    own = str(assets.WORKLOAD / "bench.py")
+    ranks = torchrun(own, processes, port) if processes > 1 else []
+    command = [python, *ranks, *(program or (own,)), *SMALL, *words]
     done = subprocess.run(
         command,
         capture_output=True,

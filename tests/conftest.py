@@ -34,12 +34,13 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In a parallel run, tests that share something real stay in one process: a container engine, or the stack of PyTorch.
 
-    Several of the former count what a daemon holds: no other process may use it meanwhile.
+    Several of the former count what a daemon holds: no other process may use it meanwhile. Of the latter, tests of the box
+    start it themselves and share no compile cache, so they needn't.
     """
-    shared = {"client": "containers", "real_python": "real PyTorch"}
+    shared = {"client": "containers", "real_python": "real PyTorch", "runtimes_python": "real PyTorch"}
     for item in items:
         groups = [group for fixture, group in shared.items() if fixture in getattr(item, "fixturenames", ())]
-        if groups:
+        if groups and not (groups == ["real PyTorch"] and item.path.parent.name == "box"):
             item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 

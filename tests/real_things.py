@@ -3,6 +3,7 @@
 import fcntl
 import getpass
 import io
+import json
 import os
 import shutil
 import socket
@@ -32,15 +33,32 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 @pytest.fixture(scope="session")
 def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The interpreter of the stack's virtualenv, as its launches record it."""
+    return _python_of(["resnet18"], tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def runtimes_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same with ONNX Runtime, OpenVINO and torchao."""
+    more = 'mode = "infer"\nruntime = ["onnxruntime", "openvino", "torchao-int8"]\n'
+    return _python_of(["resnet18"], tmp_path_factory, more)
+
+
+def _python_of(models: list[str], tmp_path_factory: pytest.TempPathFactory, more: str = "") -> str:
     from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.matrix import matrix_file
 
-    text = REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
+    text = REAL_MATRIX + f'[[workload]]\ndevice = "cpu"\nmodel = {json.dumps(models)}\nbatch = 1\n{more}'
     (stack,) = matrix_file.parse(text).stacks
     local = choose("local", Results(tmp_path_factory.mktemp("results")).owner).local
     lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
     return local.build(recipes.choose_recipe(stack, local, lost), lambda line: None).reference
+
+
+@pytest.fixture(scope="session")
+def python_with_models(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of the same stack where workloads need timm and diffusers."""
+    return _python_of(["timm.resnet50d", "unet-tiny"], tmp_path_factory)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from boxes import bench
 RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4")
 BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4", "--optimizer", "adamw")
 HALF = ("--precision", "amp-bf16")
+IN_HALF = ("--precision", "bf16-weights")
+TRACED = ("--mode", "infer", "--runtime", "torchscript")
 NOT_REDUCED = "the ranks' gradients differ after a step"
 _SABOTAGE = str(Path(__file__).parent / "box" / "sabotage.py")
 
@@ -49,8 +51,17 @@ EVERY = (
     Sabotage("frozen_weights", RESNET, 1, "parameters are frozen"),
     Sabotage("wrong_batch_size", RESNET, 1, "a batch of 4 was asked for, but images has 3 items"),
     Sabotage("loss_of_one_rank", RESNET, 2, "away from eager fp32"),
-    Sabotage("no_autocast", (*RESNET, *HALF), 1, "autocast was not entered"),
-    Sabotage("no_autocast", (*BERT, *HALF, "--mode", "infer"), 1, "autocast was not entered"),
+    Sabotage("no_autocast", (*RESNET, *HALF), 1, "the step doesn't compute in it"),
+    Sabotage("no_autocast", (*BERT, *HALF, "--mode", "infer"), 1, "the step doesn't compute in it"),
+    Sabotage("no_optimizer", (*RESNET, *IN_HALF), 1, "change of the parameters"),
+    Sabotage("no_optimizer", (*BERT, *IN_HALF), 1, "change of the parameters"),
+    Sabotage("weights_in_float32", (*RESNET, *IN_HALF, "--mode", "infer"), 1, "the step doesn't compute in it"),
+    Sabotage("stale_graph", (*RESNET, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
+    Sabotage("stale_graph", (*BERT, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
+    Sabotage("graph_of_other_weights", (*RESNET, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
+    Sabotage("graph_of_other_weights", (*BERT, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
+    Sabotage("rounded_graph", (*RESNET, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
+    Sabotage("rounded_graph", (*BERT, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
     Sabotage("stale_outputs", (*BERT, "--compile"), 1, "the loss differs from that of eager fp32"),
     Sabotage("stale_outputs", (*RESNET, "--compile", "--mode", "infer"), 1, "away from eager fp32"),
 )

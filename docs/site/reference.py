@@ -13,7 +13,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.ground.toml_keys import Key
-from torchmatrix.matrix import factors, matrix_file, stacks, workloads
+from torchmatrix.matrix import catalog, factors, matrix_file, stacks, workloads
 
 DOCS = Path(__file__).resolve().parents[1]
 _PLACE = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -23,9 +23,12 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 def pages() -> dict[Path, str]:
     """Every page with a generated table, as it should be."""
     tables = {name: keys_table(keys) for name, keys in matrix_file.SECTIONS.items()}
-    batch = replace(factors.BY_NAME["batch"].key(), meaning="Items per device and step: see [batch](#batch). Required.")
+    batch = replace(
+        factors.BY_NAME["batch"].key(), meaning="Items per device and step: see [batch](#batch). Required for training."
+    )
     tables |= {"workload": keys_table({**workloads.KEYS, "batch": batch})}
     tables |= {"stack": keys_table(stacks.KEYS), "preset": keys_table(matrix_file.PRESET), "definitions": _definitions()}
+    tables |= {"models": _models()}
     found = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
     return {
         path: _PLACE.sub(lambda m: f"{m[1]}\n{tables[m[2]]}\n{m[3]}", text)
@@ -70,6 +73,17 @@ def _cell(text: str) -> str:
 def _definitions() -> str:
     rows = [f"| `{name}` | {_cell(text)} |" for name, text in DEFINITIONS.items()]
     return "\n".join(["| term | definition |", "|---|---|", *rows, ""])
+
+
+def _models() -> str:
+    """Of every listed model: its name, what it counts, takes and is trained with, and its parameters."""
+    rows = [
+        f"| `{name}` | {model.library} | {model.unit} | {', '.join(f'`{factor}`' for factor in model.takes)} "
+        f"| {model.optimizer} | {(model.parameters or 0) / 1e6:.1f} |"
+        for name, model in catalog.models().items()
+    ]
+    head = "| model | library | counts | takes | optimizer | parameters (millions) |"
+    return "\n".join([head, "|---|---|---|---|---|---|", *rows, ""])
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """One measurement of one model on the devices of this box: flags in, lines ``@matrix {json}`` out.
 
-Runs under ``python bench.py …`` for one device and under ``torchrun --nproc_per_node N bench.py …`` for N. Needs the
+Runs under ``python bench.py …`` for one device and under ``python torchrun.py --nproc_per_node N bench.py …`` for N. Needs the
 standard library, torch 1.12 or newer, and torchvision or transformers for their models. Python 3.8 or newer.
 """
 
@@ -20,20 +20,37 @@ PRECISION_OVERRIDES = (
 """Variables with which an image can change what float32 means."""
 
 
+RUNTIMES = (
+    "eager", "torchscript", "onnxruntime", "onnxruntime-tensorrt", "openvino", "torch-tensorrt", "tensorrt", "torchao-int8",
+    "torchao-int4", "torchao-float8",
+)  # fmt: skip
+"""See runtimes/."""
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights")
+"""See precision.py."""
+
+
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", required=True)
+    parser.add_argument("--model-file", default="", help="a file of your own that builds the model")
+    parser.add_argument("--model-builder", default="", help="the function or class in it")
+    parser.add_argument("--model-sha256", default="", help="the file's, which is checked")
     parser.add_argument("--mode", choices=("train", "infer"), default="train")
-    parser.add_argument("--precision", choices=("fp32", "tf32", "amp", "amp-bf16"), default="fp32")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--runtime", choices=RUNTIMES, default="eager", help="infer only: what runs the model")
     parser.add_argument("--batch", type=int, required=True, help="items per device and step")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (after DDP wraps it)")
+    parser.add_argument("--compile-mode", choices=("default", "reduce-overhead", "max-autotune"), default="default")
+    parser.add_argument("--compile-shapes", choices=("auto", "static", "dynamic"), default="auto", help="what is compiled for")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager", help="transformers models only")
     parser.add_argument("--no-cudnn-benchmark", dest="cudnn_benchmark", action="store_false", help="cuDNN picks by heuristics")
     parser.add_argument("--grad", choices=("none", "no_grad", "inference_mode"), default="no_grad", help="infer only")
+    parser.add_argument("--no-eval", dest="eval", action="store_false", help="infer in train mode: dropout, batch statistics")
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--image-size", type=int, default=224, help="pixels per side")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
+    parser.add_argument("--audio-seconds", type=int, default=10, help="length of a clip of sound")
     parser.add_argument("--parallel", choices=("ddp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact")
     parser.add_argument("--steps", type=int, default=50, help="minimum number of steps in a timed window")
     parser.add_argument("--seconds", type=float, default=0, help="minimum length of a timed window")
@@ -42,6 +59,8 @@ def parse(argv):
     parser.add_argument("--warmup-seconds", type=float, default=0, help="minimum length of the warm-up, whatever the caps")
     parser.add_argument("--warmup-cap", type=int, default=0, help="maximum number of steps, if the step time drifts; 0: none")
     parser.add_argument("--warmup-cap-seconds", type=float, default=300, help="maximum length, if the step time drifts")
+    parser.add_argument("--requests", type=int, default=0, help="infer only: at most so many are timed one by one")
+    parser.add_argument("--request-seconds", type=float, default=10, help="then fewer, but at least 10 of them")
     parser.add_argument("--batches", type=int, default=4, help="different random batches, used in turn")
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads per process; 0: one per allowed CPU")
@@ -52,11 +71,14 @@ def parse(argv):
     parser.add_argument("--proven", type=_numbers, default={}, help="of a launch that was proven: loss=2.5,gradient_norm=0.7,…")
     parser.add_argument("--peak-flops", type=float, default=0, help="of one device, in FLOP/s; more is refused; 0: unknown")
     parser.add_argument("--all-reduce-probe", action="store_true", help="also time all-reduces, up to the gradients' size")
+    parser.add_argument("--profile", type=int, default=0, help="trace so many steps instead of measuring; gives no figure")
+    parser.add_argument("--name-kernels", action="store_true", help="with --profile: name what is compiled for a CPU; slow")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deadline", type=float, default=0, help="seconds after which this process ends itself")
     parser.add_argument("--collective-timeout", type=float, default=600, help="seconds a rank waits for the others")
     args = parser.parse_args(argv)
     args.rank = int(os.environ.get("RANK", "0"))
+    args.arithmetic = args.runtime.split("-")[1] if args.runtime.startswith("torchao-") else args.precision
     return args
 
 
@@ -70,13 +92,13 @@ def main(argv):
     args = parse(argv)
     if args.deadline:
         faulthandler.dump_traceback_later(args.deadline, exit=True)
-    overrides = _set_environment(args)
+    overrides = set_environment(args)
     state = cache.prepare(args.cache, args.rank, args.sealed_cache)
     channel.emit("hello", protocol=VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides)
     try:
         _run(channel, args)
     except Exception as error:  # the edge of the process: every failure becomes a failure line and an exit code
-        channel.emit_failure(failures.kind_of(error), error)
+        channel.emit_failure(failures.kind_of(error), error, failures.place_in(args.model_file, error))
         raise
     _leave()
 
@@ -89,7 +111,7 @@ def _leave():
     os._exit(0)
 
 
-def _set_environment(args):
+def set_environment(args):
     """Set what must be set before torch is imported: no image may override the precision, and N = 1 gets threads like N > 1.
 
     Returns the overrides that were removed, for the record.

@@ -1,6 +1,7 @@
 """How a figure is measured, in the order in which it happens: the step, the first step, the warm-up, the timed window.
 
-Only this code runs while a clock does (docs/method.md, "A launch"). The models are in families/, what runs them in runtimes/.
+Only this code runs while a clock does (docs/method.md, "A launch"), and then latency.py, which times single requests. The
+models are in families/, what runs them in runtimes/.
 """
 
 import collections
@@ -13,14 +14,16 @@ import time
 import steady
 import torch
 
+import families
 import precision
 
-Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs")
+Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve")
 """``run(index)`` does one step on batch `index` (modulo the number of batches) and returns nothing. ``losses()``, called
 outside the window, returns the losses since its last call: one per step in training, that of the last step in inference.
 ``enqueue(index)`` is as much of the step as submits work without waiting for the device. ``taken()``: with a GradScaler, which
 skips some steps, how many the optimizer has done so far; else None. For the proofs, training has its `optimizer` and `scaler`,
-and inference ``outputs()``, of the last step; else they are None."""
+and inference ``outputs()``, of the last step; else they are None. ``serve(batch)``, in inference: from a batch in the host's
+memory to the outputs in the host's memory, which it returns."""
 
 
 def training_step(args, world, family, model, batches):
@@ -28,6 +31,7 @@ def training_step(args, world, family, model, batches):
     optimizer = _optimizer(args, model)
     scaler = precision.grad_scaler(args.precision, world.device)
     without_sync = model.no_sync if args.parallel == "no-sync" and world.size > 1 else contextlib.nullcontext
+    keep = torch.clone if args.compile_mode != "default" else lambda loss: loss  # a CUDA graph writes into the same one again
     kept, taken = [], _counted(optimizer) if scaler.is_enabled() else lambda: None
 
     def enqueue(index):
@@ -42,14 +46,14 @@ def training_step(args, world, family, model, batches):
         loss = enqueue(index)
         scaler.step(optimizer)
         scaler.update()
-        kept.append(loss.detach())
+        kept.append(keep(loss.detach()))
 
     def losses():
         found = torch.stack(kept).double().tolist()
         kept.clear()
         return found
 
-    return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None)
+    return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None, None)
 
 
 def _counted(optimizer):
@@ -76,17 +80,24 @@ def inference_step(args, world, family, model, batches):
     grad_mode = {"none": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[args.grad]
     last = {}
 
+    def forward(batch):
+        with grad_mode(), precision.autocast(args.precision, world.device):
+            return family.forward(model, batch)
+
     def run(index):
         last.clear()  # frees the previous outputs first, so that there is never memory for two
         batch = batches[index % len(batches)]
-        with grad_mode(), precision.autocast(args.precision, world.device):
-            last.update(outputs=family.forward(model, batch), batch=batch)
+        last.update(outputs=forward(batch), batch=batch)
+
+    def serve(batch):
+        outputs = forward({name: tensor.to(world.device, non_blocking=True) for name, tensor in batch.items()})
+        return [tensor.detach().cpu() for tensor in families.tensors_of(outputs)]
 
     def losses():
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"])
+    return Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], serve)
 
 
 def make_step(args, *what):
@@ -147,7 +158,7 @@ def window(world, step, steps, first):
     and `losses`, both read after the window. Nothing else happens inside it.
     """
     run, marks, taken = step.run, _Marks(world.device), step.taken()
-    with _no_garbage_collection():
+    with no_garbage_collection():
         world.barrier()
         world.synchronize()
         start = time.perf_counter_ns()
@@ -173,7 +184,7 @@ def window(world, step, steps, first):
 
 
 @contextlib.contextmanager
-def _no_garbage_collection():
+def no_garbage_collection():
     gc.collect()
     gc.freeze()
     gc.disable()

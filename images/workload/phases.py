@@ -3,18 +3,21 @@
 measure.py holds what is timed; this module puts it in order and writes the results.
 """
 
+import collections
 import contextlib
 import functools
 import itertools
 import resource
 import time
 
+import latency
 import torch
 
 import collectives
 import families
 import measure
 import precision
+import profiling
 import record
 import runtimes
 import samples
@@ -30,6 +33,11 @@ def run(channel, args):
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
+    if args.profile:
+        profiling.prepare(args)
+        profiling.run(channel, args, world, _begin(channel, args, world).step)
+        world.finish()
+        return
     timed, first = _measure(channel, args, world)
     _prove_precision(channel, args, world)
     if args.proof != work.NONE:
@@ -37,36 +45,46 @@ def run(channel, args):
     world.finish()  # only after success: if one rank has failed, the others wait here until torchrun ends them
 
 
-def _measure(channel, args, world):
-    """Everything that is timed; returns the "model", the "step" and its "seconds_per_step", and of each rank the first step's
-    fingerprint.
-    """
+Begun = collections.namedtuple("Begun", "model step first gradient_bytes")
+"""The model, its step, and of each rank the first step's fingerprint."""
+
+
+def _begin(channel, args, world):
+    """A model that has done its first step: Begun."""
     torch.manual_seed(args.seed)
     precision.set_knobs(args.precision, world.device)
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
-    channel.emit("environment", **record.environment())
+    if world.rank == 0:  # the others would take the time of its CPUs
+        channel.emit("environment", **record.environment())
     devices = world.gather(record.device(world))
-    model, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
-    gradient_bytes = families.gradient_bytes(model)
+    model, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
     channel.emit(
         "setup",
         world_size=world.size,
         backend=world.backend,
         devices=devices,
-        parameters=families.parameter_count(model),
         parallel=args.parallel,
         precision=precision.describe(),
         timed="forward" if args.mode == "infer" else "forward, loss, backward, optimizer",
         **chosen,
     )
-    step = measure.make_step(args, world, families.of(args.model), model, families.batches(args, world.device))
+    step = measure.make_step(args, world, families.of(args), model, families.batches(args, world.device))
     torch.manual_seed(args.seed)
     mark = deeds.Fingerprint(step, model)
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
-    first = world.gather(mark.read(step.losses()[0]))
+    return Begun(model, step, world.gather(mark.read(step.losses()[0])), gradient_bytes)
+
+
+def _measure(channel, args, world):
+    """Everything that is timed; returns the "model", the "step" and its "seconds_per_step", and of each rank the first step's
+    fingerprint.
+    """
+    model, step, first, gradient_bytes = _begin(channel, args, world)
     seconds_per_step = _time(channel, args, world, step)
     channel.emit("memory", phase="warm", **_peaks(world))
+    for requests in latency.serve(args, world, step, seconds_per_step):
+        latency.emit(channel, requests)
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
@@ -75,10 +93,7 @@ def _measure(channel, args, world):
 
 
 def _prove_precision(channel, args, world):
-    def probe():
-        return effective_precision.run(args.precision, world.device, lambda module: runtimes.of(args).prepare(module, None))
-
-    found = world.gather(_timed(channel, "proof-precision", probe))
+    found = world.gather(_timed(channel, "proof-precision", lambda: effective_precision.probe(args, world.device)))
     problems = [problem for problem in (effective_precision.problem(args.precision, one) for one in found) if problem]
     channel.emit("precision", requested=args.precision, effective=found)
     if problems:
@@ -104,12 +119,14 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build the model, wrap it in DDP, then pass it to the runtime."""
-    model, chosen = families.of(args.model).build(args, world.device)
-    model = world.distribute(args, model.train(args.mode == "train"))
-    model = runtimes.of(args).prepare(model, lambda: families.batches(args, world.device)[0])
+    """Build the model, wrap it in DDP, then pass it to the runtime: that, the bytes of its gradients, what is told of it."""
+    model, chosen = families.build(args, world.device)
+    model = precision.converted(args.precision, model.train(args.mode == "train" or not args.eval))
+    chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
+    model = world.distribute(args, model)
+    model = runtimes.prepare(args, model, lambda: families.call(args, families.batches(args, world.device)[0]))
     world.synchronize()
-    return model, chosen
+    return model, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
 
 
 def _time(channel, args, world, step):

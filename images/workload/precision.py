@@ -3,7 +3,8 @@
 fp32: IEEE single precision, TF32 off for matmul and for convolutions.
 tf32: TF32 on for both (NVIDIA Ampere and newer).
 amp: autocast to float16 with a GradScaler when training. amp-bf16: autocast to bfloat16, no scaler.
-AMP settings keep TF32 off, so that what stays in float32 is float32. Reductions in half precision stay allowed, as in
+half, bf16-weights: the weights and the inputs are float16 or bfloat16; no autocast, no scaler.
+All but tf32 keep TF32 off, so that what stays in float32 is float32. Reductions in half precision stay allowed, as in
 stock torch.
 """
 
@@ -14,6 +15,7 @@ import torch
 from channel import Unsupported
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
+_WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16}
 
 
 def set_knobs(name, device):
@@ -50,8 +52,14 @@ def _set_if_known(module, name, value):
     setattr(module, name, value)
 
 
+def converted(name, thing):
+    """A module or a tensor in the type in which `name` keeps weights and inputs; as it is where that is float32."""
+    is_whole = torch.is_tensor(thing) and not thing.is_floating_point()
+    return thing if name not in _WEIGHTS or is_whole else thing.to(_WEIGHTS[name])
+
+
 def autocast(name, device):
-    """A fresh autocast context for one forward pass; does nothing for fp32 and tf32."""
+    """A fresh autocast context for one forward pass; does nothing but for amp and amp-bf16."""
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
     return torch.autocast(device_type=device.type, dtype=_AUTOCAST[name])

@@ -14,6 +14,9 @@ _ENVIRONMENT_PREFIXES = (
 )  # fmt: skip
 """Only these names are recorded, so that no secret in the environment can reach a file."""
 
+_PATH = list(sys.path)
+"""Before a model's library is imported: setuptools then adds the copies of packages that it brings for itself."""
+
 
 def environment():
     """Everything about this box that can affect a figure; a value is None if the stack can't report it."""
@@ -85,7 +88,7 @@ def _cpu_capability():
 def _packages():
     from importlib import metadata
 
-    read = (d.metadata for d in metadata.distributions())  # each is parsed anew whenever it is asked for
+    read = (d.metadata for d in metadata.distributions(path=_PATH))  # each is parsed anew whenever it is asked for
     found = {one["Name"]: one["Version"] for one in read if one["Name"]}
     return ["%s==%s" % item for item in sorted(found.items(), key=lambda item: item[0].lower())]
 

@@ -92,8 +92,9 @@ def _train(name):
     class Alone:
         device, size, rank = torch.device("cpu"), 1, 0
 
-    args, family = bench.parse(["--model", name, *SMALL]), families.of(name)
-    model, _ = family.build(args, Alone.device)
+    args = bench.parse(["--model", name, *SMALL])
+    family = families.of(args)
+    model, _ = families.build(args, Alone.device)
     step = measure.make_step(args, Alone, family, model.train(), families.batches(args, Alone.device))
     step.run(0)
     (loss,) = step.losses()

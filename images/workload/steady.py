@@ -24,6 +24,9 @@ FEWEST, MOST = 8, 40
 """Of fewer steps no trend is tested; more points than this are averaged."""
 AS_WELL = 3.84
 """A time constant fits as well as the best one if chi squared grows by no more (95 %, one degree of freedom)."""
+TOLD = (-0.5, 1.0)
+"""Between these ratios a drift is told. Further away is the end of an exponential that a second or two of scattered step times
+can't tell: seen were ends of 100 times the step time, and ends below 0."""
 TAUS = tuple(2.0 * 1.1**i for i in range(64))
 """Time constants that are tried, in seconds: 2 to 810."""
 
@@ -36,7 +39,7 @@ fit the step times about as well; `at(t)`: the step time at that time, in second
 
 Steady = collections.namedtuple("Steady", "windows flat drift")
 """The windows of the figure. Was no drift seen around them? None: too few steps to tell. By which ratio the step time in them
-would still grow if the launch went on; None if no drift was seen."""
+would still grow if the launch went on; None if no drift was seen, or if the steps don't tell (TOLD)."""
 
 
 class Series:
@@ -85,8 +88,14 @@ def measure(series, cap_seconds, time_windows, more, tell):
             pass
         windows = _timed(series, time_windows)
     found = decay(series.points)
+    return Steady(windows, abs(found.left) <= SETTLED, _told(found, windows))
+
+
+def _told(found, windows):
+    """By which ratio the step time in the windows would still grow; None if the exponential doesn't tell."""
     during = _mean([found.at(time) for time, _ in _points_of(windows)])
-    return Steady(windows, abs(found.left) <= SETTLED, found.end / during - 1)
+    ratio = found.end / during - 1 if during > 0 else math.nan
+    return ratio if TOLD[0] <= ratio <= TOLD[1] else None
 
 
 def _timed(series, time_windows):

@@ -9,7 +9,6 @@ import pytest
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground import assets
-from torchmatrix.matrix.factors import PRECISIONS
 
 GIB = 2**30
 MIB = 2**20
@@ -119,4 +118,4 @@ def test_rows_agree_with_each_other_and_with_their_description() -> None:
 def _peaks(name: str) -> list[float | None]:
     facts = gpu_specs.find(name, None)
     assert facts is not None
-    return [gpu_specs.peak_flops(facts, precision) for precision in PRECISIONS]
+    return [gpu_specs.peak_flops(facts, precision) for precision in gpu_specs.PEAKED]

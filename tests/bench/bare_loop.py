@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support import REAL_MATRIX
 from torchmatrix.analysis.intervals import Interval, center_interval, difference_verdict, paired_ratio
 from torchmatrix.engines import recipes
-from torchmatrix.engines.engine import Recipe, box_environment
+from torchmatrix.engines.commands import box_environment
+from torchmatrix.engines.engine import Recipe
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.store import Results

@@ -1,8 +1,9 @@
 """Prints how fast the tool itself is, beside its targets. Run: .venv/bin/python tests/bench/speed.py [--docker]
 
 Medians of several runs where a run is short; no assertion, since machines differ. The commands may write bytecode, as they do
-for users; the first run of each, which compiles, isn't counted. Needs a package index, to lock the CPU stacks; with --docker
-also a daemon on which torch 2.5.1 for CPUs is built, or can be (minutes, 6 GB).
+for users; the first run of each, which compiles, isn't counted. Reports and sites have a bench of their own, pages.py. Needs a
+package index, to lock the CPU stacks; with --docker also a daemon on which torch 2.5.1 for CPUs is built, or can be (minutes,
+6 GB).
 """
 
 import argparse
@@ -52,7 +53,6 @@ def main() -> None:
     tell("torchmatrix plan of 100 000 cells, whole command", "2 s", f"{plan_command_seconds():.2f} s")
     tell("torchmatrix plan of the default matrix, locked, offline", "1 s", locked_plan("docker" if options.docker else "local"))
     tell("host cost per cell, no-op engine, 10 000 cells", "5 ms", host_cost())
-    tell("report of 10 000 launches", "6 s, 4 MB", report_cost())
     for what, target, seconds in gather_seconds():
         tell(f"gather of 10 000 launches, {what}", target, seconds)
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,6 @@ def main() -> None:
         tell("the same, its newest 10 runs", "0.5 s", f"{newest:.3f} s")
         tell("torchmatrix history of it, whole command", "20 s", history_cost(folder))
         tell("torchmatrix gate of it, whole command", "2 s", gate_cost(folder))
-        tell("torchmatrix report --publish of it, then with a new night", "300 s, 10 s", publish_cost(folder))
     if options.docker:
         tell("torchmatrix build, all is built", "2 s", cached_build())
         tell("new image after editing the workload, per stack", "2 s", f"{rebuild_seconds():.2f} s")
@@ -83,13 +82,14 @@ def torchmatrix(folder: str, *words: str, **variables: str) -> str:
 
 
 def median_seconds(action: Callable[[], object], runs: int) -> float:
-    def once() -> float:
-        begin = time.perf_counter()
-        action()
-        return time.perf_counter() - begin
-
     action()
-    return statistics.median(once() for _ in range(runs))
+    return statistics.median(seconds_of(action) for _ in range(runs))
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
 
 
 def help_seconds() -> float:
@@ -138,7 +138,7 @@ class NoOp:
 
     def __init__(self) -> None:
         lines = launch_lines()[1:-1]
-        self._stream = [("out", "@matrix " + json.dumps(line)) for line in lines]
+        self._stream = [("out", f"@matrix {json.dumps(line)}\n".encode()) for line in lines]
         self.command = "no-op"
         self.started: dict[str, Any] = {}
 
@@ -160,7 +160,7 @@ class NoOp:
     def __exit__(self, *error: object) -> None:
         return
 
-    def lines(self) -> Iterator[tuple[str, str]]:
+    def lines(self) -> Iterator[tuple[str, bytes]]:
         return iter(self._stream)
 
     def stop(self) -> None:
@@ -224,15 +224,6 @@ def cpu_seconds_of_commands() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def report_cost() -> str:
-    """Seconds of the whole command and size of the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_run(Path(folder) / "results", ten_thousand_launches())
-        seconds = median_seconds(lambda: torchmatrix(folder, "report"), 3)
-        size = (Path(folder) / "reports/index.html").stat().st_size
-    return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
-
-
 def write_year(root: Path) -> None:
     """365 nights of 40 cells, 3 launches each, with 1 % of scatter; some cells lose 5 % in spring, some nights fail."""
     random = Random(0)
@@ -270,22 +261,6 @@ def history_cost(folder: str) -> str:
 def gate_cost(folder: str) -> str:
     """Seconds with the index warm."""
     return f"{median_seconds(lambda: torchmatrix(folder, 'gate'), 5):.2f} s"
-
-
-def publish_cost(folder: str) -> str:
-    """Seconds of the first publication of all nights but the newest, and of adding that one; size of the site."""
-    newest = Results(Path(folder) / "results").runs()[-1]
-    aside = Path(folder) / newest.id
-    newest.path.rename(aside)
-    seconds = []
-    for _ in range(2):
-        begin = time.perf_counter()
-        torchmatrix(folder, "report", "--publish", "site")
-        seconds.append(time.perf_counter() - begin)
-        if aside.exists():
-            aside.rename(newest.path)
-    size = sum(path.stat().st_size for path in (Path(folder) / "site").rglob("*") if path.is_file())
-    return f"{seconds[0]:.0f} s, {seconds[1]:.1f} s, {size / 1e6:.0f} MB"
 
 
 def cached_build() -> str:

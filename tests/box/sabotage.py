@@ -1,6 +1,6 @@
 """Ways to break the box's work without breaking the box: each patches one of its modules before it runs.
 
-    python -m torch.distributed.run … tests/box/sabotage.py NAME bench's flags …
+    python images/workload/torchrun.py … tests/box/sabotage.py NAME bench's flags …
 
 runs bench.py with the sabotage NAME. Only the path that is timed is broken, as a wrong runtime, wrapper or
 setting would break it.
@@ -150,6 +150,69 @@ def _with_values(outputs, values):
     for name, value in values.items():
         outputs[name] = outputs[name] + (value - outputs[name]).detach()
     return outputs
+
+
+def stale_graph():
+    """An exported graph gives what it first gave."""
+    from runtimes.exporting import Exported
+
+    real = Exported.__call__
+
+    def call(self, *positional, **named):
+        if not hasattr(self, "kept"):
+            self.kept = real(self, *positional, **named)
+        return self.kept
+
+    Exported.__call__ = call
+
+
+def graph_of_other_weights():
+    """The exported model isn't the one of the seed; the probe's modules, of one weight, are."""
+    _change_exported(lambda weight: weight * 1.001)
+
+
+def rounded_graph():
+    """The exported model, but not the probe's modules, has weights of bfloat16."""
+    _change_exported(lambda weight: weight.bfloat16().float())
+
+
+def _change_exported(change):
+    from runtimes.exporting import Export
+
+    real = Export.__init__
+
+    def init(self, model, example):
+        weights = list(model.parameters())
+        for weight in weights if len(weights) > 1 else ():
+            weight.data = change(weight.data)
+        real(self, model, example)
+
+    Export.__init__ = init
+
+
+def weights_in_float32():
+    """The timed model keeps its weights in float32; the probe's modules don't."""
+    import precision
+
+    real = precision.converted
+    precision.converted = lambda name, thing: thing if _is_model(thing) or _is_batch(thing) else real(name, thing)
+
+
+def _is_model(thing):
+    return hasattr(thing, "parameters") and len(list(thing.parameters())) > 1
+
+
+def _is_batch(thing):
+    """A batch of images; what the probe is given has other sizes."""
+    return hasattr(thing, "dim") and thing.dim() == 4 and thing.shape[1] == 3
+
+
+def nothing_quantized():
+    """torchao leaves the model as it is, but not the probe's one layer."""
+    import torchao.quantization
+
+    real = torchao.quantization.quantize_
+    torchao.quantization.quantize_ = lambda model, config: None if _is_model(model) else real(model, config)
 
 
 def _replace_training_loss(loss):

@@ -40,7 +40,7 @@ IN_HALF_PRECISION = (
     f"{OWN_CPUS[0]}:{OWN_CPUS[1]}",
     *UNTIL_THE_SCALE_FITS,
 )
-INFERENCE_IN_TF32 = ("--mode", "infer", "--precision", "tf32")
+INFERENCE_IN_TF32 = ("--mode", "infer", "--precision", "tf32", "--requests", "12")
 BELOW = str(assets.WORKLOAD)
 """The stand-in notes which lines of files below this folder are executed."""
 PARAMETERS = 11_689_512
@@ -116,6 +116,11 @@ def test_inference_in_tf32_is_measured_on_one_device_and_refused_where_the_devic
     done = on_cuda(*INFERENCE_IN_TF32, below=BELOW)
     assert done.code == 0, done.stderr
     assert only(done.events, "setup")["backend"] is None
+    assert [(e["kind"], len(e["seconds"])) for e in done.events if e["event"] == "requests"] == [
+        ("latency", 12),
+        ("end-to-end", 12),
+    ]
+    assert done.calls("pin_memory"), "a request's inputs begin in pinned memory"
     assert only(done.events, "precision")["effective"][0]["matmul"] == "tf32"
     (enqueued,) = only(done.events, "enqueue")["step_seconds"]
     assert enqueued > 0
@@ -244,8 +249,12 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "self._marks.append(time.perf_counter_ns())",
         "return [(b - a) / 1e9 for a, b in pairs]",
     ],
-    "phases.py": [  # failures, which other tests cause; the CPU's memory; torch.compile
+    "phases.py": [  # a CPU; no GPU; what is only profiled; failures
         'raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)',
+        "profiling.prepare(args)",
+        "profiling.run(channel, args, world, _begin(channel, args, world).step)",
+        "world.finish()",
+        "return",
         "raise Numerics(problems[0])",
         'raise Numerics(record["problems"][0])',
         "return None",
@@ -270,8 +279,9 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "return torch.cuda.amp.GradScaler(enabled=enabled)",
         "else None,",
     ],
-    "proofs/reference.py": [  # fp32 on the CPU; torch before 2.1
+    "proofs/reference.py": [  # torch before 2.1; a model with computed weights
         "except ImportError:",
+        "return None",
         "return None",
     ],
     "record.py": [  # the CPU; what a stack lacks

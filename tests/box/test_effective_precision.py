@@ -35,6 +35,10 @@ RECORDED = {
         ("amp", "bf16", "matmul computes in bf16"),
         ("amp-bf16", "bf16", None),
         ("amp-bf16", "fp16", "matmul computes in fp16"),
+        ("half", "fp16", None),
+        ("half", "fp32", "matmul computes in fp32"),
+        ("bf16-weights", "bf16", None),
+        ("bf16-weights", "bf16 inside float32", "convolution computes in fp32"),
     ],
 )
 def test_a_setting_that_computes_in_less_than_it_says_is_caught(requested: str, recorded: str, said: str | None) -> None:
@@ -76,6 +80,9 @@ def test_out_of_memory_is_recognised_in_every_librarys_words(error: Exception) -
         (RuntimeError("CUDA error: device-side assert triggered"), "crashed"),
         (RuntimeError("Expected all tensors to be on the same device"), "crashed"),
         (channel.Unsupported("no compile"), "unsupported"),
+        (RuntimeError("\"slow_conv2d_cpu\" not implemented for 'Half'"), "unsupported"),
+        (NotImplementedError("\"addmm_impl_cpu_\" not implemented for 'Half'"), "unsupported"),
+        (NotImplementedError("\"embedding\" not implemented for 'Int'"), "crashed"),
         (channel.Numerics("loss"), "numerics"),
     ],
 )

@@ -23,14 +23,13 @@ def test_the_same_workload_runs_on_the_oldest_and_the_newest_torch(
         except ImageNotFound:
             pytest.skip(f"no base image {base}: tests/start-engine makes it")
     assert torchmatrix("init", "--preset", "versions").returncode == 0
-    chosen = ("torch1.12.1-cpu/*", "torch2.15.0-cpu/*", "--where", "model=resnet50", "--fast")
+    chosen = ("torch1.12.1-cpu/*", "torch2.15.0-cpu/*", "--where", "model=resnet50", "--where", "compile=false", "--fast")
     done = torchmatrix("run", *chosen, engine="docker")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
     launches = {launch.cell: launch for launch in run.launches()}
     assert sorted(launches) == [
         "torch1.12.1-cpu/resnet50-train-fp32-b4-64px/cpu0",
-        "torch2.15.0-cpu/resnet50-train-fp32-b4-64px-compile/cpu0",
         "torch2.15.0-cpu/resnet50-train-fp32-b4-64px/cpu0",
     ]
     assert {launch.outcome for launch in launches.values()} == {"ok"}

@@ -20,6 +20,7 @@ bench_once = functools.cache(bench)
 RESNET50 = ("--model", "resnet50", "--image-size", "64", "--batch", "2")
 BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2")
 RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2")
+FIRST = ("resnet18", "resnet50", "bert-tiny", "bert-base-cased", "bert-large-cased", "gpt2")
 TWO_STEPS = (*RESNET18, "--warmup-cap", "2")
 """That model with a warm-up of exactly two steps, each in a block of its own."""
 OVERRIDES = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
@@ -60,30 +61,41 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, w
 
 @pytest.fixture(scope="module")
 def families(real_python: str) -> dict[str, Any]:
-    """What the families say in one interpreter: the parameters of every model, and where the libraries themselves lie.
+    """What the families say in one interpreter: the parameters of the first models, and where the libraries themselves lie."""
+    return told_by_families(real_python, [name for name in catalog.models() if name in FIRST])
 
-    On the meta device nothing is computed or allocated.
-    """
+
+def told_by_families(python: str, names: list[str]) -> dict[str, Any]:
+    """On the meta device nothing is computed or allocated; a few libraries compute while they build."""
     code = """
 import json, sys, torch, bench, families
 from families import torchvision as t, transformers as f
 def count(name):
-    args = bench.parse(["--model", name, "--batch", "1", "--device", "cpu", "--sequence-length", "16"])
-    return families.parameter_count(families.of(name).build(args, "meta")[0])
-with torch.device("meta"):
-    parameters = {name: count(name) for name in sys.argv[1:]}
+    size = ["--sequence-length", "16", "--audio-seconds", "30"]
+    args = bench.parse(["--model", name, "--batch", "1", "--device", "cpu", *size])
+    try:
+        with torch.device("meta"):
+            return families.parameter_count(families.build(args, "meta")[0])
+    except (NotImplementedError, RuntimeError):
+        return families.parameter_count(families.build(args, "cpu")[0])
+parameters = {name: count(name) for name in sys.argv[1:]}
 print(json.dumps({"parameters": parameters, "libraries": [t.torchvision.models.__file__, f.transformers.__file__]}))
 """
     done = subprocess.run(
-        [real_python, "-B", "-c", code, *catalog.models()],
-        cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
+        [python, "-B", "-c", code, *names], cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 def test_the_catalog_counts_the_parameters_of_the_models_right(families: dict[str, Any]) -> None:
-    assert families["parameters"] == {name: model.parameters for name, model in catalog.models().items()}
+    assert families["parameters"] == {name: catalog.models()[name].parameters for name in FIRST}
+
+
+@pytest.mark.thorough
+def test_the_catalog_counts_the_parameters_of_every_model_right(python_with_models: str) -> None:
+    known = {name: model.parameters for name, model in catalog.models().items()}
+    assert told_by_families(python_with_models, list(known))["parameters"] == known and None not in known.values()
 
 
 def test_the_files_of_a_library_do_not_hide_the_library(families: dict[str, Any]) -> None:
@@ -261,3 +273,26 @@ def test_inference_without_the_reference_still_sees_a_wrong_output(real_python: 
     words = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--mode", "infer", "--proof", "none"]
     code, events, _ = bench(real_python, *words, PYTHONPATH=str(tmp_path))
     assert code != 0 and only(events, "failure")["kind"] == "numerics"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_single_requests_are_timed_after_the_windows_as_many_as_asked_for(real_python: str, processes: int) -> None:
+    words = (*RESNET18, "--mode", "infer", "--proof", "none", "--requests", "30")
+    code, events, stderr = bench(real_python, *words, processes=processes)
+    assert code == 0, stderr
+    served = [e for e in events if e["event"] == "requests"]
+    kinds = [(kind, rank) for kind in ("latency", "end-to-end") for rank in range(processes)]
+    assert [(e["kind"], e["rank"]) for e in served] == kinds and {len(e["seconds"]) for e in served} == {30}
+    (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
+    for event in served:
+        width = event["stop_monotonic_seconds"] - event["start_monotonic_seconds"]
+        assert window["stop_monotonic_seconds"] <= event["start_monotonic_seconds"]
+        assert min(event["seconds"]) > 0 and sum(event["seconds"]) <= width
+
+
+def test_training_serves_no_requests_and_slow_ones_are_ten(real_python: str) -> None:
+    code, events, stderr = bench(real_python, *RESNET18, "--proof", "none", "--requests", "30")
+    assert code == 0 and not any(e["event"] == "requests" for e in events), stderr
+    words = (*RESNET18, "--mode", "infer", "--proof", "none", "--requests", "30", "--request-seconds", "0.000001")
+    _, events, _ = bench(real_python, *words)
+    assert [len(e["seconds"]) for e in events if e["event"] == "requests"] == [10, 10]

@@ -17,8 +17,8 @@ from support import Command
 
 VERBS = {
     "Start": ["init", "presets", "doctor", "plan"],
-    "Measure": ["build", "run", "batch", "explain", "reproduce"],
-    "Read": ["gather", "report", "compare", "history", "audit", "export"],
+    "Measure": ["build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"],
+    "Read": ["gather", "report", "compare", "advise", "history", "audit", "export"],
     "Every night": ["gate", "nightly"],
     "Keep": ["lock", "bundle", "clean"],
 }

@@ -1,8 +1,9 @@
 """(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
 
+from torchmatrix.engines.commands import bench_command
 from torchmatrix.engines.container_caches import Volume
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
-from torchmatrix.engines.engine import Image, LaunchSpec, bench_command
+from torchmatrix.engines.engine import Image, LaunchSpec
 from torchmatrix.engines.limits import Limits
 from torchmatrix.engines.local import visible_devices
 from torchmatrix.engines.seals import CacheFacts
@@ -81,8 +82,8 @@ def test_a_container_has_no_privileges_no_network_and_a_read_only_root(nvidia_ho
 
 def test_one_process_runs_under_python_and_more_under_torchrun(nvidia_host: Host) -> None:
     assert bench_command("python3", "/b.py", spec_for(nvidia(nvidia_host, 0)), 1)[:3] == ["python3", "/b.py", "--model"]
-    words = bench_command("python3", "/b.py", spec_for(nvidia(nvidia_host, 0, 1)), 29500)
-    assert words[:3] == ["python3", "-m", "torch.distributed.run"]
+    words = bench_command("python3", "/box/b.py", spec_for(nvidia(nvidia_host, 0, 1)), 29500)
+    assert words[:2] == ["python3", "/box/torchrun.py"] and words[words.index("--monitor_interval") + 2] == "/box/b.py"
     assert words[words.index("--nproc_per_node") + 1] == "2" and words[words.index("--master_port") + 1] == "29500"
 
 

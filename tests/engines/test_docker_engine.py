@@ -253,3 +253,32 @@ def test_a_container_that_outgrows_its_memory_is_out_of_memory(client: docker.Do
         end = execution.wait()
     assert end.oom_killed and end.returncode != 0
     assert not client.containers.list(all=True, filters={"label": "torchmatrix.owner=test-memory"})
+
+
+OWN = """\
+import pathlib, torch
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(6, 3)
+        try:
+            pathlib.Path(__file__).write_text("changed")
+            raise SystemExit("a launch can write the user's file")
+        except OSError:  # permission denied, or a read-only file system
+            pass
+def batch(size, generator):
+    return torch.randn(size, 6, generator=generator), None
+"""
+
+
+def test_a_users_own_model_is_in_the_container_to_be_read_only(
+    torchmatrix: Command, docker_matrix: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "net.py").write_text(OWN)
+    docker_matrix.write_text(MATRIX.replace('"resnet50"', '"own/net.py:Net"') + 'mode = "infer"\n')
+    done = torchmatrix("run", "*cpu0", engine="docker")
+    assert done.returncode == 0, done.stderr
+    (launch,) = Results(tmp_path / "results").runs()[0].launches()
+    assert launch.workload.own and "-v" in launch.command and "/opt/model/net.py:ro" in launch.command
+    pasted = subprocess.run(launch.command, shell=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert pasted.returncode == 0 and '"event": "done"' in pasted.stdout, pasted.stderr

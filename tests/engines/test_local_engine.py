@@ -78,6 +78,8 @@ def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
+    until(lambda: any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0/round*.jsonl")), process)
+    os.kill(processes_of(owner)[-1], signal.SIGKILL)  # the baseline, which would take its 90 s, too
     until(lambda: any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0+1/round*.jsonl")), process)
     (victim,) = [pid for pid in processes_of(owner) if b"LOCAL_RANK=1" in environment_of(pid)]
     os.kill(victim, signal.SIGSTOP)

@@ -124,3 +124,43 @@ def test_recorded_launches_keep_their_figures() -> None:
     found = list(launches_below(RECORDED))
     assert len(found) == 11 and all(isinstance(one, Launch) and one.contradiction is None for one in found)
     assert all(isinstance(one, Launch) and throughput(one) > 0 and plausible.stall(one.windows) == 0.0 for one in found)
+
+
+REQUESTS = {"latency": [0.08] * 20, "end-to-end": [0.1] * 20}
+
+
+def served(change: Change, asked: int = 20, **fields: Any) -> Launch:
+    """One rank that served 20 requests of each kind; `change`: other fields of the lines of latency."""
+    lines = launch_lines(**{"served": REQUESTS, "job": {"batch": 4, "steps": 10, "requests": asked}, **fields})
+    for line in lines:
+        if line.get("kind") == "latency":
+            line |= change(line)
+    found = launch_of(Path("a/round1-try1.jsonl"), lines)
+    assert isinstance(found, Launch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda line: {"rank": 1}, "the box told the latency of ranks [1]; the launch has 1"),
+        (lambda line: {"seconds": [0.08] * 21}, "latency of rank 0: 21 requests; 20 were asked for at most"),
+        (lambda line: {"seconds": [0.2] * 8}, "latency of rank 0: 8 requests; 20 were asked for at most"),
+        (lambda line: {"seconds": [0.1] * 20},
+         "latency of rank 0: the requests took 2.000 s together, but their edges are 1.600 s apart"),
+        (moved(-2.0), "latency of rank 0: the first one began 1.500 s before the last timed window ended"),
+        (lambda line: {"seconds": [0.019] * 20, "stop_monotonic_seconds": line["start_monotonic_seconds"] + 0.38},
+         "latency of rank 0: a request took 0.019000 s, a step 0.040000 s: it wasn't waited for"),
+    ],
+)  # fmt: skip
+def test_requests_that_contradict_the_launch_are_no_figure(change: Change, why: str) -> None:
+    assert served(lambda line: {}).outcome == "ok"
+    found = served(change)
+    assert (found.outcome, found.error) == ("crashed", why)
+
+
+def test_fewer_requests_are_served_where_they_take_long_and_none_must_be_where_none_were_asked_for() -> None:
+    assert served(lambda line: {}, asked=1000).outcome == "ok"
+    assert "the box told the latency of ranks []" in str(served(lambda line: {"kind": "end-to-end"}).error)
+    assert served(lambda line: {"seconds": [0.019] * 20, "stop_monotonic_seconds": line["start_monotonic_seconds"] + 0.38},
+                  vendor="cpu").outcome == "ok", "on a CPU a step is over when it returns"  # fmt: skip

@@ -32,6 +32,34 @@ def test_every_factor_has_a_meaning_and_a_flag_that_the_box_takes() -> None:
         assert factor.meaning and f'"{factor.flag}"' in box, factor.name
 
 
+def test_the_box_takes_every_choice() -> None:
+    box = (assets.WORKLOAD / "bench.py").read_text()
+    for factor in FACTORS:
+        assert [choice for choice in factor.choices if f'"{choice}"' not in box] == [], factor.name
+
+
+def test_what_belongs_to_compile_varies_compiled_workloads_only() -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet18"\nbatch = 1\ncompile = [false, true]\n'
+        'compile_mode = ["default", "max-autotune"]\ncompile_shapes = ["auto", "static", "dynamic"]\n'
+    )
+    ends = [workload.id.removeprefix("resnet18-train-fp32-b1-224px") for workload in matrix_file.parse(text).workloads]
+    shapes = ("", "-static-shapes", "-dynamic-shapes")
+    assert ends == ["", *(f"-compile{mode}{shape}" for mode in ("", "-max-autotune") for shape in shapes)]
+    eager = matrix_file.parse(text).workloads[0]
+    assert (eager.factors["compile_mode"], eager.factors["compile_shapes"]) == ("default", "auto")
+
+
+def test_runtimes_and_eval_are_of_inference_only() -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet18"\nbatch = 1\nmode = ["train", "infer"]\n'
+        'runtime = ["eager", "onnxruntime", "torchao-int8"]\neval = [true, false]\n'
+    )
+    ids = [workload.id.replace("fp32-b1-224px", "…") for workload in matrix_file.parse(text).workloads]
+    infer = ["", "-train-mode", "-onnxruntime", "-onnxruntime-train-mode", "-torchao-int8", "-torchao-int8-train-mode"]
+    assert ids == ["resnet18-train-…", *(f"resnet18-infer-…{end}" for end in infer)]
+
+
 def test_values_of_one_factor_never_share_an_id() -> None:
     base = {"model": "m", "mode": "infer", "precision": "fp32", "batch": 1}
     for factor in FACTORS:

@@ -1,5 +1,6 @@
 """The presets: exactly the articles' stacks and cells, what a machine skips of them and why, and the verbs that show them."""
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from support import Command
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import count
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, presets
 from torchmatrix.matrix.matrix_file import load, parse
@@ -27,14 +29,41 @@ STACKS = {
         "nvidia-pytorch-25.02-py3", *NEWEST,
     ],
     "bourke-2023": ["torch2.0.0-cu118 3.10", *NEWEST],
+    "bourke-2023-cpu": ["torch2.0.1-cpu 3.10", "torch2.7.1-cpu 3.11"],
+    "bridger-2023": [
+        "torch2.0.1-cu118 3.10", "torch2.1.2-cu121 3.10", "torch2.3.1-cu121 3.11", "torch2.5.1-cu124 3.11",
+        "torch2.7.1-cu128 3.11", "torch2.9.1-cu128 3.11", "torch2.15.0-cu132 3.12", "nvidia-pytorch-25.02-py3",
+        "nvidia-pytorch-26.05-py3",
+    ],
+    "bridger-2023-core": ["torch2.15.0-cu132 3.12"],
+    "bridger-2023-cpu": ["torch2.5.1-cpu 3.11", "torch2.7.1-cpu 3.11"],
+    "bridger-2023-half": ["torch2.15.0-cu132 3.12"],
     "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
+    "nebuly-2023": ["torch2.7.1-cu128 3.11", *NEWEST],
+    "nebuly-2023-cpu": ["torch2.7.1-cpu 3.11"],
     "nvidia-dle": ["nvidia-pytorch-22.03-py3", *NEWEST],
+    "suite": ["torch2.15.0-cu130 3.12", "torch2.7.1-cu128 3.11"],
+    "suite-cpu": ["torch2.5.1-cpu 3.11"],
     "versions": [
         "torch1.12.1-cpu 3.9", "torch1.13.1-cpu 3.9", "torch2.0.1-cpu 3.9", "torch2.1.2-cpu 3.9", "torch2.5.1-cpu 3.11",
         "torch2.15.0-cpu 3.13",
     ],
 }  # fmt: skip
-"""What each article ran, with the Python of wheels, and the newest at the end; `versions` is our own."""
+"""What each article ran, with the Python of wheels, and the newest at the end."""
+OUR_OWN = (
+    "versions",
+    "suite",
+    "suite-cpu",
+    "bourke-2023-cpu",
+    "bridger-2023",
+    "bridger-2023-core",
+    "bridger-2023-cpu",
+    "bridger-2023-half",
+    "nebuly-2023",
+    "nebuly-2023-cpu",
+)
+"""Those that repeat no published figures."""
+ON_A_CPU = tuple(name for name in STACKS if name == "versions" or name.endswith("-cpu"))
 
 
 @pytest.fixture
@@ -67,10 +96,12 @@ def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) ->
     matrix = presets.load(name)
     said = matrix.preset
     assert said and all((said.title, said.question.endswith("?"), said.deviations))
-    assert bool(said.article) == bool(said.claims) == (name != "versions")
+    assert bool(said.article) == bool(said.claims) == (name not in OUR_OWN)
     assert all(sentence.endswith(".") for sentence in said.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
-    assert matrix.method.launches == 3 and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
+    assert matrix.method.launches == (1 if name in ("bridger-2023-cpu", "suite-cpu") else 3) and matrix.method.name == (
+        "aime" if name.startswith("aime") else "steady"
+    )
 
 
 def test_the_newest_wheels_are_the_catalogs_newest() -> None:
@@ -132,13 +163,14 @@ def test_on_amd_the_rocm_stack_runs_without_tf32(amd_host: Host, name: str, stac
     assert "tf32 is a mode of NVIDIA GPUs" in reasons
 
 
-@pytest.mark.parametrize("name", [name for name in presets.names() if name != "versions"])
+@pytest.mark.parametrize("name", [name for name in presets.names() if name not in ON_A_CPU])
 def test_elsewhere_every_cell_is_skipped_with_its_reason_and_way_out(name: str, cpu_host: Host, nvidia_host: Host) -> None:
     plan = plan_of(name, cpu_host)
     assert not plan.cells and plan.skips and all(skip.why.reason and skip.why.fix for skip in plan.skips)
     old = plan_of(name, nvidia_host, containers=False)
     reasons = " ".join(skip.why.reason for skip in old.skips)
-    assert "CUDA 13 needs NVIDIA driver 580 or newer" in reasons and "no container engine is in use" in reasons
+    assert "CUDA 13 needs NVIDIA driver 580 or newer" in reasons
+    assert ("no container engine is in use" in reasons) == any("nvidia-" in stack for stack in STACKS[name])
 
 
 @pytest.mark.parametrize("facts", gpu_specs.load(), ids=lambda facts: facts.name)
@@ -189,7 +221,7 @@ def test_presets_are_listed(torchmatrix: Command) -> None:
     rows = {row["name"]: row for row in json.loads(listed.stdout)}
     assert tuple(rows) == presets.names() and rows["nvidia-dle"]["cells"] == 3 * 2 * 2
     for name, row in rows.items():
-        assert f"{name}\n  {row['title']}\n  {len(row['stacks'])} stacks, {row['cells']} cells" in text.stdout
+        assert f"{name}\n  {row['title']}\n  {count(len(row['stacks']), 'stack')}, {row['cells']} cells" in text.stdout
         assert all(address in text.stdout for address in row["article"])
 
 
@@ -201,6 +233,20 @@ def test_versions_runs_one_workload_unchanged_on_a_cpu_and_compiles_from_2_0_on(
     assert {skip.why.reason.partition(" has ")[2] for skip in plan.skips} == {"no torch.compile (it came with 2.0)"}
 
 
+def test_bridgers_cube_has_all_combinations_and_its_half_each_pair_of_values_as_often(a100_host: Host) -> None:
+    core = [cell.workload for cell in plan_of("bridger-2023-core", a100_host).cells]
+    assert Counter((w.model, w.batch) for w in core) == {
+        (model, batch): 96 for model in ("resnet50", "bert-base-cased") for batch in (1, 8)
+    }
+    assert sum(len(presets.load("bridger-2023").workloads) for _ in STACKS["bridger-2023"]) == 864
+    assert len(plan_of("bridger-2023-cpu", a100_host).cells) == 288
+    half = presets.load("bridger-2023-half").workloads
+    assert len(half) == 48 and {w.id for w in half} < {w.id for w in core}
+    settings = ("precision", "channels_last", "cudnn_benchmark", "compile", "eval")
+    for a, b in itertools.combinations(settings, 2):
+        assert set(Counter((w.factors[a], w.factors[b]) for w in half).values()) == {12}
+
+
 def test_what_is_wrong_in_a_preset_table_is_named() -> None:
     text = presets.text("nvidia-dle").replace("title =", "titel =").replace('"nvidia_dle"', '"nvidia"')
     with pytest.raises(BadInput) as caught:
@@ -208,3 +254,37 @@ def test_what_is_wrong_in_a_preset_table_is_named() -> None:
     said = str(caught.value)
     assert '[preset], titel: unknown key "titel"; did you mean "title"?' in said and "[preset]: needs title" in said
     assert 'reports/published has no figures "nvidia"; did you mean "nvidia_dle"?' in said
+
+
+@pytest.mark.parametrize("name", ["suite", "suite-cpu"])
+def test_the_suite_trains_and_runs_models_of_every_kind(name: str) -> None:
+    workloads = presets.load(name).workloads
+    models = {workload.model for workload in workloads}
+    assert len(models) >= 40 and {workload.library for workload in workloads} == {
+        "torchvision",
+        "timm",
+        "transformers",
+        "diffusers",
+    }
+    assert {workload.unit for workload in workloads} == {"images", "sequences", "clips"}
+    assert {(w.model, w.mode) for w in workloads} == set(itertools.product(models, ("train", "infer")))
+    left_out = {"suite": {"bert-tiny", "llama-tiny", "qwen2-tiny", "unet-tiny"}, "suite-cpu": set[str]()}[name]
+    large = {model for model, facts in catalog.models().items() if (facts.parameters or 0) > 330e6}
+    assert models == set(catalog.models()) - (left_out or large), "every listed model, if it isn't too large for a CPU"
+
+
+def test_nebulys_runtimes_run_where_their_packages_are(a100_host: Host, cpu_host: Host) -> None:
+    plan = plan_of("nebuly-2023", a100_host)
+    runtimes: dict[str, set[object]] = {}
+    for cell in plan.cells:
+        runtimes.setdefault(cell.stack.name, set()).add(cell.workload.factors["runtime"])
+    assert runtimes == {
+        "torch2.7.1-cu128": {"eager", "onnxruntime", "torchao-int8"},
+        "torch2.15.0-cu132": {"eager", "onnxruntime"},
+        "nvidia-pytorch-26.05-py3": {"eager", "onnxruntime", "tensorrt", "torch-tensorrt", "torchao-int8"},
+    }
+    on_cpu = plan_of("nebuly-2023-cpu", cpu_host)
+    assert len(on_cpu.cells) == 4 * 4 * 2 + 4 * 2 + 2 * 2 and not on_cpu.skips
+    (stack,) = {cell.stack for cell in on_cpu.cells}
+    names = [package.partition("==")[0] for package in stack.packages]
+    assert names[-4:] == ["onnxruntime", "onnx", "openvino", "torchao"]

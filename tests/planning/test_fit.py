@@ -165,3 +165,69 @@ def test_a_python_that_is_neither_here_nor_to_be_had_is_a_skip(nvidia_host: Host
     assert "install Python 3.11" in found.fix and "container engine" in found.fix
     exact = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"\npython = "3.10"', means=lacking)
     assert exact and exact.reason == "this machine has no Python 3.10, and uv can't download it"
+
+
+CPU = 'torch = "2.7.1"\ncpu = true'
+CUDA = 'torch = "2.7.1"\ncuda = "12.8"'
+INFER = 'model = "resnet18"\nmode = "infer"\nbatch = 1\n'
+TRAIN = 'model = "resnet18"\nbatch = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (TRAIN + 'precision = "half"', "training in half precision needs a GPU"),
+        (TRAIN + 'precision = "bf16-weights"', None),
+        (INFER + 'precision = "half"', None),  # the box tells whether this CPU and torch can
+        (TRAIN + 'compile = true\ncompile_mode = "reduce-overhead"', "records CUDA graphs, which need a GPU"),
+        (TRAIN + 'compile_mode = "reduce-overhead"', None),  # of no meaning where nothing is compiled
+        (TRAIN + 'compile = true\ncompile_mode = "max-autotune"', None),
+        (INFER + 'runtime = "onnxruntime"', None),
+        (INFER + 'runtime = "onnxruntime"\nprecision = "amp-bf16"', "onnxruntime doesn't compute in amp-bf16 on a CPU"),
+        (INFER + 'runtime = "onnxruntime"\ncompile = true', "compiles by itself, without torch.compile"),
+        (INFER + 'runtime = "onnxruntime"\neval = false', "runs models in eval mode only"),
+        (INFER + 'runtime = "torchscript"\ngrad = "inference_mode"', "never records gradients, whatever grad says"),
+        (INFER + 'runtime = "openvino"\nprecision = "amp-bf16"', None),
+        (INFER + 'runtime = "torchao-int8"\ncompile = true', None),
+        (INFER + 'runtime = "torchao-int4"', "runtime torchao-int4 needs a CUDA stack"),
+        (INFER + 'runtime = "tensorrt"', "runtime tensorrt needs a CUDA stack"),
+    ],
+)
+def test_settings_that_make_no_sense_on_a_cpu_are_skips(cpu_host: Host, workload: str, reason: str | None) -> None:
+    found = why(cpu_host, CPU, workload + '\ndevice = "cpu"')
+    assert found is None if reason is None else found and reason in found.reason and found.fix
+
+
+@pytest.mark.parametrize(
+    ("stack", "workload", "reason"),
+    [
+        (CUDA, TRAIN + 'precision = "half"', None),
+        (CUDA, 'model = "bert-tiny"\nbatch = 1\nprecision = "half"', "AdamW can't train float16 weights"),
+        (CUDA, 'model = "bert-tiny"\nbatch = 1\nprecision = "half"\noptimizer = "sgd"', None),
+        (CUDA, TRAIN + 'compile = true\ncompile_mode = "reduce-overhead"', None),
+        (CUDA, INFER + 'runtime = "openvino"', "runtime openvino needs a CPU stack"),
+        (CUDA, INFER + 'runtime = "onnxruntime"\nprecision = "half"', None),
+        (CUDA, INFER + 'runtime = "tensorrt"', "needs TensorRT, whose libraries are no wheels of a package index"),
+        (ngc("25.02"), INFER + 'runtime = "tensorrt"', None),
+        (ngc("25.02"), INFER + 'runtime = "onnxruntime-tensorrt"', "doesn't compute in fp32 on a GPU"),
+        (CUDA, INFER + 'runtime = "torchao-float8"\nprecision = "bf16-weights"', "compute capability 8.9 or newer"),
+        (CUDA, INFER + 'runtime = "torchao-int4"\nprecision = "bf16-weights"', None),
+        (
+            'torch = "2.12.1"\ncuda = "13.0"',
+            INFER + 'runtime = "torchao-int8"',
+            "no packages of torchao are known for torch 2.12.1",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_on_a_gpu_are_skips(
+    nvidia_host: Host, stack: str, workload: str, reason: str | None
+) -> None:
+    found = why(machine(nvidia_host, A100), stack, workload)
+    assert found is None if reason is None else found and reason in found.reason and found.fix
+
+
+def test_a_smaller_gpu_holds_weights_in_half_precision(nvidia_host: Host) -> None:
+    half = 'model = "bert-large-cased"\nbatch = 1\nprecision = "bf16-weights"'
+    small = machine(nvidia_host, A100, memory_bytes=332_531_714 * 8 + 1)
+    assert why(small, CUDA, half) is None
+    assert why(small, CUDA, half.replace("bf16-weights", "amp-bf16")) is not None

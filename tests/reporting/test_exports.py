@@ -63,7 +63,11 @@ def test_names_of_columns_differ_in_more_than_the_case_of_letters() -> None:
 
 def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, [{}, {"devices": (0, 1)}]))
-    in_pieces = {"flops_key", "work"} | {"accelerator", "recipe", "gpu_names"}  # the stacks' and the GPUs' tables say more
+    in_pieces = {"flops_key", "work", "requests"} | {
+        "accelerator",
+        "recipe",
+        "gpu_names",
+    }  # the stacks' and the GPUs' tables say more
     of_one_launch = {
         "ddp_workload", "temperature_first", "clock_mhz", "energy_joules", "steady", "first_step_seconds", "compile_cache",
         "flat", "stall", "loss_difference", "clock_jump_seconds", "command", "other_settings",

@@ -46,15 +46,27 @@ def test_one_lane_is_no_lanes_and_the_reason_is_told(nvidia_host: Host) -> None:
     assert found.together == () and found.why_alone == "no two cells on gpu0+1 have GPUs of their own"
 
 
-def test_cells_on_the_cpu_run_beside_nothing(nvidia_host: Host) -> None:
+def test_cells_on_the_cpu_run_beside_none_on_gpus(nvidia_host: Host) -> None:
     gpus = "[gpus]\ncounts = []\nlists = [[0], [1]]\n"
     text = f"{gpus}[cpus]\ncounts = [1, 2]\nwhen = 'always'\n{STACK}{CPU_STACK}{WORKLOADS}{ON_CPU}"
     cells = [cell for cell in cells_of(nvidia_host, text) if cell.gpus.label != "cpu0+1"]
-    apart = [*cells, replace(cells[-1], id="other", gpus=replace(cells[-1].gpus, indices=(1,), cpus=("2,3",)))]
+    apart = [*cells, replace(cells[-1], id="other", gpus=replace(cells[-1].gpus, indices=(1,), cpus=("8,9",)))]
     assert [cell.gpus.label for cell in apart[-2:]] == ["cpu0", "cpu1"], "slots on cores of their own"
     found = allocation.allocate(apart)
-    assert (names(found.together), names(found.alone)) == ([("gpu0", 2), ("gpu1", 2)], [("cpu0+1", 2)])
-    assert found.why_alone == "cells on the CPU share its memory, cache and clock with everything else"
+    assert (names(found.together), names(found.alone)) == ([("gpu0", 2), ("gpu1", 2)], [("cpu0", 1), ("cpu1", 1)])
+    assert found.why_alone == "cells on the CPU would disturb the launches on GPUs, which need it, too"
+
+
+@pytest.mark.parametrize(
+    ("counts", "together", "why"),
+    [("1", [("cpu0", 1), ("cpu1", 1)], ""), ("[1, 2]", [], "no two cells on cpu0+1 have cores of their own")],
+)
+def test_slots_on_cores_of_their_own_may_run_at_once(
+    cpu_host: Host, counts: str, together: list[tuple[str, int]], why: str
+) -> None:
+    every = cells_of(cpu_host, f"[cpus]\ncounts = [2]\neach = true\n{CPU_STACK}{ON_CPU}")
+    found = allocation.allocate([cell for cell in every if str(len(cell.gpus.indices)) in counts])
+    assert (names(found.together), found.why_alone) == (together, why)
 
 
 def test_slices_of_one_gpu_stay_in_one_lane(nvidia_host: Host) -> None:

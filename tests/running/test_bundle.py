@@ -27,6 +27,7 @@ FILES = {
     "matrix.toml": b"# a matrix\n",
     "matrix.lock": b"# a lock\n",
     "presets/mine.toml": b"# a preset\n",
+    "own/models/net.py": b"# a model\n",
 }
 
 
@@ -61,7 +62,7 @@ def assert_untouched(tmp_path: Path) -> None:
 def test_a_whole_bundle_is_imported_file_by_file(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
     found = load(write(tmp_path / "b.tar", FILES))
     there = {str(p.relative_to(found.folder)): p.read_bytes() for p in found.folder.rglob("*") if p.is_file()}
-    assert there == {name: data for name, data in FILES.items() if not name.startswith("wheelhouse")}
+    assert there == {name.removeprefix("own/"): data for name, data in FILES.items() if not name.startswith("wheelhouse")}
     assert found.wheelhouse == tmp_path / "cache" / "wheelhouse"
     assert (found.wheelhouse / "helper-1.0-py3-none-any.whl").read_bytes() == b"w" * 3000
 
@@ -98,7 +99,17 @@ def test_a_flipped_byte_in_any_file_changes_nothing(load: Callable[..., bundle.I
 
 @pytest.mark.parametrize(
     "name",
-    ["../escaped", "/tmp/torchmatrix-escaped", "presets/../../escaped.toml", ".bashrc", "wheelhouse/a.pth", "presets/a/b.toml"],
+    [
+        "../escaped",
+        "/tmp/torchmatrix-escaped",
+        "presets/../../escaped.toml",
+        ".bashrc",
+        "wheelhouse/a.pth",
+        "presets/a/b.toml",
+        "own/../a.py",
+        "own/.a.py",
+        "a.py",
+    ],
 )
 def test_a_name_that_no_bundle_has_is_refused(load: Callable[..., bundle.Imported], tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput, match="contains files that no bundle has"):

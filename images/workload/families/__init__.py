@@ -1,6 +1,7 @@
 """The libraries whose models are measured: one module each, and models.json with everything that is known about their models.
 
-A new model of a library is one entry in models.json. A new library is one module here with these functions:
+A new model of a library is one entry in models.json. A new library is one module here with these functions (own.py has them for
+a file of the user's, data.py makes random inputs):
 
 - ``build(args, device)``: the model on `device`, and the choices that the library made (for the record)
 - ``batch(args, generator)``: one random batch on the CPU, a dictionary of tensors
@@ -20,25 +21,101 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+import precision
 from channel import Unsupported
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json")) as _file:
     LIBRARIES = json.load(_file)
 
 
-def of(model):
-    """The module of the library that has `model`; raises Unsupported for a name that is not in models.json."""
+def of(args):
+    """The family of the model that `args` name: a module, or what stands for the user's file.
+
+    Raises Unsupported for a name that is not in models.json, or if the stack lacks the library.
+    """
+    if args.model_file:
+        from families import own
+
+        return own.of(args)
+    library = library_of(args.model)
+    try:
+        return importlib.import_module("families." + library)
+    except ModuleNotFoundError as error:
+        if error.name != library:
+            raise
+        raise Unsupported("this stack has no %s, which model %s is of" % (library, args.model)) from None
+
+
+def build(args, device):
+    """The model that `args` name, on `device`, and the choices of its library.
+
+    Some libraries begin with a last matrix of zeros (torchvision's vision transformers): then the outputs are zeros, which
+    prove nothing, and so are all gradients but those of that matrix. Such matrices are drawn at random, on the CPU, as all
+    weights are.
+    """
+    model, chosen = of(args).build(args, device)
+    if not args.model_file:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1 and parameter.device.type != "meta" and not parameter.any():
+                    parameter.copy_(_SPREAD * torch.randn(parameter.shape))
+    return model, chosen
+
+
+_SPREAD = 0.02
+"""Standard deviation, as that of the other matrices of vision transformers."""
+
+
+def library_of(model):
+    """The library that has `model`: listed, or any of a library whose models needn't be."""
     for library, facts in LIBRARIES.items():
-        if model in facts["models"]:
-            return importlib.import_module("families." + library)
+        if model in facts["models"] or ("any" in facts and model.startswith(facts["any"])):
+            return library
     raise Unsupported("model %s is not in models.json" % model)
 
 
-def batches(args, device):
-    """Random batches, resident on `device`, to be used in turn; each rank has its own."""
-    family, generator = of(args.model), torch.Generator().manual_seed(args.seed + 1000 * args.rank)
+def entry_of(model):
+    """What models.json says of `model`."""
+    return LIBRARIES[library_of(model)]["models"].get(model, {})
+
+
+def batches(args, device, in_host_memory=False):
+    """Random batches of the precision's type, resident on `device`, to be used in turn; each rank has its own.
+
+    `in_host_memory`: the same on the CPU, in pinned memory if `device` is a GPU.
+    """
+    family, generator = of(args), torch.Generator().manual_seed(args.seed + 1000 * args.rank)
     made = (family.batch(args, generator) for _ in range(args.batches))
-    return [{name: tensor.to(device) for name, tensor in batch.items()} for batch in made]
+    place = _host_memory(device) if in_host_memory else lambda tensor: tensor.to(device)
+    return [{name: place(precision.converted(args.precision, one)) for name, one in batch.items()} for batch in made]
+
+
+def _host_memory(device):
+    return torch.Tensor.pin_memory if device.type == "cuda" else lambda tensor: tensor
+
+
+def tensors_of(outputs):
+    """The floating-point tensors in what a forward pass gave, at any depth, in order."""
+    if torch.is_tensor(outputs):
+        return [outputs] if outputs.is_floating_point() else []
+    many = outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, (list, tuple)) else ()
+    return [tensor for one in many for tensor in tensors_of(one)]
+
+
+def call(args, batch):
+    """The arguments with which the forward pass of `batch` calls a model, ``(positional, named)``."""
+
+    class Called(Exception):
+        pass
+
+    def model(*given, **named):
+        raise Called(given, named)
+
+    try:
+        of(args).forward(model, batch)
+    except Called as stopped:
+        return stopped.args
+    raise TypeError("the forward pass of %s never calls the model" % args.model)
 
 
 def has_dropout(model):
@@ -73,12 +150,18 @@ def _set_all(settings):
 
 
 def _loud(module):
-    """The settings of a module that `quiet` changes, and to what. Some attentions keep their dropout as a plain number."""
-    if isinstance(module, _DropoutNd):
+    """The settings of a module that `quiet` changes, and to what. Some keep their dropout, or how often they leave out a whole
+    path (stochastic depth), as a plain number.
+    """
+    if isinstance(module, _DropoutNd) or type(module).__name__ == "StochasticDepth":
         return {"training": False, "p": 0.0} if module.p else {}
     if _is_batch_norm(module):
         return {"training": False}
-    return {name: 0.0 for name, value in vars(module).items() if "dropout" in name and isinstance(value, float) and value}
+    return {
+        name: 0.0
+        for name, value in vars(module).items()
+        if ("dropout" in name or "drop_prob" in name) and isinstance(value, float) and value
+    }
 
 
 def _is_batch_norm(module):

@@ -1,31 +1,83 @@
-"""torchvision's classifiers, by their torchvision names: a batch is images [B, 3, H, W] and labels [B]."""
+"""torchvision's models by their torchvision names: classifiers of images or clips, segmentation, detection.
+
+A batch holds images [B, 3, H, W] (clips: [B, 3, FRAMES, H, W]) and targets: a class per item [B], a class per pixel [B, H, W],
+or BOXES boxes per image [B, BOXES, 4] (corners in pixels) with their classes [B, BOXES].
+"""
 
 import torch
 import torchvision
 
-CLASSES = 1000
+from channel import Unsupported
+from families import data, entry_of, tensors_of
+
+CLASSES = {"classification": 1000, "video": 400, "segmentation": 21, "detection": 91}
+"""As in ImageNet, Kinetics, Pascal VOC and COCO."""
+FRAMES = 16
+BOXES = 8
 
 
 def build(args, device):
-    model = getattr(torchvision.models, args.model)()
+    """`sized` in models.json: the arguments that take the images' size. Nothing is downloaded, for the backbone neither."""
+    entry = entry_of(args.model)
+    place = torchvision.models if _task(args) == "classification" else getattr(torchvision.models, _task(args))
+    if not hasattr(place, args.model):
+        raise Unsupported("torchvision %s has no %s" % (torchvision.__version__, args.model))
+    words = {**entry.get("arguments", {}), **dict.fromkeys(entry.get("sized", ()), args.image_size)}
+    model = getattr(place, args.model)(**words)
     if args.channels_last:
+        if _task(args) == "video":
+            raise Unsupported("channels_last is for images, and %s processes clips" % args.model)
         model = model.to(memory_format=torch.channels_last)
     return model.to(device), {"attention": None}
 
 
+def _task(args):
+    return entry_of(args.model).get("task", "classification")
+
+
 def batch(args, generator):
-    images = torch.randn(args.batch, 3, args.image_size, args.image_size, generator=generator)
-    labels = torch.randint(CLASSES, (args.batch,), generator=generator)
-    layout = torch.channels_last if args.channels_last else torch.contiguous_format
-    return {"images": images.contiguous(memory_format=layout), "labels": labels}
+    task = _task(args)
+    classes = CLASSES[task]
+    if task == "video":
+        clips = torch.randn(args.batch, 3, FRAMES, args.image_size, args.image_size, generator=generator)
+        return {"images": clips, "labels": data.labels(args, classes, generator)}
+    made = {"images": data.images(args, generator)}
+    if task == "segmentation":
+        return dict(made, maps=data.maps(args, classes, generator))
+    if task == "detection":
+        return dict(made, **_boxes(args, classes, generator))
+    return dict(made, labels=data.labels(args, classes, generator))
+
+
+def _boxes(args, classes, generator):
+    """Each begins in the upper left quarter and is a quarter to half as large as the image; class 0 is the background."""
+    corners = torch.rand(args.batch, BOXES, 2, generator=generator) * args.image_size / 2
+    sizes = (0.25 + 0.25 * torch.rand(args.batch, BOXES, 2, generator=generator)) * args.image_size
+    kinds = torch.randint(1, classes, (args.batch, BOXES), generator=generator)
+    return {"boxes": torch.cat([corners, corners + sizes], dim=-1), "labels": kinds}
 
 
 def forward(model, batch):
-    return model(batch["images"])
+    """A detector that trains takes the boxes and gives its losses."""
+    if "boxes" not in batch:
+        return model(batch["images"])
+    images = list(batch["images"])
+    if not getattr(model, "training", False):  # what a runtime made of it may have no such setting
+        return model(images)
+    return model(images, [{"boxes": boxes, "labels": labels} for boxes, labels in zip(batch["boxes"], batch["labels"])])
 
 
 def loss(outputs, batch):
+    if "maps" in batch:
+        return torch.nn.functional.cross_entropy(outputs["out"], batch["maps"])
+    if "boxes" in batch:
+        return sum(outputs.values()) if isinstance(outputs, dict) else _mean_of(outputs)
     return torch.nn.functional.cross_entropy(outputs, batch["labels"])
+
+
+def _mean_of(found):
+    """Of boxes and scores that were found: what stands for a loss where a detector has none."""
+    return torch.cat([tensor.float().flatten() for tensor in tensors_of(found)]).mean()
 
 
 def training_loss(model, batch):

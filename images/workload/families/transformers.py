@@ -1,45 +1,116 @@
-"""Models of transformers, given by type, head and the differences from that type's default configuration.
+"""Models of transformers, given by type, head and the differences from that type's default configuration; and, as
+transformers.TYPE, any text model of the library in its default configuration.
 
-A batch holds the model's inputs by name: token tensors [B, S], and the targets of its head.
+A batch holds the model's inputs by name and the targets of its head. Inputs: tokens [B, S]; images [B, 3, H, W]; sound as
+samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes that one's tokens [B, S].
 """
+
+import difflib
 
 import torch
 import transformers
 
 from channel import Unsupported
-from families import LIBRARIES
+from families import LIBRARIES, data, entry_of
 
-_MODELS = LIBRARIES["transformers"]["models"]
 _USUAL_VOCABULARY = 50257
 _TARGETS = ("start_positions", "end_positions", "labels")
+_IGNORED = -100
+"""A target that counts for nothing."""
+_MASKED = 0.15
+"""Share of the tokens that are to be guessed (arXiv:1810.04805, section 3.1)."""
+SAMPLES_PER_SECOND = 16000
+_LETTERS_PER_SECOND = 10
+_MELS = 80
+_NOT_OF_TOKENS = ("wav2vec2", "wav2vec2-conformer", "perceiver")
+"""Types with a head of masked tokens, but other inputs."""
+_WITH_DECODER = ("Seq2SeqLM", "SpeechSeq2Seq")
+_IMAGE, _SOUND = ("ImageClassification", "SemanticSegmentation"), ("CTC", "AudioClassification")
 
 
 def build(args, device):
-    entry = _MODELS[args.model]
-    config = transformers.AutoConfig.for_model(entry["type"], **entry["config"])
-    if args.sequence_length > config.max_position_embeddings:
-        raise Unsupported(
-            "sequence_length %d is more than the %d positions of %s"
-            % (args.sequence_length, config.max_position_embeddings, args.model)
-        )
+    entry = _entry(args)
+    config = transformers.AutoConfig.for_model(entry["type"], **_settings(args, entry))
+    most = getattr(config, "max_position_embeddings", None)
+    if entry["head"] not in (*_IMAGE, *_SOUND) and most and args.sequence_length > most:
+        raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
     factory = getattr(transformers, "AutoModelFor" + entry["head"])
     model = _with_attention(factory, config, args.attention)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
+    model.requires_grad_(True)  # Whisper's table of sines is a parameter that its library freezes
     return model.to(device), {"attention": _attention_of(model)}
 
 
+def _entry(args):
+    """What models.json says; of a model that is not listed, what the library says of its type."""
+    return entry_of(args.model) or _any(args.model[len(LIBRARIES["transformers"]["any"]) :])
+
+
+def _any(kind):
+    """A text model's entry: its head is that of a decoder's tokens, else of masked tokens, else of the next token."""
+    if kind not in transformers.CONFIG_MAPPING:
+        near = ", ".join(difflib.get_close_matches(kind, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
+        raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, kind, near))
+    config = transformers.AutoConfig.for_model(kind)
+    heads = ("Seq2SeqLM",) if getattr(config, "is_encoder_decoder", False) else ("MaskedLM", "CausalLM")
+    head = next((head for head in heads if type(config) in getattr(transformers, "AutoModelFor" + head)._model_mapping), None)
+    if head is None or not isinstance(getattr(config, "vocab_size", None), int) or kind in _NOT_OF_TOKENS:
+        raise Unsupported("%s is not a text model that transformers %s trains" % (kind, transformers.__version__))
+    return {"type": kind, "head": head, "config": {"vocab_size": config.vocab_size}}
+
+
+def _settings(args, entry):
+    """The configuration, with what depends on the size of the inputs."""
+    sized = {name: factor * args.audio_seconds for name, factor in entry.get("sized_by_seconds", {}).items()}
+    if entry["head"] in _IMAGE:
+        sized["image_size"] = args.image_size
+    return {**entry["config"], **sized}
+
+
 def batch(args, generator):
-    entry = _MODELS[args.model]
-    shape = (args.batch, args.sequence_length)
-    tokens = torch.randint(entry["config"].get("vocab_size", _USUAL_VOCABULARY), shape, generator=generator)
-    made = {"input_ids": tokens, "attention_mask": torch.ones(shape, dtype=torch.long)}
-    if entry["head"] == "QuestionAnswering":
-        made["start_positions"] = torch.randint(args.sequence_length, shape[:1], generator=generator)
-        made["end_positions"] = torch.randint(args.sequence_length, shape[:1], generator=generator)
+    entry = _entry(args)
+    head, config = entry["head"], entry["config"]
+    if head in _IMAGE:
+        targets = data.labels if head == "ImageClassification" else data.maps
+        return {"pixel_values": data.images(args, generator), "labels": targets(args, config["num_labels"], generator)}
+    if head in _SOUND:
+        samples = torch.randn(args.batch, SAMPLES_PER_SECOND * args.audio_seconds, generator=generator)
+        return {"input_values": samples, "labels": _letters(args, config, head, generator)}
+    if head == "SpeechSeq2Seq":
+        frames = entry["frames_per_second"] * args.audio_seconds
+        made = {"input_features": torch.randn(args.batch, _MELS, frames, generator=generator)}
     else:
-        made["labels"] = tokens
-    return made
+        made = {"input_ids": _tokens(args, config, generator)}
+        made["attention_mask"] = torch.ones_like(made["input_ids"])
+    if head in _WITH_DECODER:
+        return dict(made, decoder_input_ids=_tokens(args, config, generator), labels=_tokens(args, config, generator))
+    return dict(made, **_text_targets(args, entry, made["input_ids"], generator))
+
+
+def _tokens(args, config, generator):
+    shape = (args.batch, args.sequence_length)
+    return torch.randint(config.get("vocab_size", _USUAL_VOCABULARY), shape, generator=generator)
+
+
+def _letters(args, config, head, generator):
+    """For CTC a text (0 is its blank), else a class."""
+    if head == "AudioClassification":
+        return data.labels(args, config["num_labels"], generator)
+    return torch.randint(1, 32, (args.batch, _LETTERS_PER_SECOND * args.audio_seconds), generator=generator)
+
+
+def _text_targets(args, entry, tokens, generator):
+    if entry["head"] == "QuestionAnswering":
+        places = [torch.randint(args.sequence_length, (args.batch,), generator=generator) for _ in range(2)]
+        return dict(zip(("start_positions", "end_positions"), places))
+    if entry["head"] == "SequenceClassification":
+        return {"labels": data.labels(args, entry["config"].get("num_labels", 2), generator)}
+    if entry["head"] == "MaskedLM":
+        kept = torch.rand(tokens.shape, generator=generator) > _MASKED
+        kept[:, 0] = False  # one in each sequence at least
+        return {"labels": tokens.masked_fill(kept, _IGNORED)}
+    return {"labels": tokens}
 
 
 def forward(model, batch):
@@ -49,10 +120,28 @@ def forward(model, batch):
 
 def loss(outputs, batch):
     """As the library's own heads compute it."""
-    if "labels" in batch:  # each token is predicted from those before it
-        return _cross_entropy(outputs.logits[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
-    start = _cross_entropy(outputs.start_logits, batch["start_positions"])
-    return (start + _cross_entropy(outputs.end_logits, batch["end_positions"])) / 2
+    if "start_positions" in batch:
+        start = _cross_entropy(outputs.start_logits, batch["start_positions"])
+        return (start + _cross_entropy(outputs.end_logits, batch["end_positions"])) / 2
+    logits, labels = outputs.logits, batch["labels"]
+    if logits.dim() == 4:  # of pixels, at a lower resolution
+        logits = torch.nn.functional.interpolate(logits, size=labels.shape[-2:], mode="bilinear", align_corners=False)
+        return _cross_entropy(logits, labels)
+    if logits.dim() == 2:
+        return _cross_entropy(logits, labels)
+    if "input_values" in batch:
+        return _ctc(logits, labels)
+    if "decoder_input_ids" in batch or (labels == _IGNORED).any():
+        return _cross_entropy(logits.flatten(0, 1), labels.flatten())
+    return _cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())  # each token from those before it
+
+
+def _ctc(logits, labels):
+    """As Wav2Vec2ForCTC: the sum over the items, of their texts' negative log likelihoods; 0 is the blank."""
+    likely = torch.nn.functional.log_softmax(logits, dim=-1, dtype=torch.float32).transpose(0, 1)
+    frames = torch.full((len(labels),), logits.shape[1], dtype=torch.long)
+    letters = torch.full((len(labels),), labels.shape[1], dtype=torch.long)
+    return torch.nn.functional.ctc_loss(likely, labels, frames, letters, reduction="sum")
 
 
 def training_loss(model, batch):

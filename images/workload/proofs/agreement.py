@@ -6,13 +6,17 @@ nothing was computed, and about 1.4 for the gradients of two unrelated batches.
 
 import math
 
+import torch
+
 GROUPS = 32
 """At most so many groups of parameters."""
 NEGLIGIBLE = 1e-3
 """A group's norm counts as at least this share of the whole: below it, a relative error says nothing."""
-ROUNDING = {"fp32": 2.0**-24, "tf32": 2.0**-11, "amp": 2.0**-11, "amp-bf16": 2.0**-8}
+_BITS = {"fp32": 24, "tf32": 11, "amp": 11, "half": 11, "amp-bf16": 8, "bf16-weights": 8, "int8": 8, "float8": 6, "int4": 6}
+"""Of the significand; of what is quantized, such that 8 roundings, below, are what these do to a small model's outputs."""
+ROUNDING = {name: 2.0**-bits for name, bits in _BITS.items()}
 """Half the distance of two neighbouring numbers, relative to them (unit roundoff)."""
-TIMES_NOISE = {"fp32": 16.0, "tf32": 4.0, "amp": 4.0, "amp-bf16": 4.0}
+TIMES_NOISE = {name: 16.0 if name == "fp32" else 4.0 for name in _BITS}
 """Tolerance over noise. The noise of fp32 is that of rounding the weights once, and a step rounds in every operation: a
 compiled ResNet-18 was 3 times as far away. That of other precisions is their own effect in eager mode; a compiled model
 rounds elsewhere, which gave 0.95 times as much."""
@@ -44,13 +48,21 @@ def squares(tensors, labels):
 
 
 def distances(measured, reference, labels):
-    """By group, and under None of all together: the relative distance. Infinite where something isn't finite."""
-    apart = squares([m.to(r.device).double() - r.double() for m, r in zip(measured, reference)], labels)
+    """By group, and under None of all together: the relative distance. Infinite where something isn't finite, or is of another
+    shape (a detector finds as many boxes as it finds).
+    """
+    apart = squares([_difference(m, r) for m, r in zip(measured, reference)], labels)
     size = squares(reference, labels)
     whole = sum(size.values())
     found = {label: _ratio(apart[label], max(size[label], NEGLIGIBLE**2 * whole)) for label in size}
     found[None] = _ratio(sum(apart.values()), whole)
     return found
+
+
+def _difference(measured, reference):
+    if measured.shape != reference.shape:
+        return torch.full((1,), math.inf)
+    return measured.to(reference.device).double() - reference.double()
 
 
 def _ratio(part, whole):

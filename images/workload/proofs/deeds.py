@@ -9,18 +9,30 @@ import math
 
 import torch
 
-Deed = collections.namedtuple("Deed", "loss gradients before weights")
-"""Of one training step: the loss, and on the CPU each parameter's gradient (zeros without one), its value before and after."""
+import families
+
+Deed = collections.namedtuple("Deed", "loss gradients idle before weights")
+"""Of one training step: the loss, and on the CPU each parameter's gradient (zeros without one), whether it had none, its value
+before and after."""
 SCALER_TRIES = 20
 """GradScaler halves its scale and skips the step until the gradients fit into float16."""
 
 
 def restore(model, fresh):
     """Give `model` the parameters and buffers of `fresh`, another instance of the same model."""
+    set_state(model, state(fresh))
+
+
+def state(model):
+    """Parameters and buffers, in order."""
+    return [*model.parameters(), *model.buffers()]
+
+
+def set_state(model, values):
+    """Give `model` what another instance of it had as its `state`."""
     with torch.no_grad():
-        for kind in ("parameters", "buffers"):
-            for own, other in zip(getattr(model, kind)(), getattr(fresh, kind)()):
-                own.copy_(other)
+        for own, other in zip(state(model), values):
+            own.copy_(other)
 
 
 def training(args, model, step, fresh, index):
@@ -34,8 +46,9 @@ def training(args, model, step, fresh, index):
         loss = step.losses()[-1]
         if step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
             break
-    before = [p.detach() for p in fresh.parameters()]
-    return Deed(loss, gradients(model), before, [p.detach().cpu().clone() for p in model.parameters()])
+    before = [other.detach().to(own.dtype) for own, other in zip(model.parameters(), fresh.parameters())]
+    idle = [p.grad is None for p in model.parameters()]
+    return Deed(loss, gradients(model), idle, before, [p.detach().cpu().clone() for p in model.parameters()])
 
 
 def gradients(model):
@@ -51,14 +64,14 @@ def inference(args, step, index):
 
 
 def tensors_of(outputs):
-    """The floating-point tensors in what a forward pass gave, on the CPU."""
-    many = outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return [one.detach().cpu().float() for one in many if torch.is_tensor(one) and one.is_floating_point()]
+    """The floating-point tensors in what a forward pass gave, on the CPU, in float32."""
+    return [one.detach().cpu().float() for one in families.tensors_of(outputs)]
 
 
 def _watched(model):
-    """The last matrix of the model. (A bias may have no gradient: softmax ignores what is added to all its inputs.)"""
-    return [parameter for parameter in model.parameters() if parameter.dim() > 1][-1]
+    """The last matrix that trains. (A bias may have no gradient: softmax ignores what is added to all its inputs.)"""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return ([parameter for parameter in trained if parameter.dim() > 1] or trained)[-1]
 
 
 class Fingerprint:

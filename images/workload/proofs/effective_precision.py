@@ -5,10 +5,17 @@ reveals the width of the inputs' mantissas: about 3e-7 for float32 (24 bits), 4e
 bfloat16 (8 bits); rounding n-bit inputs gives about 2**-n / sqrt(3) each.
 """
 
+import argparse
+import copy
+import functools
+
 SIZE = 512
 CHANNELS = 64
-EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "amp-bf16": "bf16"}
-"""What each setting of --precision means for a product of float32 tensors under that setting's autocast."""
+EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
+"""What each setting of --precision means for products and convolutions."""
+QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
+"""Between which errors a linear layer lies that is quantized so: int8 rounds a row to 127 steps of its largest number, float8
+(e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
 _FLOAT32_BELOW = 3e-5
 _ELEVEN_BITS_BELOW = 1.3e-3
 _EIGHT_BITS_BELOW = 1.5e-2
@@ -34,41 +41,84 @@ def problem(requested, found):
     expected = EXPECTED[requested]
     allowed = {"matmul": {expected}, "convolution": {expected} | ({"fp32"} if requested == "tf32" else set())}
     bad = ["%s computes in %s" % (name, found[name]) for name in sorted(allowed) if found[name] not in allowed[name]]
-    if not bad:
-        return None
-    return "precision %s was requested, but %s (measured against float64)" % (requested, " and ".join(bad))
+    if bad:
+        return "precision %s was requested, but %s (measured against float64)" % (requested, " and ".join(bad))
+    if found.get("linear") != found.get("quantized"):
+        text = "linear layers were to be quantized to %s, but compute in %s (measured against float64)"
+        return text % (found["quantized"], found["linear"])
+    return None
 
 
-def run(requested, device, prepare=lambda module: module):
+def probe(args, device):
+    """As `run`, the way that the runtime of `args` takes. Where it quantizes, "linear" is what linear layers compute in, and
+    "quantized" what they should.
+    """
+    import runtimes
+
+    plain = argparse.Namespace(**vars(args))
+    plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
+    found = run(args.precision, device, functools.partial(runtimes.prepare, plain))
+    if args.arithmetic not in QUANTIZED:
+        return found
+    error, dtype = _compute(args.precision, device, functools.partial(runtimes.prepare, args), *_linear())
+    least, most = QUANTIZED[args.arithmetic]
+    return dict(found, quantized=args.arithmetic, linear=args.arithmetic if least < error < most else effective(error, dtype))
+
+
+def run(requested, device, prepare=lambda module, example: module):
     """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}.
 
-    `prepare`: what the runtime does to a module, so that the probe takes the model's way.
+    `prepare`: what the runtime does to a module, so that the probe takes the model's way; `example` as runtimes take it.
     """
+    found, errors = {}, {}
+    for name, (module, given) in _operations().items():
+        errors[name], dtype = _compute(requested, device, prepare, module, given)
+        found[name] = effective(errors[name], dtype)
+    return dict(found, relative_errors=errors)
+
+
+def _compute(requested, device, prepare, module, given):
+    """The relative error of what the prepared module computes, and the type of it."""
     import torch
 
     import precision
+
+    with torch.no_grad():
+        exact = copy.deepcopy(module).double()(given.double())
+        module, given = (precision.converted(requested, one.to(device)) for one in (module, given))
+        ready = prepare(module.eval(), lambda: ((given,), {}))
+        with precision.autocast(requested, device):
+            result = ready(given)
+    return float((result.cpu().double() - exact).norm() / exact.norm()), str(result.dtype).replace("torch.", "")
+
+
+def _linear():
+    """A linear layer of known weights, and what it is given."""
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    layer = torch.nn.Linear(SIZE, SIZE, bias=False)
+    layer.weight.data = torch.randn(SIZE, SIZE, generator=generator)
+    return layer, torch.randn(SIZE, SIZE, generator=generator)
+
+
+def _operations():
+    """For each operation a module that does it, with known weights, and what it is given."""
+    import torch
+
+    class Operation(torch.nn.Module):
+        def __init__(self, operation, weight):
+            super().__init__()
+            self.operation, self.weight = operation, torch.nn.Parameter(weight)
+
+        def forward(self, given):
+            return self.operation(given, self.weight)
 
     generator = torch.Generator().manual_seed(1)
     left, right = (torch.randn(SIZE, SIZE, generator=generator) for _ in range(2))
     image = torch.randn(2, CHANNELS, 32, 32, generator=generator)
     kernel = torch.randn(CHANNELS, CHANNELS, 3, 3, generator=generator)
-    pairs = {"matmul": (torch.matmul, left, right), "convolution": (torch.nn.functional.conv2d, image, kernel)}
-    found, errors = {}, {}
-    for name, (operation, a, b) in pairs.items():
-        with torch.no_grad(), precision.autocast(requested, device):
-            result = prepare(_module(operation))(a.to(device), b.to(device))
-        exact = operation(a.double(), b.double())
-        errors[name] = float((result.cpu().double() - exact).norm() / exact.norm())
-        found[name] = effective(errors[name], str(result.dtype).replace("torch.", ""))
-    return dict(found, relative_errors=errors)
-
-
-def _module(operation):
-    """A module that does one operation."""
-    import torch
-
-    class Operation(torch.nn.Module):
-        def forward(self, a, b):
-            return operation(a, b)
-
-    return Operation()
+    return {
+        "matmul": (Operation(torch.matmul, right), left),
+        "convolution": (Operation(torch.nn.functional.conv2d, kernel), image),
+    }

@@ -8,19 +8,28 @@ import argparse
 import contextlib
 
 import torch
+import torch.nn.utils.parametrize
 
 import families
 import precision
-from proofs import deeds
+from proofs import deeds, quantizing
 
 _HALF = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
+_WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16}
 _SCALES = {"amp": (1024.0, 1.0)}
 """Of the loss, which keep small gradients in float16's range, as GradScaler does; the first that gives something finite."""
 
 
 def arguments(args):
     """What the reference runs with."""
-    changes = {"precision": "fp32", "compile": False, "channels_last": False, "attention": "eager"}
+    changes = {
+        "precision": "fp32",
+        "runtime": "eager",
+        "arithmetic": "fp32",
+        "compile": False,
+        "channels_last": False,
+        "attention": "eager",
+    }
     return argparse.Namespace(**dict(vars(args), **changes))
 
 
@@ -28,8 +37,8 @@ def fresh(args):
     """The model as it was before its first step, on the CPU; its weights depend on the seed alone."""
     own = arguments(args)
     torch.manual_seed(own.seed)
-    model, _ = families.of(own.model).build(own, torch.device("cpu"))
-    return model.train(own.mode == "train")
+    model, _ = families.build(own, torch.device("cpu"))
+    return model.train(own.mode == "train" or not own.eval)
 
 
 class Reference:
@@ -38,7 +47,7 @@ class Reference:
     def __init__(self, args, world, model, index):
         self._args, self._own, self._world = args, arguments(args), world
         precision.set_knobs("fp32", world.device)
-        self.family, self.model = families.of(args.model), model.to(world.device)
+        self.family, self.model = families.of(args), model.to(world.device)
         batches = families.batches(self._own, world.device)
         self.batch = batches[index % len(batches)]
 
@@ -48,13 +57,20 @@ class Reference:
         with counter or contextlib.nullcontext():
             return self._answer()
 
+    def counted_answer(self):
+        """That, and its FLOPs; None where they can't be counted."""
+        counter = _flop_counter(self.model)
+        return self.answer(counter), counter.get_total_flops() if counter else None
+
     def rounded(self):
         """The same as the precision asked for rounds it, in eager mode; for fp32 from weights that were rounded once more."""
         name, device = self._args.precision, self._world.device
-        if name == "fp32":
+        if self._args.arithmetic == "fp32":
             self._round_weights()
         precision.set_knobs(name, device)
         try:
+            self._keep_in(_WEIGHTS.get(name, torch.float32))
+            quantizing.emulate(self.model, self._args.arithmetic)
             for scale in _SCALES.get(name, (1.0,)):
                 torch.manual_seed(self._args.seed)
                 half = torch.autocast(device_type=device.type, dtype=_HALF[name]) if name in _HALF else None
@@ -63,6 +79,7 @@ class Reference:
                     break
             return loss, found
         finally:
+            self._keep_in(torch.float32)
             precision.set_knobs("fp32", device)
 
     def _answer(self, rounding=None, scale=1.0):
@@ -72,11 +89,15 @@ class Reference:
             loss = self.family.loss(outputs, self.batch)
         if not training:
             return float(loss), deeds.tensors_of(outputs)
-        parameters = [parameter.requires_grad_() for parameter in self.model.parameters()]
-        found = torch.autograd.grad(loss * scale, parameters, allow_unused=True)
-        return float(loss.detach()), [
-            torch.zeros_like(p) if g is None else g.float() / scale for p, g in zip(parameters, found)
-        ]
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        found = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
+        every = [(p, next(found) if p.requires_grad else None) for p in self.model.parameters()]
+        return float(loss.detach()), [torch.zeros_like(p) if g is None else g.float() / scale for p, g in every]
+
+    def _keep_in(self, dtype):
+        """Weights and inputs in another type; they stay rounded when they are float32 again."""
+        self.model.to(dtype)
+        self.batch = {name: one.to(dtype) if one.is_floating_point() else one for name, one in self.batch.items()}
 
     def _round_weights(self):
         """Move each weight by up to one unit roundoff, either way."""
@@ -87,10 +108,14 @@ class Reference:
                 parameter.mul_(1 + 2.0**-24 * noise.to(parameter.device))
 
 
-def flop_counter():
-    """Counts every multiplication and addition, element-wise operations not; None in torch before 2.1."""
+def _flop_counter(model):
+    """Counts every multiplication and addition, element-wise operations not. None in torch before 2.1, and for a model with
+    weights that are computed from others (the weight norm of wav2vec2): its hooks there stop torch.autograd.grad.
+    """
     try:
         from torch.utils.flop_counter import FlopCounterMode
     except ImportError:
+        return None
+    if any(map(torch.nn.utils.parametrize.is_parametrized, model.modules())):
         return None
     return FlopCounterMode(display=False)

@@ -10,8 +10,8 @@ import torch
 
 import failures
 import families
-from proofs import agreement, deeds, rules
-from proofs.reference import Reference, flop_counter, fresh
+from proofs import agreement, deeds, parity, rules
+from proofs.reference import Reference, fresh
 
 BATCH = 1
 """Not the first one: a callable that returns what it once computed is found out."""
@@ -53,7 +53,7 @@ _SCOPE = {"train": "forward and backward", "infer": "forward"}
 def _is_loud(args, model):
     """Whether the step as it is timed is too noisy to be judged closely."""
     rounds_much = args.precision != "fp32" and families.has_batch_norm(model)
-    return args.mode == "train" and (rounds_much or families.has_dropout(model))
+    return model.training and (rounds_much or families.has_dropout(model))
 
 
 def glance(args, world, timed, first, clock):
@@ -82,8 +82,7 @@ def _do(args, world, timed, known, loud):
     """What the timed callable does: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
     model, step = timed["model"], timed["step"]
     if args.mode == "infer":
-        mark = deeds.Fingerprint(step, model)
-        return {"again": mark.read(deeds.inference(args, step, 0)[0]), "timed": deeds.inference(args, step, BATCH)}
+        return _infer(args, model, step, known, loud)
     deeds.restore(model, known)
     mark = deeds.Fingerprint(step, model)
     first = deeds.training(args, model, step, known, 0)
@@ -95,6 +94,17 @@ def _do(args, world, timed, known, loud):
     return done
 
 
+def _infer(args, model, step, known, loud):
+    mark = deeds.Fingerprint(step, model)
+    done = {"again": mark.read(deeds.inference(args, step, 0)[0]), "timed": deeds.inference(args, step, BATCH)}
+    if loud:
+        deeds.restore(model, known)
+        with families.quiet(model):
+            _forget_graphs(args)
+            done["quiet"] = deeds.inference(args, step, BATCH)
+    return done
+
+
 def _forget_graphs(args):
     """Old versions compile a model's settings into its graph without a guard."""
     if args.compile:
@@ -102,17 +112,22 @@ def _forget_graphs(args):
 
 
 def _expect(args, world, known, loud):
-    """What eager float32 gives for the judged step, how far the precision alone moves that, and what the timed step gives."""
-    reference, counter = Reference(args, world, known, BATCH), flop_counter()
+    """What eager float32 gives for the judged step, how far the precision alone moves that, and what the timed step gives;
+    of the latter, also what it gives from weights that were rounded.
+    """
+    reference = Reference(args, world, known, BATCH)
     rough = None
     if not loud:
-        exact, rounded = reference.answer(counter), reference.rounded()
+        (exact, flops), rounded = reference.counted_answer(), reference.rounded()
     else:
+        kept = [one.detach().cpu().clone() for one in deeds.state(reference.model)]
         with families.quiet(reference.model):
-            exact, rounded = reference.answer(counter), reference.rounded()
-        rough = reference.answer()
-    flops = counter.get_total_flops() / args.batch if counter else None
-    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": flops, "batch": reference.batch}
+            (exact, flops), rounded = reference.counted_answer(), reference.rounded()
+        from_rounded = reference.answer()
+        deeds.set_state(reference.model, kept)
+        rough = (reference.answer(), from_rounded)
+    each = None if flops is None else flops / args.batch
+    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": each, "batch": reference.batch}
 
 
 def _judge(args, world, known, done, expected, record):
@@ -127,15 +142,24 @@ def _judge(args, world, known, done, expected, record):
     noise = agreement.distances(rounded, exact, labels)
     found, allowed = (
         agreement.distances(own, exact, labels),
-        agreement.tolerances(args.precision, noise, families.has_rectifiers(known)),
+        agreement.tolerances(args.arithmetic, noise, args.mode == "train" and families.has_rectifiers(known)),
     )
     problems = rules.far_gradients(args, found, allowed, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["batch"])
     if args.mode == "train":
         problems += rules.rough(done["timed"], expected["rough"], labels)
+    else:
+        problems += _compare_outputs(args, own, exact, rounded, record)
     record.update(losses, groups=_by_group(found, allowed, noise, agreement.squares(own, labels)))
     record["problems"] += _of_all_ranks(world, problems)
+
+
+def _compare_outputs(args, own, exact, rounded, record):
+    """Put the figures of the outputs into `record`; returns what is wrong."""
+    found, allowed = parity.figures(own, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
+    record["parity"] = dict(found, **allowed)
+    return parity.problems(args.arithmetic, found, allowed)
 
 
 def _shared(args, world, tensors):
@@ -160,7 +184,7 @@ def _own_problems(args, world, known, done, first):
     problems = rules.same_fingerprint(args, done["again"], first[world.rank], "in the first step of the launch")
     if args.mode == "infer":
         return _of_all_ranks(world, problems)
-    problems += rules.change(args, done["timed"]) + rules.frozen(known)
+    problems += rules.change(args, done["timed"]) + rules.frozen(args, known)
     return _of_all_ranks(world, problems) + rules.sharing(args, world, done["timed"])
 
 

@@ -1,11 +1,31 @@
-"""What runs a model: one module each, with ``prepare(model, example)``, which returns what is called instead of the model.
+"""What runs a model: one module each, with ``prepare(args, model, example)``, which returns what is called instead of it.
 
-`model` is already wrapped for its ranks; `example` is a function that returns a batch, for runtimes that need one.
+`model` is already wrapped for its ranks, in its precision and on its device; `example`, called, gives the arguments of a call,
+``(positional, named)``, for runtimes that need one. A runtime that is no torch module has `facts`, for the record. It raises
+Unsupported where it would do something else than asked, such as fall back to another device.
 """
 
 import importlib
 
+from channel import Unsupported
 
-def of(args):
-    """The module of the runtime that `args` ask for."""
-    return importlib.import_module("runtimes." + ("compile" if args.compile else "eager"))
+_MODULES = {
+    "onnxruntime-tensorrt": "onnxruntime", "torchao-int8": "torchao", "torchao-int4": "torchao", "torchao-float8": "torchao",
+}  # fmt: skip
+"""Of the runtimes whose module has another name."""
+_OF_TORCH = ("eager", "torchao")
+"""Modules whose models torch.compile can compile."""
+
+
+def prepare(args, model, example):
+    """What runs `model` as `args` ask."""
+    name = _MODULES.get(args.runtime, args.runtime.replace("-", "_"))
+    if args.compile and name not in _OF_TORCH:
+        raise Unsupported("runtime %s compiles by itself, without torch.compile" % args.runtime)
+    ready = importlib.import_module("runtimes." + name).prepare(args, model, example)
+    return importlib.import_module("runtimes.compile").prepare(args, ready, example) if args.compile else ready
+
+
+def facts(ready):
+    """What a runtime says of itself; nothing of eager and compiled models."""
+    return getattr(ready, "facts", {})

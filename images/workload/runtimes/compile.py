@@ -5,8 +5,10 @@ import torch
 from channel import Unsupported
 
 
-def prepare(model, example):
+def prepare(args, model, example):
     """Compiles during the first call, not here."""
     if not hasattr(torch, "compile"):
         raise Unsupported("torch %s has no torch.compile (it came with 2.0)" % torch.__version__)
-    return torch.compile(model)
+    mode = {} if args.compile_mode == "default" else {"mode": args.compile_mode}
+    shapes = {} if args.compile_shapes == "auto" else {"dynamic": args.compile_shapes == "dynamic"}
+    return torch.compile(model, **mode, **shapes)

@@ -1,5 +1,5 @@
 """The model as it is."""
 
 
-def prepare(model, example):
+def prepare(args, model, example):
     return model

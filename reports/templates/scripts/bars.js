@@ -9,7 +9,8 @@ const unitOf = (metric, row) => metric.unit.replace("{unit}", row.unit);
 function measure(metric, row) {
   const per = metric.over ? row[metric.over] : 1;
   const scaled = (value) => (known(value) && per ? (value * metric.times) / per : null);
-  return { value: row.n ? scaled(row[metric.column]) : null, low: metric.interval ? scaled(row.low) : null, high: metric.interval ? scaled(row.high) : null };
+  const [low, high] = metric.limits.length ? metric.limits.map((name) => scaled(row[name])) : [null, null];
+  return { value: row.n ? scaled(row[metric.column]) : null, low, high };
 }
 
 function barPanels(data, question, choice, name) {

@@ -129,5 +129,6 @@ function explore() {
   window.addEventListener("popstate", recall);
   window.addEventListener("hashchange", recall);
   const first = [...found.keys()][0];
-  if (first) document.getElementById(first)?.scrollIntoView();
+  const target = first && document.getElementById(first);
+  if (target) keepInView(target);
 }

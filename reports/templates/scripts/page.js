@@ -142,6 +142,16 @@ function copyable(button) {
   button.hidden = false;
 }
 
+// Charts are drawn when they are seen, which moves what is below them: the target stays in view until the reader moves.
+let hold = null;
+function keepInView(target) {
+  hold?.disconnect();
+  target.scrollIntoView();
+  hold = new ResizeObserver(() => target.scrollIntoView());
+  hold.observe(document.body);
+  for (const moved of ["wheel", "touchstart", "pointerdown", "keydown"]) window.addEventListener(moved, () => hold.disconnect(), { once: true, passive: true });
+}
+
 // Folds are open in the page, for readers without scripts and for print; a link into one opens it.
 function foldable() {
   const folds = [...document.querySelectorAll("details.fold")];
@@ -151,7 +161,7 @@ function foldable() {
     if (!fold) return;
     unpack(fold);
     fold.open = true;
-    target.scrollIntoView();
+    keepInView(target);
   };
   for (const fold of folds) fold.open = false;
   for (const fold of folds) fold.classList.add("ready");

@@ -9,6 +9,7 @@ from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.centers import central, squared_error
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import student
+from torchmatrix.analysis.metrics import THROUGHPUT, Metric, value_in
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results
@@ -22,7 +23,7 @@ USUAL_SCATTER = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BetweenRuns:
-    """Variances of the logarithm of a cell's throughput: `total`, as a run shows it, and what of this its `launches` explain.
+    """Variances of the logarithm of a cell's figure: `total`, as a run shows it, and what of this its `launches` explain.
 
     `runs`: of how many.
     """
@@ -40,21 +41,21 @@ class BetweenRuns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A cell in one run: the logarithm of its throughput, and its squared error by the launches (NaN: of one launch)."""
+    """A cell in one run: the logarithm of its figure, and its squared error by the launches (NaN: of one launch)."""
 
     log: float
     squared_error: float
 
 
-def of_history(results: Results, a: Sequence[Launch], b: Sequence[Launch]) -> BetweenRuns | None:
-    """From the other runs of the machine that measured both sides; None where it isn't one, or has too few runs."""
+def of_history(results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT) -> BetweenRuns | None:
+    """Of a metric, from other runs of the machine that measured both sides; None where it isn't one, or has too few runs."""
     ids = {launch.run for launch in (*a, *b)}
     homes = [{host_of(run) for run in results.runs() if run.id in {one.run for one in side}} for side in (a, b)]
     if len(homes[0] | homes[1]) != 1 or not differ(a, b):
         return None
     (home,) = homes[0]
     others = [run for run in results.runs() if host_of(run) == home and run.id not in ids]
-    return estimated(figures(facts_cache.read(results, others[-MOST_RUNS:])))
+    return estimated(figures(facts_cache.read(results, others[-MOST_RUNS:]), metric))
 
 
 def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
@@ -62,21 +63,21 @@ def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
     return not {launch.run for launch in a} & {launch.run for launch in b}
 
 
-def figures(runs: Iterable[Indexed]) -> dict[tuple[str, str], list[Figure]]:
+def figures(runs: Iterable[Indexed], metric: Metric = THROUGHPUT) -> dict[tuple[str, str], list[Figure]]:
     """By cell and what it did its figures, run by run in their order."""
     found: dict[tuple[str, str], list[Figure]] = {}
     for run in runs:
         rates: dict[tuple[str, str], list[float]] = {}
         for row in run.launches:
-            if row["outcome"] == "ok":
-                rates.setdefault((row["cell"], row["work"]), []).append(float(row["throughput"]))
+            if row["outcome"] == "ok" and not math.isnan(value := value_in(row, metric)):
+                rates.setdefault((row["cell"], row["work"]), []).append(value)
         for key, own in rates.items():
             found.setdefault(key, []).append(figure(own))
     return found
 
 
 def figure(rates: Sequence[float]) -> Figure:
-    """Of a cell whose ok launches in a run had these throughputs."""
+    """Of a cell whose ok launches in a run had these figures."""
     error = squared_error([math.log(rate) for rate in rates]) if len(rates) > 1 else math.nan
     return Figure(log=math.log(central(rates)), squared_error=error)
 

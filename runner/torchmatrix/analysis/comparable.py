@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmatrix.facts.launch import Launch
 from torchmatrix.matrix import catalog, factors, method
-from torchmatrix.matrix.factors import BY_NAME, FACTORS
+from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
 
 Work = Mapping[str, Any]
 Difference = tuple[str, str, str]
@@ -21,7 +21,7 @@ BATCH = "batch_used"
 MOST_DIFFERENCES = 2
 """Works that differ in more fields have nothing to do with each other."""
 EQUAL, EQUIVALENT = "equal", "equivalent"
-_LEFT_OUT = {"method.parallel": False}
+_LEFT_OUT = {"method.parallel": False, "method.fork": False}
 """What fields mean that only some launches have."""
 _SETTINGS = tuple(factor for factor in FACTORS if factor.decides and factor.part)
 """What names a workload; how long and how often its steps are timed does not."""
@@ -53,7 +53,7 @@ def work_of(launch: Launch) -> dict[str, Any]:
     A workload's name and the stacks it is for don't matter.
     """
     fields = {"workload_hash": launch.workload_hash, "protocol": launch.wire_version, BATCH: launch.batch_used}
-    fields |= {factor.name: factor.recorded_in(launch.workload.factors) for factor in FACTORS if factor.decides}
+    fields |= {factor.name: _decided(factor, launch.workload.factors) for factor in FACTORS if factor.decides}
     fields |= {f"method.{name}": launch.method.facts.get(name) for name in method.DECIDES_THE_NUMBER}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -69,8 +69,7 @@ def settings_of(work: Work) -> tuple[Any, ...]:
 def name_of(work: Work, batch: Any = None) -> str:
     """The name of a workload by its settings, such as resnet50-train-amp-224px; with a batch that, too."""
     values = {factor.name: work.get(factor.name) for factor in _SETTINGS}
-    model = catalog.models().get(str(values["model"]))
-    if model and values["optimizer"] == model.optimizer:  # the usual one of its library isn't said, as in a workload's id
+    if values["optimizer"] == catalog.usual_optimizer(str(values["model"])):  # it isn't said, as in a workload's id
         values["optimizer"] = None
     return factors.id_of({**values, "batch": batch})
 
@@ -128,9 +127,15 @@ def nearest_stack(own: StackUsed, others: Iterable[StackUsed]) -> tuple[StackUse
 
 
 def _value(name: str, work: Work) -> Any:
-    """Of a field; its default where it is a setting that means nothing to this kind of device."""
+    """Of a field; its default where it is a setting that means nothing to this kind of device, or that was left out."""
     value, factor = work.get(name, _LEFT_OUT.get(name)), BY_NAME.get(name)
-    return factor.default if value is None and factor and factor.devices else value
+    return factor.default if value is None and factor and (factor.devices or factor.needs) else value
+
+
+def _decided(factor: Factor, workload: Mapping[str, Any]) -> Any:
+    """What was asked for; None for the usual value of what belongs to another factor, as before there was a choice."""
+    value = factor.recorded_in(workload)
+    return None if factor.needs and value == factor.default else value
 
 
 def _numbers(name: str) -> list[int]:

@@ -1,17 +1,19 @@
 """Two sets of launches side by side: ratios, intervals, verdicts, and how their environments differ; or why they can't be.
 
+A ratio is of one metric, by default of throughputs. Where less of it is better, it is B over A: above 1, A is the better one.
+
 Cells are matched by what was done (pairing.py), not by what the devices are called. Several verdicts are corrected for their
 number, so that of those called faster or slower, and of those called the same, at most 5 % are wrong on average.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmatrix.analysis import between_runs, comparable, pairing, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.comparable import Difference, Refused
+from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean, Row
 from torchmatrix.analysis.intervals import (
     PAIRED_FROM,
     UNKNOWN,
@@ -23,109 +25,24 @@ from torchmatrix.analysis.intervals import (
     paired_ratio,
     ratio,
 )
+from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Pair, SideCell
 from torchmatrix.facts.environments import differing, environment_of
-from torchmatrix.facts.launch import Launch, throughput
+from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.numbers import none_for_nan
 from torchmatrix.ground.texts import count
 
-ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
-"""What the intervals are over."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One workload on as many devices, A over B. `refused`: why they can't be compared (the ratio is NaN then).
-
-    `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one side has fewer than two launches; corrected for the number of
-    comparisons. `settle`: about so many launches on each side would end an AMBIGUOUS. `paired`: the ratio is the geometric mean
-    over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`: equal, equivalent
-    or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test for a difference;
-    `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told with a chance of 4
-    in 5; NaN where there is no interval. `cells`: their ids.
-    """
-
-    label: str
-    ratio: float
-    low: float
-    high: float
-    launches: tuple[int, int]
-    failed: tuple[int, int]
-    verdict: str
-    settle: int | None
-    refused: str | None
-    paired: bool = False
-    count: int
-    stacks: tuple[str, str]
-    stack_match: str
-    batches: tuple[int | str, int | str]
-    differs: tuple[Difference, ...]
-    p_value: float = math.nan
-    adjusted_p_value: float = math.nan
-    detectable: float = math.nan
-    cells: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mean:
-    """The geometric mean of `n` ratios on `count` devices (None: on any number); `missing` cells have no ratio."""
-
-    count: int | None
-    ratio: float
-    low: float
-    high: float
-    n: int
-    missing: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """All rows that A and B share, those that only one has, and the fields in which their environments differ.
-
-    `refused`: why rows are not compared, field by field. `means`: by number of devices if there are several, then of all.
-    `verdicts`: how many ratios have each. `comparisons`: how many were tested, which is what the verdicts are corrected for.
-    `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
-    `one_machine`: whether both sides were measured on the same machine, as far as is known. `level`: what the intervals are
-    over: launches of one run; of these two runs, which say nothing of others; or runs, whose variance `between` is.
-    """
-
-    rows: tuple[Row, ...]
-    only_one: tuple[str, ...]
-    environment: dict[str, tuple[str, str]]
-    refused: tuple[Refused, ...]
-    means: tuple[Mean, ...]
-    verdicts: dict[str, int]
-    comparisons: int
-    batch: str
-    empty: str | None
-    one_machine: bool
-    level: str = ONE_RUN
-    between: BetweenRuns | None = None
-
-    def as_record(self) -> dict[str, Any]:
-        """For --json; NaN becomes null."""
-        return {
-            "rows": [none_for_nan(asdict(row)) for row in self.rows],
-            "only_one": self.only_one,
-            "environment": self.environment,
-            "refused": [asdict(one) for one in self.refused],
-            "means": [none_for_nan(asdict(mean)) for mean in self.means],
-            "verdicts": self.verdicts,
-            "comparisons": self.comparisons,
-            "correction": f"{verdicts.CORRECTION}, FDR {verdicts.FALSE_DISCOVERIES:.0%}",
-            "level": self.level,
-            "between_runs": asdict(self.between) | {"scatter": self.between.scatter} if self.between else None,
-            "batch": self.batch,
-            "empty": self.empty,
-            "one_machine": self.one_machine,
-        }
-
-
-def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same", between: BetweenRuns | None = None) -> Comparison:
+def compare(
+    a: Sequence[Launch],
+    b: Sequence[Launch],
+    batch: str = "same",
+    between: BetweenRuns | None = None,
+    metric: Metric = THROUGHPUT,
+) -> Comparison:
     """A over B for every job that both measured on as many devices. `batch`: "same", or "own" for each side its own.
 
-    `between`: how much runs of this machine differ, where it is known and the sides share no run.
+    `between`: how much runs of this machine differ in this metric, where it is known and the sides share no run.
 
     Raises BadInput where they share none.
     """
@@ -135,7 +52,7 @@ def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same", betwe
     if not pairs:
         said = f"only on one side: {', '.join(labels[:6])}"
         raise BadInput("A and B share no workload on as many devices", hint=said)
-    rows = _judged([_tested(pair, batch, between) for pair in pairs])
+    rows = _judged([_tested(pair, batch, between, metric) for pair in pairs])
     compared = [row for row in rows if not row.refused]
     return Comparison(
         rows=tuple(rows),
@@ -150,6 +67,7 @@ def compare(a: Sequence[Launch], b: Sequence[Launch], batch: str = "same", betwe
         one_machine=_machines(a) == _machines(b),
         level=RUNS if between else TWO_RUNS if between_runs.differ(a, b) else ONE_RUN,
         between=between,
+        metric=metric,
     )
 
 
@@ -165,10 +83,10 @@ class _Tested:
     freedom: float = math.nan
 
 
-def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
+def _tested(pair: Pair, batch: str, between: BetweenRuns | None, metric: Metric) -> _Tested:
     sides = (pair.a.launches, pair.b.launches)
     good = [[launch for launch in side if launch.outcome == "ok"] for side in sides]
-    why = _why_not_sides(*good)
+    why = _why_not_sides(*good) or _why_not_metric(metric, *good)
     differs = () if why else tuple(comparable.differences(pair.a.work, pair.b.work, batch))
     row = Row(
         label=pair.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(good[0]), len(good[1])),
@@ -179,14 +97,17 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
     )  # fmt: skip
     if row.refused:
         return _Tested(row=row)
-    ours, theirs = ([throughput(launch) for launch in side] for side in good)
-    by_round = _common_rounds(*good)
+    ours, theirs = (_values(side, metric) for side in good)
+    by_round = _common_rounds(metric, *good)
     is_paired = len(by_round) >= PAIRED_FROM
     if is_paired:
         ours, theirs = map(list, zip(*by_round, strict=True))
+    row = replace(row, launches=(len(ours), len(theirs)))
+    if not metric.more_is_better:
+        ours, theirs = theirs, ours
     statistic = good[0][0].method.statistic
     found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, statistic)
-    row = replace(row, ratio=found.value, launches=(len(ours), len(theirs)), paired=is_paired)
+    row = replace(row, ratio=found.value, paired=is_paired)
     apart = verdicts.difference_of(ours, theirs, is_paired, statistic)
     if apart is None:
         return _Tested(row=row, found=found)
@@ -199,10 +120,21 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None) -> _Tested:
     return _Tested(row=row, found=found, samples=samples, chances=tested, error=apart[1], freedom=apart[2])
 
 
-def _common_rounds(a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
-    """The throughputs of A and B in every round of one run that both have; such launches were interleaved."""
-    sides = [{(launch.run, launch.round): throughput(launch) for launch in side} for side in (a, b)]
-    return [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
+def _values(side: list[Launch], metric: Metric) -> list[float]:
+    return [value for launch in side if not math.isnan(value := metric.of(launch))]
+
+
+def _common_rounds(metric: Metric, a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
+    """The values of A and B in every round of one run that both have; such launches were interleaved."""
+    sides = [{(launch.run, launch.round): metric.of(launch) for launch in side} for side in (a, b)]
+    pairs = [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
+    return [pair for pair in pairs if not any(map(math.isnan, pair))]
+
+
+def _why_not_metric(metric: Metric, a: list[Launch], b: list[Launch]) -> str | None:
+    """Why one of two sides has no value of a metric, or None."""
+    name = next((name for name, side in (("A", a), ("B", b)) if not _values(side, metric)), None)
+    return name and f"{name} has no {metric.title}: it trains, or timed too few requests"
 
 
 def _judged(tested: Sequence[_Tested]) -> list[Row]:

@@ -6,8 +6,8 @@ from torchmatrix.analysis.intervals import CONFIDENCE, UNKNOWN, Interval, paired
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 
 WITHIN = 0.005
-"""Launches may be measured at once if the whole interval of beside / alone lies within 1 ± this, for every lane."""
-_MARGIN = f"{100 * WITHIN:g} %"
+"""Launches may be measured at once if the whole interval of beside / alone lies within 1 ± this, for every lane, unless the
+matrix allows more."""
 LOOKS = (4, 8, 12)
 """After so many rounds it is decided; after the last, what has not been shown counts as not so."""
 LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / len(LOOKS)
@@ -20,19 +20,19 @@ def ratio_of(beside: Sequence[float], alone: Sequence[float]) -> Interval:
     return paired_ratio(beside, alone, LOOK_CONFIDENCE) if alone else UNKNOWN
 
 
-def is_shown(found: Interval) -> bool:
-    """Whether the lane is not disturbed by more than WITHIN."""
-    return found.low >= 1 - WITHIN and found.high <= 1 + WITHIN
+def is_shown(found: Interval, within: float = WITHIN) -> bool:
+    """Whether the lane is not disturbed by more than that."""
+    return found.low >= 1 - within and found.high <= 1 + within
 
 
-def is_disturbed(found: Interval) -> bool:
+def is_disturbed(found: Interval, within: float = WITHIN) -> bool:
     """Whether the lane is certainly disturbed by more than that, so that further rounds can't help."""
-    return found.high < 1 - WITHIN or found.low > 1 + WITHIN
+    return found.high < 1 - within or found.low > 1 + within
 
 
-def all_shown(lanes: Sequence[LaneTest]) -> bool:
-    """Whether that is so for every lane."""
-    return all(map(is_shown, _ratios(lanes)))
+def all_shown(lanes: Sequence[LaneTest], within: float = WITHIN) -> bool:
+    """Whether none of the lanes is disturbed by more."""
+    return all(is_shown(found, within) for found in _ratios(lanes))
 
 
 def in_words(test: ParallelTest) -> str:
@@ -41,17 +41,18 @@ def in_words(test: ParallelTest) -> str:
     return f"{_listed(lane.devices for lane in test.lanes)} {what}: {test.why}"
 
 
-def why(lanes: Sequence[LaneTest]) -> str:
+def why(lanes: Sequence[LaneTest], within: float = WITHIN) -> str:
     """The ratios in words, and what follows from them."""
+    margin = f"{100 * within:g} %"
     said = "; ".join(
         f"{lane.devices} beside the others / alone {lane.ratio:.4f} ({lane.low:.4f} to {lane.high:.4f}, n = {len(lane.alone)})"
         for lane in lanes
     )
-    if all_shown(lanes):
-        return f"none is disturbed by more than {_MARGIN}: {said}"
-    if any(map(is_disturbed, _ratios(lanes))):
-        return f"they disturb each other by more than {_MARGIN}: {said}"
-    return f"not shown within {LOOKS[-1]} rounds that they disturb each other by at most {_MARGIN}: {said}"
+    if all_shown(lanes, within):
+        return f"none is disturbed by more than {margin}: {said}"
+    if any(is_disturbed(found, within) for found in _ratios(lanes)):
+        return f"they disturb each other by more than {margin}: {said}"
+    return f"not shown within {LOOKS[-1]} rounds that they disturb each other by at most {margin}: {said}"
 
 
 def _ratios(lanes: Sequence[LaneTest]) -> list[Interval]:

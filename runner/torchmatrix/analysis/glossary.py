@@ -3,6 +3,11 @@
 DEFINITIONS = {
     "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process; "
     "the median over launches (the mean by the method aime).",
+    "latency": "Seconds from the inputs on the device until the outputs are there, of one request (a batch) at a time; the "
+    "device is synchronised after each. At most 1000 requests or 10 s, after the timed windows. p50, p90, p99: nearest rank "
+    "over all requests of a launch; p90 needs 10 requests, p99 needs 100. The median over launches.",
+    "end_to_end": "As latency, but from the inputs in the host's memory (pinned for a GPU) until the outputs are in the host's "
+    "memory.",
     "interval": "95 % confidence interval of the headline over launches, with the headline in its middle: Student's t (n - 1 "
     "degrees of freedom) times the error of the median (the mean by the method aime). A lower limit is never below 0. One "
     "launch has no interval: n/a.",
@@ -16,6 +21,9 @@ DEFINITIONS = {
     "launch starts below 50 °C and takes 50 steps; the mean of 3 launches.",
     "effective_precision": "The precision that matrix products and convolutions really used, probed against float64 in each "
     "launch. If it is lower than the requested one, the outcome is numerics.",
+    "parity": "In inference, the largest difference of an output from that of eager fp32 with the same weights and inputs, and "
+    "the share of rows whose largest output is the same. Weights are random, so that this is no accuracy. Beyond the limits: "
+    "numerics.",
     "reference": "The timed step's loss, gradients and change of the parameters are compared with eager fp32 from the same "
     "seed and batch in the first launch of each cell; the others must find what it found. Beyond the tolerances: numerics.",
     "temperature": "That of the hottest device at the end of the timed windows. Power: the mean over the timed windows, all "
@@ -24,8 +32,9 @@ DEFINITIONS = {
     "per item; n/a if no counter can be read. Marked ≠ if the power readings disagree by more than 10 %.",
     "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
     "repetition counts. A power cap is normal in training and does not count as throttling.",
-    "drift": "How much longer steps would still have become, by an exponential through all step times; n/a: no trend was seen. "
-    "The median over such launches.",
+    "drift": "How much longer steps would still have become, by an exponential through all step times; n/a: no trend was seen, "
+    "or its end can't be told, which is where it would be less than half or more than twice the step time. The median over "
+    "launches.",
     "steady": "Temperature and clock, as the host read them, had no trend in the timed windows: a line by least squares, more "
     "than 3.5 of its standard errors away from flat, that changes the temperature by 2 °C or the clock by 0.5 % over the "
     "windows. Unknown with fewer than six readings.",
@@ -92,6 +101,14 @@ DEFINITIONS = {
     "per_rent": "Items per unit of a currency: throughput over the hourly price of the devices in the price list.",
     "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the requested one, "
     "otherwise the first in the matrix that ran it.",
+    "effect": "What a setting does: the geometric mean, over all pairs of cells that differ in it only, of the speed with it "
+    "over the speed with its usual value (the default; of batches the smallest). The interval is over the pairs: it tells how "
+    "much the ratio depends on the other settings. Pairs without a figure are counted.",
+    "cube_best": "The best combination is the fastest that was measured; its interval covers whichever is picked. The cheap "
+    "way begins with the usual settings and changes one at a time, always the one that gains most, until none gains 1 %.",
+    "explained": "Analysis of variance of the logarithm of each cell's speed, with sums of squares of type II; p-values are "
+    "corrected after Benjamini and Hochberg. Two settings together: what both do beyond what each does alone. In a cube with "
+    "gaps shares don't add up to 100 %.",
     "setting": "Throughput of a cell over that of the cell that differs in this setting only: same stack, model, devices, "
     "batch and everything else.",
     "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, unclipped. From three ratios on it has a 95 "
@@ -110,9 +127,10 @@ DEFINITIONS = {
     "clock.",
     "trace": "Readings taken by the host about once a second. Grey: the timed windows. Power from an energy counter is the "
     "mean since the previous reading.",
-    "gate": "Ratio: a cell's throughput over the median of the nights before. Slower below: the limit set by the scatter of "
-    "the cell's own nights (Student's t on the logarithms; at least 1 %). Slower on two nights in a row is a regression, as is "
-    "a drift that a sum over the nights shows (CUSUM); it is told until it is gone or accepted.",
+    "gate": "Ratio: a cell's throughput over the median of the nights before; of latencies the other way round, so that less "
+    "than 1 is slower. Slower below: the limit set by the scatter of the cell's own nights (Student's t on the logarithms; at "
+    "least 1 %). Slower on two nights in a row is a regression, as is a drift that a sum over the nights shows (CUSUM); it is "
+    "told until it is gone or accepted.",
     "machine": "A machine is known by an identity that its facts record, not by its name: two machines of one name stay two. "
     "Unverified: its facts are older than identities, so it is known by the name of its folder.",
     "relative": "Relative throughput: that of the same workload with the same settings, batch and number of devices on the "

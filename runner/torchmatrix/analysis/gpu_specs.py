@@ -69,8 +69,12 @@ def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | N
     return fitting[0] if len(fitting) == 1 else None
 
 
+PEAKED = ("fp32", "tf32", "amp", "amp-bf16")
+"""The precisions with a peak of their own."""
+
+
 def peak_flops(facts: GpuFacts, precision: str) -> float | None:
-    """Peak of one device in FLOP/s (dense); `precision`: fp32, tf32, amp (fp16) or amp-bf16.
+    """Peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp) or bf16-weights (as amp-bf16).
 
     None where the hardware has no such mode or its peak is unknown. The fp32 peak of NVIDIA's GPUs is that of the CUDA
     cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32 products use, so its peak counts
@@ -80,7 +84,9 @@ def peak_flops(facts: GpuFacts, precision: str) -> float | None:
         "fp32": facts.fp32_matrix_tflops or facts.fp32_tflops,
         "tf32": facts.tf32_tflops,
         "amp": facts.fp16_tflops,
+        "half": facts.fp16_tflops,
         "amp-bf16": facts.bf16_tflops,
+        "bf16-weights": facts.bf16_tflops,
     }
     per_card = peaks.get(precision)
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card

@@ -6,9 +6,8 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.analysis.gpu_specs import GpuFacts
+from torchmatrix.analysis.gpu_specs import PEAKED, GpuFacts
 from torchmatrix.analysis.tables import records
-from torchmatrix.matrix.factors import PRECISIONS
 
 _FROM_CATALOG = (
     "vendor", "architecture", "compute_capability", "devices_per_card", "memory_gb", "memory_type",
@@ -37,12 +36,12 @@ def gpu_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 COLUMNS = [
     "device_name", "gpu", "device_memory_bytes", "multiprocessors", *_FROM_CATALOG,
-    *(f"peak_{_column_part(word)}_tflops" for word in PRECISIONS), *(f"mfu_{_column_part(word)}" for word in PRECISIONS),
+    *(f"peak_{_column_part(word)}_tflops" for word in PEAKED), *(f"mfu_{_column_part(word)}" for word in PEAKED),
 ]  # fmt: skip
 
 
 def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    peaks = {word: gpu_specs.peak_flops(facts, word) if facts else None for word in PRECISIONS}
+    peaks = {word: gpu_specs.peak_flops(facts, word) if facts else None for word in PEAKED}
     counted = [row["device_multiprocessors"] for row in rows]
     return {
         "device_name": name,
@@ -51,7 +50,7 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> d
         "multiprocessors": next((n for n in counted if isinstance(n, (int, float)) and n > 0), None),
         **{column: getattr(facts, column, None) for column in _FROM_CATALOG},
         **{f"peak_{_column_part(word)}_tflops": peak / 1e12 if peak else math.nan for word, peak in peaks.items()},
-        **{f"mfu_{_column_part(word)}": _best_mfu(word, rows) for word in PRECISIONS},
+        **{f"mfu_{_column_part(word)}": _best_mfu(word, rows) for word in PEAKED},
     }
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from torchmatrix.analysis import comparable, watched
+from torchmatrix.analysis import comparable, metrics, watched
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
-from torchmatrix.matrix.factors import COLUMNS, CONTRASTED
+from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, FACTORS
 
 Row = dict[str, Any]
 
@@ -18,27 +18,39 @@ _COMPACT, _SORTED = json.JSONEncoder(separators=(",", ":")), json.JSONEncoder(so
 """Made once: json.dumps makes one for each call with other settings than its own."""
 _FACTORS = tuple(factor.name for factor in COLUMNS)
 _NO_OTHER_SETTING = frozenset(
-    {"id", "batch", "batch_for", "parallel", "explain", "stacks", "counts", *(factor.name for factor in CONTRASTED)}
+    {
+        "id",
+        "batch",
+        "batch_for",
+        "parallel",
+        "explain",
+        "stacks",
+        "counts",
+        *(factor.name for factor in CONTRASTED),
+        *(factor.name for factor in FACTORS if not factor.decides),
+    }
 )
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
     "steady", "warming", "clock_change", "foreign", "ecc_errors",
 )  # fmt: skip
+PARITY = ("largest_absolute", "largest_relative", "cosine", "top1")
+"""The figures of an inference's outputs beside those of eager fp32, as the box names them."""
 COLUMNS_OF_LAUNCHES = (
     "cell", "run", "round", "outcome", "error", "stack", "accelerator", "recipe", "gpu_names", "workload", "ddp_workload",
     "parallel", "devices", "device_list",
     "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
-    "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
+    "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
     "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
-    "effective", "loss_difference", "unchecked",
+    "effective", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
     "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 MAY_BE_NONE = (
     "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
     "device_name", "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat",
-    "effective", "unchecked",
+    "effective", "unchecked", "requests",
 )  # fmt: skip
 
 
@@ -97,6 +109,7 @@ def _as_the_box_told(launch: Launch) -> Row:
         "effective": _effective(launch),
         "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
+        **_parity(launch),
         "unchecked": launch.reference.error if launch.reference else None,
         "bus_bytes_per_second": launch.bus_bytes_per_second,
         "peak_bytes": _peak(launch, "warm"),
@@ -113,6 +126,7 @@ def _as_timed(launch: Launch) -> Row:
         "too_warm": bool(launch.start and launch.start.too_warm),
         "start_unknown": _is_start_unknown(launch),
         "throughput": rate,
+        "requests": metrics.requests_of(launch),
         "per_device": rate / len(launch.devices.indices),
         **{key: getattr(seen, key) for key in _FROM_WATCH},
         "energy_per_item": seen.energy_joules / measured_items(launch) if launch.windows else math.nan,
@@ -167,7 +181,15 @@ def _effective(launch: Launch) -> str | None:
     if not launch.precision:
         return None
     first = launch.precision[0]
-    return first.matmul if first.matmul == first.convolution else f"{first.matmul} (convolution: {first.convolution})"
+    others = {"convolution": first.convolution, "linear layers": first.linear or first.matmul}
+    differing = ", ".join(f"{name}: {one}" for name, one in others.items() if one != first.matmul)
+    return f"{first.matmul} ({differing})" if differing else first.matmul
+
+
+def _parity(launch: Launch) -> Row:
+    """How far the outputs of an inference are from eager fp32."""
+    told = launch.reference.parity if launch.reference else {}
+    return {f"parity_{name}": told.get(name, math.nan) for name in PARITY}
 
 
 def _peak(launch: Launch, phase: str) -> float:

@@ -117,7 +117,8 @@ def _shown(row: Any) -> dict[str, Any]:
 def _all_but(row: Any, **changes: Value) -> tuple[Any, ...]:
     """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: who failed has no other."""
     fields = {name: getattr(row, name) for name in _CONTRASTED} | changes
-    return (row.stack, row.device_list, row.other_settings, row.batch_requested, *fields.values())
+    settled = (factor.settled(fields) for factor in CONTRASTED)
+    return (row.stack, row.device_list, row.other_settings, row.batch_requested, *settled)
 
 
 def _compared(known: Known, row: Any, base: Any) -> dict[str, Any]:

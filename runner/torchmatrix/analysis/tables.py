@@ -9,7 +9,7 @@ import pandas as pd
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.intervals import center_interval, detectable, noise_verdict, outliers
-from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, Row, columns_of, row_of
+from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, PARITY, Row, columns_of, row_of
 from torchmatrix.facts.launch import Launch
 
 CellKey = tuple[str, ...]
@@ -68,7 +68,7 @@ def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
     for row in records(launches):
         groups.setdefault(key_of(row), []).append(row)
     rows = [_cell_row(group) for group in groups.values()]
-    return with_none(pd.DataFrame(rows), rows, MAY_BE_NONE)
+    return with_none(pd.DataFrame(rows), rows, [name for name in MAY_BE_NONE if name in rows[0]])
 
 
 def records(table: pd.DataFrame) -> list[Row]:
@@ -132,7 +132,9 @@ def borrow_flops(rows: Sequence[Row]) -> None:
         row["flops_per_item"] = own.get((row["stack"], key), others.get(key, math.nan))
 
 
-_OF_LAST = tuple(name for name in COLUMNS_OF_LAUNCHES if name not in ("run", "round", "throughput", "path", "seconds", "stall"))
+_OF_LAST = tuple(
+    name for name in COLUMNS_OF_LAUNCHES if name not in ("run", "round", "throughput", "requests", "path", "seconds", "stall")
+)
 """What a cell has of the launch that stands for it."""
 
 
@@ -145,6 +147,7 @@ def _cell_row(launches: list[Row]) -> Row:
         **{key: last[key] for key in (*_OF_LAST, *told_by(last))},
         **found,
         "peak_bytes": max((launch["peak_bytes"] for launch in ok), default=math.nan),
+        **_worst_parity(ok),
         "per_device": per_device,
         "verdict": noise_verdict(found["cv"], found["n"]),
         "cold_compile_seconds": median_of(cold) if cold else math.nan,
@@ -170,6 +173,13 @@ def _mfu(launch: Row, per_device: float) -> float:
     facts = gpu_specs.find(launch["device_name"] or "", launch["device_memory_bytes"])
     peak = gpu_specs.peak_flops(facts, launch["precision"]) if facts else None
     return gpu_specs.mfu(per_device, launch["flops_per_item"], peak)
+
+
+def _worst_parity(ok: Sequence[Row]) -> Row:
+    """Of the launches that were proven in full: differences at most, agreement at least."""
+    worst = {"largest_absolute": max, "largest_relative": max, "cosine": min, "top1": min}
+    known = {name: [one for row in ok if not math.isnan(one := row[f"parity_{name}"])] for name in PARITY}
+    return {f"parity_{name}": worst[name](known[name], default=math.nan) for name in PARITY}
 
 
 def _farthest(values: Iterable[float]) -> float:

@@ -8,8 +8,8 @@ from typer.core import TyperGroup
 
 GROUPS = {
     "Start": ("init", "presets", "doctor", "plan"),
-    "Measure": ("build", "run", "batch", "explain", "reproduce"),
-    "Read": ("gather", "report", "compare", "history", "audit", "export"),
+    "Measure": ("build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"),
+    "Read": ("gather", "report", "compare", "advise", "history", "audit", "export"),
     "Every night": ("gate", "nightly"),
     "Keep": ("lock", "bundle", "clean"),
 }

@@ -63,6 +63,12 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: _beginning(incomplete, lambda: words)
 
 
+def metrics(incomplete: str) -> list[str]:
+    from torchmatrix.analysis.metrics import BY_NAME
+
+    return _beginning(incomplete, lambda: BY_NAME)
+
+
 def _path(ctx: Any, name: str) -> Path:
     """The option that was typed before, or its default."""
     from torchmatrix.cli import options

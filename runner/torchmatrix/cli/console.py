@@ -4,10 +4,11 @@ import shutil
 import sys
 from collections.abc import Generator, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.texts import count, printable
 
 if TYPE_CHECKING:
@@ -44,6 +45,18 @@ def complain(message: str, hint: str) -> None:
 def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
     if volume > Volume.QUIET:
         print(text, file=sys.stderr, flush=True)
+
+
+def write_new(path: Path, text: str) -> None:
+    """What --write FILE asks for. Raises BadInput if the file exists, and EngineUnusable."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise BadInput(f"{path} exists", hint="name a new file: --write FILE") from None
+    except OSError as error:
+        raise EngineUnusable(f"can't write {path}: {error.strerror}", hint="name another file: --write FILE") from None
+    say(f"wrote {path}")
 
 
 def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:

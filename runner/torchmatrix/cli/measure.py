@@ -18,6 +18,7 @@ from torchmatrix.cli.options import (
     BudgetOption,
     ColdCompilesOption,
     EngineOption,
+    ForkOption,
     GlobsArgument,
     JsonOption,
     LaunchesOption,
@@ -76,6 +77,7 @@ def run(
     until: UntilOption = None,
     budget: BudgetOption = None,
     cold_compiles: ColdCompilesOption = None,
+    fork: ForkOption = None,
     ab: AbOption = None,
     parallel: ParallelOption = False,
     new: NewOption = False,
@@ -96,7 +98,7 @@ def run(
     volume = volume_of(quiet, verbose)
     request = Request(
         method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
-        cold_compiles=cold_compiles, at_least=AB_LAUNCHES if ab else 1,
+        cold_compiles=cold_compiles, fork=fork, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab, parallel=parallel)
     done = measure(s, output, new=new, volume=volume, globs=globs, where=where)

@@ -14,7 +14,7 @@ from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
-    from torchmatrix.analysis.compare import Comparison
+    from torchmatrix.analysis.comparison import Comparison
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
     from torchmatrix.reporting.run_summary import CellSummary

@@ -59,6 +59,10 @@ ColdCompilesOption = Annotated[
         help="Compile so many launches of each compiled cell from an empty cache.",
     ),
 ]
+ForkOption = Annotated[
+    bool | None,
+    typer.Option("--fork/--no-fork", help="Let small launches on the CPU share one import of PyTorch; overrides the matrix."),
+]
 AbOption = Annotated[
     tuple[str, str] | None,
     typer.Option(
@@ -71,7 +75,9 @@ AbOption = Annotated[
 ]
 ParallelOption = Annotated[
     bool,
-    typer.Option("--parallel", help="Measure cells on disjoint GPUs at once, after a test that they don't disturb each other."),
+    typer.Option(
+        "--parallel", help="Measure cells on disjoint devices at once, after a test that they don't disturb each other."
+    ),
 ]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
@@ -86,7 +92,21 @@ PricesOption = Annotated[
 RedactOption = Annotated[
     bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses with pseudonyms.")
 ]
+ProfilesOption = Annotated[Path, typer.Option("--profiles", help="The folder of profiles, which no result is read from.")]
+StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="How many steps to trace.")]
+OperatorsOption = Annotated[
+    bool, typer.Option("--operators", help="Of GPUs: name the operators that launched the kernels, not the kernels.")
+]
+NameKernelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--name-kernels", help="On a CPU: name the kernels that torch.compile makes, which then takes minutes longer."
+    ),
+]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")
 REPORT = Path("reports/index.html")
 HISTORY = Path("reports/history.html")
+PROFILES = Path("profiles")
+PROFILE = Path("reports/profile.html")
+WHY = Path("reports/why.html")

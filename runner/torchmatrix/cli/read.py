@@ -49,26 +49,33 @@ def compare(
     own_batch: Annotated[
         bool, typer.Option("--own-batch", help="Where the batches differ, compare each side at its own, and show both.")
     ] = False,
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric", metavar="NAME", help="What to compare, such as latency_p50.", autocompletion=completing.metrics
+        ),
+    ] = "throughput",
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs, machines or stacks: ratio, interval, verdict.
 
     Matches by workload, number of devices and stack. Also lists how the environments differ.
     """
-    from torchmatrix.analysis import between_runs
+    from torchmatrix.analysis import between_runs, metrics
     from torchmatrix.analysis import compare as comparing
     from torchmatrix.analysis.chosen import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
-    store = Results(results)
+    store, asked = Results(results), metrics.named(metric)
     sides = [choose(store, word) for word in (a, b)]
     for side in sides:
         say_unreadable(side.unreadable)
         if side.note:
             say(f"note: {side.note}")
     both = sides[0].launches, sides[1].launches
-    found = comparing.compare(*both, "own" if own_batch else "same", between_runs.of_history(store, *both))
+    between = between_runs.of_history(store, *both, asked)
+    found = comparing.compare(*both, "own" if own_batch else "same", between, asked)
     print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found))
     refused = all(row.refused for row in found.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)

@@ -123,14 +123,16 @@ def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact
 
 def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList") -> None:
     from torchmatrix.analysis import facts_cache
+    from torchmatrix.reporting.pictures import drawing
 
-    found = None if asked.redact else facts_cache.digest(store, run, meanwhile=_load_pages)
-    from torchmatrix.reporting import redaction
-    from torchmatrix.reporting import report as pages
+    with drawing() as draw, scratch() as temporary:
+        found = None if asked.redact else facts_cache.digest(store, run, meanwhile=_load_pages)
+        draw([])
+        from torchmatrix.reporting import redaction
+        from torchmatrix.reporting import report as pages
 
-    with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary) if asked.redact else run
-        print(pages.save(pages.page_of(shown, asked.baseline, held, found), asked.output))
+        print(pages.save(pages.page_of(shown, asked.baseline, held, found, draw), asked.output))
 
 
 def _load_pages() -> None:

@@ -1,9 +1,11 @@
 """Containers: the options of a cell's container, and its life from start to removal."""
 
+import io
 import shlex
+import tarfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
@@ -16,8 +18,9 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__
 from torchmatrix.engines import container_caches
+from torchmatrix.engines.commands import bench_command, box_environment
 from torchmatrix.engines.container_caches import LABEL, Volume
-from torchmatrix.engines.engine import Exit, Image, LaunchSpec, bench_command, box_environment
+from torchmatrix.engines.engine import Exit, Image, LaunchSpec
 from torchmatrix.engines.hints import with_hint
 from torchmatrix.engines.limits import OOM_SCORE_ADJ, Limits, kernel_oom_kills
 from torchmatrix.engines.output import Line, Output
@@ -26,6 +29,8 @@ from torchmatrix.planning.plan import GpuSet
 
 USER = f"{container_caches.USER}:{container_caches.GROUP}"
 STOP_SECONDS = 10
+MODEL_FOLDER = PurePosixPath("/opt/model")
+"""Where a container finds the file of a user's own model."""
 UNLIMITED = Limits()
 NO_CACHE = Volume()
 CDI_KIND = "nvidia.com/gpu"
@@ -88,7 +93,7 @@ def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED
     kept = {"mounts": [], "tmpfs": {}} | cache.options
     return {
         "image": image.reference,
-        "command": [*arguments, *cache.flags],
+        "command": [*arguments, *spec.model_flags(MODEL_FOLDER), *cache.flags],
         "environment": box_environment(spec.gpus.vendor) | {"USER": "bench"},
         "labels": {LABEL: __version__, f"{LABEL}.owner": spec.owner},
         "user": USER,
@@ -117,7 +122,7 @@ def _request_words(request: DeviceRequest) -> list[str]:
     return ["--gpus", '"device=' + ",".join(request["DeviceIDs"]) + '"']
 
 
-def run_command(options: dict[str, Any]) -> str:
+def run_command(options: dict[str, Any], model_file: Path | None = None) -> str:
     """The `docker run` command with the same effect as container_options, ready to paste."""
     words = ["docker", "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
     words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
@@ -128,6 +133,7 @@ def run_command(options: dict[str, Any]) -> str:
     words += [part for key, value in options["log_config"].config.items() for part in ("--log-opt", f"{key}={value}")]
     words += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
     words += [part for mount in options["mounts"] for part in ("-v", _volume_word(mount))]
+    words += ["-v", f"{model_file}:{MODEL_FOLDER / model_file.name}:ro"] if model_file else []
     words += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
     words += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
     words += [part for request in options.get("device_requests", ()) for part in _request_words(request)]
@@ -146,8 +152,10 @@ class DockerExecution:
         options: dict[str, Any],
         started: Mapping[str, Any] | None = None,
         cache: Volume = NO_CACHE,
+        model_file: Path | None = None,
     ) -> None:
         self._client = client
+        self._model_file = model_file
         self._cache = cache
         self.started = started or {}
         self._options = options
@@ -155,7 +163,7 @@ class DockerExecution:
         self._oom_kills = 0
         self._socket: Any = None
         self._frames: Iterator[tuple[int, bytes]] = iter(())
-        self.command = run_command(options)
+        self.command = run_command(options, model_file)
 
     def __enter__(self) -> "DockerExecution":
         try:
@@ -179,7 +187,11 @@ class DockerExecution:
 
     def _start(self, options: dict[str, Any]) -> None:
         """Create, attach, start: in this order no output is missed."""
+        if self._model_file:
+            options = options | {"mounts": [*options["mounts"], Mount(target=str(MODEL_FOLDER), source=None, type="volume")]}
         self._container = self._client.containers.create(**options)
+        if self._model_file:
+            self._container.put_archive(str(MODEL_FOLDER), _archive_of(self._model_file))
         self._socket = self._client.api.attach_socket(str(self._container.id), params={"stdout": 1, "stderr": 1, "stream": 1})
         self._frames = frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]
         self._oom_kills = kernel_oom_kills()
@@ -235,6 +247,19 @@ class DockerExecution:
         if self._container is not None:
             with suppress(DockerException, RequestException, OSError):
                 self._container.remove(force=True, v=True)
+
+
+def _archive_of(file: Path) -> bytes:
+    """As a tar archive; root owns the file, so that a launch, which isn't root, can only read it.
+
+    It is sent through the daemon, which may run on another machine, into a volume that ends with the container.
+    """
+    content, buffer = file.read_bytes(), io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        info = tarfile.TarInfo(file.name)
+        info.size, info.mode = len(content), 0o444
+        archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
 
 
 def _close_stream(stream: Any) -> None:

@@ -167,7 +167,7 @@ class DockerEngine:
         cache = self._cache_for(image, spec)
         started = limits.as_facts() | cache.facts.as_facts()
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
-        return DockerExecution(self._client, options, started, cache)
+        return DockerExecution(self._client, options, started, cache, spec.model_file)
 
     def _cdi_devices(self, vendor: str | None) -> list[str]:
         """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
@@ -206,6 +206,9 @@ class DockerEngine:
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """From the images' histories."""
         return self._images.sizes([image.reference for image in images])
+
+    def close(self) -> None:
+        """Nothing is kept: each launch has a container of its own."""
 
     def remove_orphans(self, owner: str) -> list[str]:
         """Remove every container labelled with `owner`; the caller holds the owner's lock, so none is in use."""

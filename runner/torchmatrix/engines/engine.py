@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import IO, Any, Protocol
 
@@ -63,8 +63,9 @@ class Image:
 class LaunchSpec:
     """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
-    `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks containers
-    and processes, so that the next start can find what a killed tool left behind.
+    `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks what is started,
+    for `remove_orphans`. `round`: launches of one image, `lane` and round may share their imports; None: not this one.
+    `model_file`: that of a user's own model, which the box gets under the same name, to be read only.
     """
 
     arguments: tuple[str, ...]
@@ -73,6 +74,13 @@ class LaunchSpec:
     cache: str
     owner: str
     program: str = "bench.py"
+    lane: str = ""
+    round: int | None = None
+    model_file: Path | None = None
+
+    def model_flags(self, folder: PurePath) -> tuple[str, ...]:
+        """Those of the box; `folder`: where its launches find the file."""
+        return ("--model-file", str(folder / self.model_file.name)) if self.model_file else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +145,7 @@ class Execution(Protocol):
     command: str
     """The command, ready to paste."""
     started: Mapping[str, Any]
-    """How it is started, for the record: its limits, and the state of its compile cache."""
+    """How it is started, for the record: its limits, the state of its compile cache, whether it is forked."""
 
     def __enter__(self) -> "Execution": ...
 
@@ -226,6 +234,10 @@ class Engine(Protocol):
         """An execution to be used in a `with` block, which starts it."""
         ...
 
+    def close(self) -> None:
+        """End what is kept from launch to launch."""
+        ...
+
     def remove_orphans(self, owner: str) -> list[str]:
         """End and remove what an earlier, killed run of `owner` left; returns what was removed."""
         ...
@@ -276,19 +288,3 @@ def time_limit(execution: Execution, seconds: float) -> Iterator[threading.Event
         yield timed_out
     finally:
         watchdog.cancel()
-
-
-def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
-    """The command line inside the box: python for one process, torchrun for more."""
-    if spec.processes == 1:
-        return [python, script, *spec.arguments]
-    torchrun = ["-m", "torch.distributed.run", "--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
-    return [python, *torchrun, "--master_port", str(port), "--nproc_per_node", str(spec.processes), script, *spec.arguments]
-
-
-def box_environment(vendor: str | None) -> dict[str, str]:
-    """Variables that every box gets, for `vendor` (nvidia, amd or cpu)."""
-    common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if vendor == "cpu":
-        return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
-    return common | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from platform import machine
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from torchmatrix import __version__
 from torchmatrix.engines import cgroups, packages
 from torchmatrix.engines.cgroups import Place
+from torchmatrix.engines.commands import bench_command, box_environment
 from torchmatrix.engines.engine import (
     Capabilities,
     Image,
@@ -25,14 +27,14 @@ from torchmatrix.engines.engine import (
     Log,
     Recipe,
     asked_lock,
-    bench_command,
-    box_environment,
     disk_of,
 )
-from torchmatrix.engines.limits import limits_of
+from torchmatrix.engines.fork_servers import ForkServer, ForkServers
+from torchmatrix.engines.limits import Limits, limits_of
 from torchmatrix.engines.local_caches import LocalCache, remove_tree
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import OWNER_VARIABLE, UNLIMITED, LocalExecution, kill_marked
+from torchmatrix.engines.processes import UNLIMITED, LocalExecution, kill_marked
+from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
@@ -57,6 +59,7 @@ class LocalEngine:
         self._owner = owner
         self._place: Place | None = None
         self._ports: set[int] = set()
+        self._servers = ForkServers()
 
     def facts(self) -> dict[str, Any]:
         """What runs the launches, for the record."""
@@ -132,7 +135,22 @@ class LocalEngine:
         variables = box_environment(spec.gpus.vendor) | visible_devices(spec.gpus)
         place = self._groups()
         limits = limits_of(_MEMORY_BYTES) if place.folders else UNLIMITED
-        return LocalExecution([*command, *cache.flags], variables, spec.owner, cache, place, limits)
+        own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
+        server, why_fresh = self._server_for(image, spec, variables, limits)
+        return LocalExecution([*command, *own, *cache.flags], variables, spec.owner, cache, place, limits, server, why_fresh)
+
+    def _server_for(
+        self, image: Image, spec: LaunchSpec, variables: dict[str, str], limits: Limits
+    ) -> tuple[ForkServer | None, str | None]:
+        """Only for one process on the CPU, in a virtualenv that was made here: another interpreter may start with anything."""
+        if image.lock is None or spec.processes > 1 or spec.gpus.vendor != "cpu":
+            return None, None
+        made = partial(ForkServer, image.reference, variables, spec.owner, self._groups(), limits)
+        return self._servers.ready(image.reference, spec, made)
+
+    def close(self) -> None:
+        """End the fork servers."""
+        self._servers.end()
 
     def _own_port(self) -> int:
         """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,17 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from torchmatrix.engines import cgroups, supervisor
+from torchmatrix.engines import cgroups, supervised
 from torchmatrix.engines.cgroups import Group, Place
 from torchmatrix.engines.engine import Exit
-from torchmatrix.engines.limits import OOM_SCORE_ADJ, Limits, kernel_oom_kills
+from torchmatrix.engines.fork_servers import ForkServer
+from torchmatrix.engines.limits import Limits, kernel_oom_kills
 from torchmatrix.engines.local_caches import LocalCache
 from torchmatrix.engines.output import Line, Output
+from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground.errors import LaunchFailed
 
-OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
-"""They mark our processes, as labels mark containers, so that we find what a killed run or torchrun left behind."""
+"""It marks the processes of a launch, so that we find what torchrun left behind."""
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
 NOWHERE = Place()
@@ -33,7 +33,8 @@ UNLIMITED = Limits()
 
 class LocalExecution:
     """The processes of a launch, below a supervisor that ends them all; in a session of their own, so that Ctrl-C reaches the
-    tool first."""
+    tool first. With a `server`, they are forked by it.
+    """
 
     def __init__(
         self,
@@ -43,16 +44,21 @@ class LocalExecution:
         cache: LocalCache | None = None,
         place: Place = NOWHERE,
         limits: Limits = UNLIMITED,
+        server: ForkServer | None = None,
+        why_fresh: str | None = None,
     ) -> None:
+        """`server`: forks the launch; None: it is a fresh process, which `why_fresh` explains if it need not be."""
         self._argv = command
+        self._server = server
         self._cache = cache
         self._place, self._limits, self._owner = place, limits, owner
         self._group: Group | None = None
         self._token = uuid.uuid4().hex
         self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: supervised.Process | None = None
         self._oom_kills = 0
-        self.started: Mapping[str, Any] = limits.as_facts() | (cache.facts.as_facts() if cache else {})
+        process = {"process": {"state": "forked" if server else "fresh", "note": why_fresh}}
+        self.started: Mapping[str, Any] = limits.as_facts() | process | (cache.facts.as_facts() if cache else {})
         shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
         self.command = " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
 
@@ -70,17 +76,12 @@ class LocalExecution:
         self._oom_kills = kernel_oom_kills()
         try:
             self._group = cgroups.make(self._place, self._owner, self._limits) if self._place.folders else None
-            groups = "\n".join(str(folder) for folder in self._group.folders) if self._group else ""
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(OOM_SCORE_ADJ), groups, *self._argv],
-                env=_clean_environment() | self._variables,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            self._process = self._forked() or supervised.start(self._argv, self._variables, self._group)
         except OSError as error:
             raise LaunchFailed(f"{self._argv[0]} can't be started: {error.strerror}") from None
+
+    def _forked(self) -> supervised.Process | None:
+        return self._server.fork(self._argv[2:], self._variables, self._group) if self._server else None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end()
@@ -131,6 +132,7 @@ class LocalExecution:
         code = self._process.wait()
         problem = self._cache.ended(code) if self._cache else None
         kills = cgroups.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
+        kills += self._server.oom_kills if self._server else 0
         return Exit(returncode=code, oom_killed=code != 0 and kills > 0, problem=problem)
 
     def owns(self, pid: int) -> bool:
@@ -140,24 +142,9 @@ class LocalExecution:
 
     def _end(self) -> None:
         """Let the supervisor end everything. If it was killed itself, the launch's mark tells what it has left."""
-        assert self._process is not None and self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=2 * supervisor.PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:  # a process that the kernel holds can't be ended; nobody waits for it for ever
-            self._process.kill()
-            self._process.wait()
+        assert self._process is not None
+        supervised.end(self._process)
         kill_marked(LAUNCH_VARIABLE, self._token)
-
-
-def _clean_environment() -> dict[str, str]:
-    """The user's environment without what would leak another installation, or another choice of GPUs, into the stack."""
-    return {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("PYTHON") and key != "VIRTUAL_ENV" and not key.endswith("_VISIBLE_DEVICES")
-    }
 
 
 def _ancestors(pid: int) -> Iterator[int]:

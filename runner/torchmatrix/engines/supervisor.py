@@ -8,7 +8,11 @@ Orphans of the command become children of this process (PR_SET_CHILD_SUBREAPER),
 gave themselves. It kills them all once the command has ended, or once its own standard input is closed: then whoever started
 it has ended. It only signals its own children, whose ids nobody else can have before it has reaped them. SIGTERM is passed on
 to the command's process group. It ends as the command did: with its exit code, or by its signal.
+
+images/workload/fork_server.py loads this file under the Python of a stack, 3.8 or newer, and forks what it supervises.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -17,7 +21,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,28 +32,39 @@ PATIENCE_SECONDS = 10.0
 
 def main(oom_score_adj: str, groups: str, *command: str) -> NoReturn:
     """Run `command` to its end, and leave nothing of it."""
+    supervise(lambda: execute(command), oom_score_adj, groups.splitlines())
+
+
+def supervise(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[str]) -> NoReturn:
+    """Run `become`, in a process of its own that it ends or replaces, to its end, and leave nothing of it."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    child = start(command, oom_score_adj, groups.splitlines())
+    child = start(become, oom_score_adj, groups, (woken, wake))
     signal.signal(signal.SIGTERM, lambda number, frame: pass_on(child))
     status = watch(child, woken)
-    for group in groups.splitlines():
+    for group in groups:
         end_group(group)
     if not end_all():
         print("error: some processes of the launch could not be ended", file=sys.stderr)
     leave_like(signal.SIGKILL if status is None else status)
 
 
-def start(command: tuple[str, ...], oom_score_adj: str, groups: list[str]) -> int:
-    """The command in a session and control groups of its own; its first process ends with this one. Returns its id."""
+def start(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[str], own: tuple[int, ...]) -> int:
+    """The first process, in a session and control groups of its own, without our `own` descriptors and handlers; it ends with
+    this one. Returns its id.
+    """
     supervisor, child = os.getpid(), os.fork()
     if child:
         return child
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in own:
+            os.close(descriptor)
         os.setsid()
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != supervisor:
@@ -58,9 +73,22 @@ def start(command: tuple[str, ...], oom_score_adj: str, groups: list[str]) -> in
         for group in groups:
             Path(group, "cgroup.procs").write_text("0")
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    except OSError as error:
+        fail("the launch", error)
+    become()
+
+
+def execute(command: tuple[str, ...]) -> NoReturn:
+    """Replace this process by the command."""
+    try:
         os.execvp(command[0], command)
     except OSError as error:
-        os.write(2, f"error: {command[0]} can't be started: {error.strerror}\n".encode())
+        fail(command[0], error)
+
+
+def fail(what: str, error: OSError) -> NoReturn:
+    """End this process, which could not become what it should."""
+    os.write(2, f"error: {what} can't be started: {error.strerror}\n".encode())
     os._exit(127)
 
 

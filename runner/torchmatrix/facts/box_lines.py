@@ -12,7 +12,7 @@ from typing import Any
 from torchmatrix.facts import checked, event_fields
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import ARRIVED, Event, version_problem
-from torchmatrix.facts.parts import Block, Box, Failure, Memory, Precision, Readings, Reference, SeenDevice, WarmUp
+from torchmatrix.facts.parts import Block, Box, Failure, Memory, Precision, Readings, Reference, Requests, SeenDevice, WarmUp
 from torchmatrix.ground.numbers import number_or_nan
 
 _SENSED = frozenset({
@@ -48,6 +48,7 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "compile_cache": first_of("hello"),
         "windows": _blocks("measure", all_of("sample"), all_of("steps")),
         "warm_up_blocks": _blocks("warm-up", all_of("sample"), all_of("steps")),
+        "requests": all_of("requests"),
         "warm_up": next(reversed(all_of("warm-up")), None),
         "phases": dict(reversed(all_of("phase"))),
         "memory": all_of("memory"),
@@ -90,6 +91,16 @@ def _sample(event: Record) -> tuple[_Place, Block]:
         arrived=event.get(ARRIVED),
     )
     return (event["phase"], event.get("window")), block
+
+
+def _requests(event: Record) -> Requests:
+    return Requests(
+        kind=event["kind"],
+        rank=event["rank"],
+        seconds=tuple(event["seconds"]),
+        edges=(event["start_monotonic_seconds"], event["stop_monotonic_seconds"]),
+        arrived=event.get(ARRIVED),
+    )
 
 
 def _steps(event: Record) -> tuple[_Place, list[list[float]]]:
@@ -139,7 +150,7 @@ def _known_step_seconds(event: Record) -> tuple[float, ...]:
 
 def _precision(event: Record) -> tuple[Precision, ...]:
     found = event.get("effective") or ()
-    return tuple(Precision(matmul=rank["matmul"], convolution=rank["convolution"]) for rank in found)
+    return tuple(Precision(matmul=rank["matmul"], convolution=rank["convolution"], linear=rank.get("linear")) for rank in found)
 
 
 def _reference(event: Record) -> Reference:
@@ -149,6 +160,7 @@ def _reference(event: Record) -> Reference:
         error=event.get("error"),
         proof=event.get("proof"),
         fingerprint=event.get("fingerprint") or {},
+        parity={name: number for name, number in (event.get("parity") or {}).items() if number is not None},
     )
 
 
@@ -179,6 +191,7 @@ def _reading(reading: Record) -> Record:
 _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "sample": _sample,
     "steps": _steps,
+    "requests": _requests,
     "environment": _box,
     "setup": _setup,
     "precision": _precision,

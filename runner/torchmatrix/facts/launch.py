@@ -22,6 +22,7 @@ from torchmatrix.facts.parts import (
     Precision,
     Readings,
     Reference,
+    Requests,
     SeenDevice,
     Start,
     UsedImage,
@@ -53,7 +54,9 @@ class Launch:
     `monotonic_seconds`: when it began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was
     not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `clock_offset`: the
     host's monotonic clock minus the box's, None if unknown. `windows`: the timed ones, which make the figure;
-    `warm_up_blocks` never do. `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
+    `warm_up_blocks` never do; `requests` were served one by one after them.
+
+    `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
     step on an idle device. `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's
     version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the
     file has checksums, and they match.
@@ -90,6 +93,7 @@ class Launch:
     compile_cache: str | None
     windows: tuple[Block, ...]
     warm_up_blocks: tuple[Block, ...]
+    requests: tuple[Requests, ...]
     warm_up: WarmUp | None
     phases: Mapping[str, float]
     memory: tuple[Memory, ...]
@@ -129,7 +133,8 @@ class Launch:
     def contradiction(self) -> str | None:
         """What the box told that can't be true, by what was asked for and what the host's clock saw; None if all may be."""
         seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=self.clock_offset)
-        return plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
+        found = plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
+        return found or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, seen)
 
     @property
     def _asked(self) -> plausible.Asked:
@@ -141,7 +146,14 @@ class Launch:
             steps=steps if isinstance(steps, int) else None,
             exactly=not factors.get("seconds") or self.trial_batch is not None,
             windows=windows if isinstance(windows, int) else None,
+            requests=self._requests_asked,
+            is_asynchronous=not self.devices.is_cpu,
         )
+
+    @property
+    def _requests_asked(self) -> int:
+        asked = self.workload.factors.get("requests")
+        return asked if isinstance(asked, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
 
     @property
     def wrong_devices(self) -> str | None:

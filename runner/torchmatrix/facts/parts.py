@@ -20,8 +20,16 @@ class AskedStack:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OwnFile:
+    """The file of a user's own model: its path below the folder of the matrix, its hash."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AskedWorkload:
-    """The workload as the matrix requested it.
+    """The workload as the matrix requested it. `own`: None for a model of a library.
 
     `ddp_id`: the id of the workload that this one explains; its own if it explains none. `factors`: everything that a workload
     can vary, by name, as recorded; the fields here are those that the tool itself computes with.
@@ -41,6 +49,7 @@ class AskedWorkload:
     sequence_length: int | None
     parallel: str
     explain: bool
+    own: OwnFile | None
     factors: Facts
 
 
@@ -155,12 +164,30 @@ class Block:
         return max(self.seconds)
 
 
+LATENCY, END_TO_END = "latency", "end-to-end"
+"""Kinds of requests: from inputs to outputs on the device, and from host memory to host memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requests:
+    """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
+
+    `edges`: when the first began and the last ended, on the monotonic clock; `arrived`: as of a Block.
+    """
+
+    kind: str
+    rank: int
+    seconds: tuple[float, ...]
+    edges: tuple[float, float]
+    arrived: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WarmUp:
     """How the warm-up ended; what the box didn't report is None.
 
     `flat`: whether the step time was flat (no drift seen, or none that is left); `drift`: by which ratio the step time of the
-    timed windows would still have grown, had the launch gone on.
+    timed windows would still have grown, had the launch gone on; None also where the steps don't tell.
     """
 
     seconds: float | None
@@ -178,10 +205,11 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Precision:
-    """What a rank really computes in, by kind of operation."""
+    """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized."""
 
     matmul: str
     convolution: str
+    linear: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +217,8 @@ class Reference:
     """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none.
 
     `proof`: "full", "fingerprint" (compared with a launch that was proven in full) or None in facts of earlier versions, which
-    compared losses only. `fingerprint`: numbers of the first step by name.
+    compared losses only. `fingerprint`: numbers of the first step by name. `parity`: how far the outputs of an inference are
+    from those of eager fp32, by name; empty for training and without a full proof.
     """
 
     flops_per_item: float
@@ -197,6 +226,7 @@ class Reference:
     error: str | None
     proof: str | None
     fingerprint: Mapping[str, float]
+    parity: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

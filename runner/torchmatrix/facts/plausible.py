@@ -5,28 +5,39 @@ contradiction, and the launch is `crashed`; what only a disturbance explains is 
 """
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from torchmatrix.facts.parts import Block
+from torchmatrix.facts.parts import END_TO_END, LATENCY, Block, Requests
 
 RELATIVE, SECONDS = 0.01, 0.01
 """Two times of one thing agree within 1 % and 10 ms: device events and the host's clock, the host's clock and the box's."""
 STALL_RELATIVE, STALL_SECONDS = 0.10, 0.6
 """A window may be so much longer than its steps, and its edges wider than its slowest rank: on an overloaded machine a process
 waits for a CPU."""
+LEAST_REQUESTS = 10
+"""Of each kind and rank, if as many were asked for: the box cuts their number down to a length in seconds, but no further."""
+QUICKEST = 0.5
+"""A request, waited for, takes no less than this share of a step in the timed windows; else it wasn't waited for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the launch was to do; None: not recorded. `steps` of a window: exactly, or at least if it also has a length."""
+    """What the launch was to do; None: not recorded. `steps` of a window: exactly, or at least if it also has a length.
+
+    `requests`: how many at most of each kind, to be timed one by one; 0: none. `is_asynchronous`: the device computes while the
+    host goes on, so that a request must be waited for.
+    """
 
     ranks: int
     batch: int | None
     steps: int | None
     exactly: bool
     windows: int | None
+    requests: int = 0
+    is_asynchronous: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +55,11 @@ class Seen:
 def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Asked, seen: Seen) -> str | None:
     """The first thing that can't be true, with both figures; None if all may be."""
     return next(_contradictions(windows, told_ranks, asked, seen), None)
+
+
+def contradiction_of_requests(found: Sequence[Requests], windows: Sequence[Block], asked: Asked, seen: Seen) -> str | None:
+    """The same of the requests that were served one by one; `windows`: the timed ones before them."""
+    return next(_contradictions_of_requests(found, windows, asked, seen), None)
 
 
 def stall(windows: Sequence[Block]) -> float:
@@ -117,6 +133,35 @@ def _of_arrivals(windows: Sequence[Block], begin: float, offset: float) -> Itera
             yield f"timed window {number} began {-first:.3f} s before the launch did"
         if _exceeds(last, came):
             yield f"timed window {number} ended {last:.3f} s after the launch began, but its line came at {came:.3f} s"
+
+
+def _contradictions_of_requests(found: Sequence[Requests], windows: Sequence[Block], asked: Asked, seen: Seen) -> Iterator[str]:
+    for kind in (LATENCY, END_TO_END) if asked.requests else ():
+        ranks = sorted(one.rank for one in found if one.kind == kind)
+        if ranks != list(range(asked.ranks)):
+            yield f"the box told the {kind} of ranks {ranks}; the launch has {asked.ranks}"
+    for one in found:
+        place, count = f"{one.kind} of rank {one.rank}", len(one.seconds)
+        if not min(LEAST_REQUESTS, asked.requests) <= count <= asked.requests:
+            yield f"{place}: {count} requests; {asked.requests} were asked for at most"
+        yield from (f"{place}: {what}" for what in _of_served(one, windows, asked, seen))
+
+
+def _of_served(one: Requests, windows: Sequence[Block], asked: Asked, seen: Seen) -> Iterator[str]:
+    together, (begin, end) = sum(one.seconds), one.edges
+    if _exceeds(together, end - begin) or _stalls(end - begin, together):
+        yield f"the requests took {together:.3f} s together, but their edges are {end - begin:.3f} s apart"
+    before = max((window.edges[1] for window in windows if window.edges), default=begin)
+    if before - begin > SECONDS:
+        yield f"the first one began {before - begin:.3f} s before the last timed window ended"
+    if seen.offset is not None and seen.begin is not None and one.arrived is not None:
+        last, came = end + seen.offset - seen.begin, one.arrived - seen.begin
+        if _exceeds(last, came):
+            yield f"the last one ended {last:.3f} s after the launch began, but their line came at {came:.3f} s"
+    steps = [seconds for window in windows for rank in window.step_seconds for seconds in rank]
+    if asked.is_asynchronous and steps and statistics.median(one.seconds) < QUICKEST * statistics.median(steps):
+        took, step = statistics.median(one.seconds), statistics.median(steps)
+        yield f"a request took {took:.6f} s, a step {step:.6f} s: it wasn't waited for"
 
 
 def _exceeds(one: float, other: float) -> bool:

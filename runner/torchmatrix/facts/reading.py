@@ -17,6 +17,7 @@ from torchmatrix.facts.parts import (
     Devices,
     Exit,
     Gpu,
+    OwnFile,
     Start,
     UsedImage,
     UsedMethod,
@@ -25,7 +26,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import named_below
 
 T = TypeVar("T")
-_NAMES = ("id", "ddp_id")
+_NAMES = ("id", "ddp_id", "own")
 """The fields of a recorded workload that are not factors."""
 
 
@@ -151,8 +152,13 @@ def _workload(workload: Record, header: Record) -> AskedWorkload:
         sequence_length=checked.whole_or_none(workload, "sequence_length"),
         parallel=parallel,
         explain=checked.flag(workload, "explain"),
+        own=_own(checked.part(workload, "own")),
         factors={key: value for key, value in workload.items() if key not in _NAMES},
     )
+
+
+def _own(own: Record) -> OwnFile | None:
+    return OwnFile(path=checked.text(own, "path"), sha256=checked.text(own, "sha256")) if own else None
 
 
 def _devices(devices: Record) -> Devices:

@@ -7,6 +7,7 @@ results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
 results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other devices disturb this one?
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
+results/HOST/RUN/models/PATH                    the users' own models as they were measured, below the folder of the matrix
 results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)
 """
 
@@ -41,6 +42,17 @@ _STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)
 def run_event(kind: str, **fields: Any) -> Event:
     """A line of a run's record, with its time."""
     return {"event": kind, "unix_seconds": time.time(), **fields}
+
+
+def keep_model(folder: Path, path: str, content: bytes) -> Path:
+    """Keep the file of a user's own model as it is measured, below `folder`; returns where, to be read only."""
+    place = folder / path
+    with disk_errors(place):
+        if not place.exists() or place.read_bytes() != content:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, content)
+            place.chmod(0o444)
+    return place
 
 
 class RunFolder:
@@ -117,6 +129,11 @@ class RunFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
+    @property
+    def models(self) -> Path:
+        """The folder that keeps the users' own models, by their paths in the matrix."""
+        return self.path / "models"
+
     def build_log(self, stack: str) -> Path:
         """Where the build log of a stack goes."""
         folder = self.path / "builds"
@@ -162,6 +179,11 @@ class Results:
         """Names the process that is running now, which holds its lock."""
         return self.root / ".lock"
 
+    @property
+    def profiled_models(self) -> Path:
+        """The folder of the users' own models that were profiled last."""
+        return self.root / ".cache" / "models"
+
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed process no longer holds its lock."""
@@ -201,7 +223,7 @@ class Results:
 
     def unfinished(self, host: str, key: str) -> RunFolder | None:
         """The newest run in the folder `host` with the same request (`key`), if it is not complete."""
-        for run in reversed([run for run in self.runs() if run.path.parent.name == host]):
+        for run in reversed(self._of_host(host)):
             record = run.read_record()
             if record.key == key:
                 return None if record.complete else run
@@ -209,13 +231,19 @@ class Results:
 
     def newest_complete(self, host: str) -> RunFolder | None:
         """In the folder `host`."""
-        own = [run for run in self.runs() if run.path.parent.name == host]
-        return next((run for run in reversed(own) if run.read_record().complete), None)
+        return next((run for run in reversed(self._of_host(host)) if run.read_record().complete), None)
+
+    def finished(self, host: str, key: str) -> list[RunFolder]:
+        """The complete runs in the folder `host` with the same request (`key`), oldest first."""
+        return [run for run in self._of_host(host) if (record := run.read_record()).key == key and record.complete]
+
+    def _of_host(self, host: str) -> list[RunFolder]:
+        return [run for run in self.runs() if run.path.parent.name == host]
 
     def seconds_by_cell(self, host: str) -> dict[str, float]:
         """How long the newest ok launch of each cell took, in the folder `host`, for estimates."""
         known: dict[str, float] = {}
-        for run in [run for run in self.runs() if run.path.parent.name == host][-3:]:
+        for run in self._of_host(host)[-3:]:
             for launch in run.launches():
                 if launch.outcome == "ok" and not math.isnan(launch.seconds):
                     known[launch.cell] = launch.seconds

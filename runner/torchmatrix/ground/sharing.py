@@ -1,4 +1,7 @@
-"""Work that several processes share, each taking the next piece when it has done one. The results are those of one process."""
+"""Work for several processes, forked from this one: pieces of one task, or questions to one that answers beside this one.
+
+The results are those of one process, whatever becomes of the others.
+"""
 
 import os
 import pickle
@@ -7,10 +10,12 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, TypeVar, cast
 
 T = TypeVar("T")
+Q = TypeVar("Q")
 MOST_PIECES = 500
 """Their numbers fit into a pipe, however small."""
 _NUMBER = struct.Struct("=H")
@@ -38,16 +43,67 @@ def shared(do: Callable[[int], T], pieces: int, helpers: int) -> Iterator[Callab
     process has threads, of which a fork has no copy, or if the system gives none. What a helper that died or failed did not
     do is done here, so that errors are raised here, too. At most MOST_PIECES.
     """
-    numbers = _queue(pieces)
+    numbers, own = _queue(pieces), os.getpid()
     started: list[_Helper] = []
     try:
-        while len(started) < helpers and _has_one_thread() and (helper := _started(do, numbers)):
+        while len(started) < helpers and _has_one_thread() and (helper := _forked(lambda tell: _help(do, numbers, tell, own))):
             started.append(helper)
         yield lambda: _results(do, pieces, numbers, started)
     finally:
         os.close(numbers)
         for one in started:
             _end(one)
+
+
+@contextmanager
+def beside(do: Callable[[Q], T]) -> Iterator[Callable[[Q], Callable[[], T]]]:
+    """Begin a process that does `do` of whatever it is asked, while this one goes on.
+
+    What is yielded takes a question, which is pickled, and returns what waits for the result; who waits for one result can't
+    wait for an earlier one any more. Forked, or not, and mended as in `shared`: what the process doesn't answer is done here.
+    """
+    asked, ask = os.pipe()
+    helper = _forked(lambda tell: _serve(do, asked, ask, tell)) if _has_one_thread() else None
+    os.close(asked)
+    if helper is None:
+        os.close(ask)
+        yield lambda question: lambda: do(question)
+        return
+    questions, answers, numbers = os.fdopen(ask, "wb"), os.fdopen(helper.told, "rb", closefd=False), count()
+
+    def asked_of(question: Q) -> Callable[[], T]:
+        with suppress(OSError):  # it has died, and no answer will come
+            pickle.dump(question, questions, pickle.HIGHEST_PROTOCOL)
+            questions.flush()
+        number = next(numbers)
+        return lambda: _answer(number, answers, lambda: do(question))
+
+    try:
+        yield asked_of
+    finally:
+        with suppress(OSError):
+            questions.close()
+        _end(helper)
+
+
+def _answer(number: int, answers: IO[bytes], here: Callable[[], T]) -> T:
+    try:
+        while True:
+            of, result = pickle.load(answers)
+            if of == number:
+                return cast(T, result)
+    except (EOFError, pickle.UnpicklingError):
+        return here()
+
+
+def _serve(do: Callable[[Any], object], asked: int, ask: int, tell: int) -> None:
+    """Until nobody asks any more. What it can't do is done, and complained about, by who asked."""
+    os.close(ask)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    with os.fdopen(asked, "rb") as questions, os.fdopen(tell, "wb") as answers, suppress(EOFError):
+        for number in count():
+            pickle.dump((number, do(pickle.load(questions))), answers, pickle.HIGHEST_PROTOCOL)
+            answers.flush()
 
 
 def _queue(pieces: int) -> int:
@@ -70,14 +126,18 @@ def _has_one_thread() -> bool:
         return False
 
 
-def _started(do: Callable[[int], object], numbers: int) -> _Helper | None:
-    """A fork that takes pieces until there are none; None if the system gives none. A signal that ends this process ends it."""
+def _forked(work: Callable[[int], None]) -> _Helper | None:
+    """A fork that does `work`, which is told where results go; None if the system gives none.
+
+    A signal that ends this process ends it.
+    """
     told, tell = os.pipe()
     before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING), os.getpid()
     try:
         pid = os.fork()
         if pid == 0:
-            _help(do, numbers, tell, parent)
+            _let_signals_end_it()
+            work(tell)
     except OSError:
         os.close(told)
         return None
@@ -89,12 +149,15 @@ def _started(do: Callable[[int], object], numbers: int) -> _Helper | None:
     return _Helper(pid=pid, told=told)
 
 
-def _help(do: Callable[[int], object], numbers: int, tell: int, parent: int) -> None:
-    """Results are kept until all is done: nobody reads before."""
+def _let_signals_end_it() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+def _help(do: Callable[[int], object], numbers: int, tell: int, parent: int) -> None:
+    """Takes pieces until there are none. Results are kept until all is done: nobody reads before."""
     done = []
     for piece in _taken(numbers):
         if os.getppid() != parent:

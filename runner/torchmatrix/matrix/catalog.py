@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ else:
     import tomli as tomllib
 
 
+OWN = "own"
+"""The library of models that users write (own_models.py)."""
 NGC = "nvcr.io/nvidia/pytorch"
 """The repository whose images ngc.csv lists."""
 
@@ -43,6 +46,23 @@ class Architectures:
     newest: tuple[int, ...]
     variants: tuple[str, ...]
     compiled: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extra:
+    """Packages that only the workloads of one library or runtime need, from one minor release of torch to another.
+
+    `accelerators`: of the stacks that they are for. `python`: the oldest that they run on. `in_images`: whether they may be
+    added to a vendor's image.
+    """
+
+    needed_by: str
+    oldest: tuple[int, ...]
+    newest: tuple[int, ...]
+    accelerators: tuple[str, ...]
+    python: str
+    in_images: bool
+    packages: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +115,7 @@ class Catalog:
     releases: dict[str, Release]
     drivers: dict[str, str]
     architectures: tuple[Architectures, ...]
+    extras: tuple[Extra, ...]
     pytorch_index: str
     wheels_base: str
     vendor_packages: tuple[str, ...]
@@ -110,15 +131,17 @@ class Catalog:
 class Model:
     """A model that the workload can build, as images/workload/families/models.json says.
 
-    `unit` is what it processes (images or sequences), `optimizer` what its library usually trains with, `parameters` a lower
-    bound of the memory that it needs (None: not judged). `forward_flops` are the floating-point operations of the forward
-    pass, for `flops_per`: "token" or "image of 224 pixels"; None where no source says.
+    `unit` is what it processes (images, sequences, clips), `optimizer` what it is usually trained with, `takes` which factors
+    mean something to it besides those that concern every model, such as image_size. `parameters` give a lower bound of the
+    memory that it needs (None: not judged). `forward_flops` are the floating-point operations of the forward pass, for
+    `flops_per`: "token" or "image of 224 pixels"; None where no source says.
     """
 
     name: str
     library: str
     unit: str
     optimizer: str
+    takes: tuple[str, ...]
     parameters: int | None
     forward_flops: float | None
     flops_per: str | None
@@ -132,6 +155,7 @@ def load() -> Catalog:
         releases={version: _release(version, table) for version, table in data["torch"].items()},
         drivers=data["driver"],
         architectures=tuple(map(_architectures, data["architectures"])),
+        extras=tuple(map(_extra, data["extras"])),
         pytorch_index=data["index"]["pytorch"],
         wheels_base=data["base"]["wheels"],
         vendor_packages=tuple(data["vendor"]["usual_packages"]),
@@ -172,18 +196,40 @@ def vendor_images(reference: str) -> VendorImages | None:
 @cache
 def models() -> dict[str, Model]:
     """Read models.json once: every model by name."""
-    data = json.loads((assets.WORKLOAD / "families" / "models.json").read_text())
-    return {name: _model(name, library, facts) for library, facts in data.items() for name in facts["models"]}
+    return {name: _model(name, library, facts) for library, facts in _libraries().items() for name in facts["models"]}
+
+
+@cache
+def _libraries() -> dict[str, dict[str, Any]]:
+    return dict(json.loads((assets.WORKLOAD / "families" / "models.json").read_text()))
+
+
+def find(name: str) -> Model | None:
+    """The model of that name: one of `models`, or any of a library whose models needn't be listed, such as timm.resnet50d."""
+    known = models().get(name)
+    prefixes = {library: facts["any"] for library, facts in _libraries().items() if "any" in facts}
+    library = next((library for library, prefix in prefixes.items() if name.startswith(prefix)), None)
+    if known or library is None or not re.fullmatch(r"[a-z][a-z0-9_.-]{1,80}", name):
+        return known
+    return _model(name, library, {**_libraries()[library], "models": {name: {}}})
+
+
+def usual_optimizer(model: str) -> str:
+    """What a model is trained with unless the matrix says otherwise; ids don't say it. Users' own models: sgd."""
+    found = find(model)
+    return found.optimizer if found else "sgd"
 
 
 def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
-    entry = facts["models"][name]
+    """What an entry doesn't say, its library says."""
+    entry = {**facts, **facts["models"][name]}
     flops = entry.get("flops", {})
     return Model(
         name=name,
         library=library,
-        unit=facts["unit"],
-        optimizer=facts["optimizer"],
+        unit=entry["unit"],
+        optimizer=entry["optimizer"],
+        takes=tuple(entry["takes"]),
         parameters=entry.get("parameters"),
         forward_flops=flops.get("forward"),
         flops_per=flops.get("per"),
@@ -201,6 +247,29 @@ def _architectures(table: dict[str, Any]) -> Architectures:
     oldest, newest = map(version_key, table["torch"])
     variants, compiled = tuple(table["variants"]), tuple(table["compiled"])
     return Architectures(oldest=oldest, newest=newest, variants=variants, compiled=compiled)
+
+
+def _extra(table: dict[str, Any]) -> Extra:
+    oldest, newest = map(version_key, table["torch"])
+    return Extra(
+        needed_by=table["needed_by"],
+        oldest=oldest,
+        newest=newest,
+        accelerators=tuple(table.get("accelerators", ("cpu", "cuda", "rocm"))),
+        python=table.get("python", "3.7"),
+        in_images=table.get("in_images", True),
+        packages=tuple(table["packages"]),
+    )
+
+
+def extras_of(needed_by: str, accelerator: str) -> tuple[Extra, ...]:
+    """The rows of a library or runtime for stacks of this accelerator; none if it needs nothing, or isn't known there."""
+    return tuple(row for row in load().extras if row.needed_by == needed_by and accelerator in row.accelerators)
+
+
+def accelerator_of(variant: str) -> str:
+    """What wheels of a variant such as cu124, rocm6.2 or cpu are for: cuda, rocm or cpu."""
+    return "cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu"
 
 
 def cuda_of(variant: str) -> str:

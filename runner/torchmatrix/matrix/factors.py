@@ -5,11 +5,12 @@ share to be compared, the columns of tables and exports, the labels and pairs of
 the lines in images/workload that take its flag and act on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.ground.toml_keys import Key
+from torchmatrix.matrix.runtimes import EAGER, RUNTIMES
 
 Value = str | int | float | bool | None
 
@@ -38,8 +39,10 @@ class Factor:
     `flag` of the box; a truth value passes it alone, if it isn't the default. `part` of the id, at `place` among
     the parts ({}: the value), left out for the default unless `always_in_id`. `label`: the same for charts.
 
-    It applies to `libraries`, `modes` and `devices` (empty: all); elsewhere its value is None. `decides`: whether it may change
-    the figure; then launches that differ in it aren't compared. `has_column`: in tables and exports, under its name.
+    It applies to `modes` and `devices` (empty: all) and, with `of_some_models`, only to models that take it (models.json);
+    elsewhere its value is None. Where a workload lacks what it `needs`, a factor and its value, it has its default. `decides`:
+    whether it may change the figure; then launches that differ in it aren't compared. `idle_for`: globs on models whose speed
+    it can't change, a negative control. `has_column`: in tables and exports, under its name.
     """
 
     name: str
@@ -56,17 +59,19 @@ class Factor:
     place: int = 50
     always_in_id: bool = False
     label: str = ""
-    libraries: tuple[str, ...] = ()
+    of_some_models: bool = False
     modes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    needs: tuple[str, Value] | None = None
     decides: bool = True
     has_column: bool = True
     contrasts: tuple[Contrast, ...] = ()
+    idle_for: tuple[str, ...] = ()
 
     @property
     def may_be_none(self) -> bool:
         """Does it apply to some workloads only?"""
-        return bool(self.libraries or self.modes or self.devices)
+        return bool(self.of_some_models or self.modes or self.devices)
 
     def key(self) -> Key:
         """What [[workload]] takes."""
@@ -80,13 +85,17 @@ class Factor:
             meaning=f"{self.meaning[0].upper()}{self.meaning[1:]}.",
         )
 
-    def applies(self, library: str | None, mode: Value, device: Value) -> bool:
-        """Does it mean something to models of this library (None: of any), in this mode, on this device (gpu or cpu)?"""
+    def applies(self, takes: Collection[str], mode: Value, device: Value) -> bool:
+        """Does it mean something to a model that `takes` these factors, in this mode, on this device (gpu or cpu)?"""
         return (
-            (not self.libraries or library in self.libraries)
+            (not self.of_some_models or self.name in takes)
             and (not self.modes or mode in self.modes)
             and (not self.devices or device in self.devices)
         )
+
+    def settled(self, values: Mapping[str, Value]) -> Value:
+        """Its value among those of all factors; its default where what it needs isn't there."""
+        return self.default if self.needs and values[self.needs[0]] != self.needs[1] else values[self.name]
 
     def part_for(self, value: Value) -> str:
         """What an id says of `value`; "" if nothing."""
@@ -107,12 +116,14 @@ class Factor:
         """Its value in a launch's facts; the default where they don't have it yet and it applies, else None."""
         if self.name in workload:
             return workload[self.name]
-        return self.default if self.applies(None, workload.get("mode"), workload.get("device", "gpu")) else None
+        return self.default if self.applies((), workload.get("mode"), workload.get("device", "gpu")) else None
 
 
 LARGEST = 1_000_000_000
 """Of any whole number."""
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights")
+
+_WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*", "electra*")
 
 FACTORS = (
     Factor(name="model", meaning="what is trained or run", kind=str, flag="--model", part="{}", place=1),
@@ -121,12 +132,23 @@ FACTORS = (
         flag="--mode", part="{}", place=2, always_in_id=True,
     ),
     Factor(
-        name="precision", meaning="as requested: fp32 (IEEE), tf32, amp (fp16) or amp-bf16", kind=str, default="fp32",
+        name="precision", kind=str, default="fp32",
+        meaning="as requested: fp32 (IEEE), tf32, autocast (amp: fp16, amp-bf16), or all in half (fp16) or bf16-weights",
         choices=PRECISIONS, flag="--precision", part="{}", place=3, always_in_id=True,
         contrasts=(
             Contrast(name="amp", value="amp", over="fp32", words=("AMP (float16)", "fp32")),
             Contrast(name="amp-bf16", value="amp-bf16", over="fp32", words=("AMP (bfloat16)", "fp32")),
             Contrast(name="tf32", value="tf32", over="fp32", words=("TF32", "fp32")),
+            Contrast(name="half", value="half", over="fp32", words=("float16 weights", "fp32")),
+            Contrast(name="bf16-weights", value="bf16-weights", over="fp32", words=("bfloat16 weights", "fp32")),
+        ),
+    ),
+    Factor(
+        name="runtime", meaning="what runs the model in inference; torch.compile is a factor of its own", kind=str,
+        default=EAGER, choices=tuple(runtime.name for runtime in RUNTIMES), flag="--runtime", part="{}", place=9, label="{}",
+        modes=("infer",),
+        contrasts=tuple(
+            Contrast(name=one.name, value=one.name, over=EAGER, words=(one.words, "PyTorch")) for one in RUNTIMES[1:]
         ),
     ),
     Factor(
@@ -135,18 +157,39 @@ FACTORS = (
         contrasts=(Contrast(name="compile", value=True, over=False, words=("torch.compile", "eager")),),
     ),
     Factor(
+        name="compile_mode", meaning="what torch.compile optimises for, where it compiles", kind=str, default="default",
+        choices=("default", "reduce-overhead", "max-autotune"), flag="--compile-mode", part="{}", place=9, label="{}",
+        needs=("compile", True),
+        contrasts=(
+            Contrast(
+                name="reduce-overhead", value="reduce-overhead", over="default", words=("reduce-overhead", "default compile")
+            ),
+            Contrast(name="max-autotune", value="max-autotune", over="default", words=("max-autotune", "default compile")),
+        ),
+    ),
+    Factor(
+        name="compile_shapes", kind=str, default="auto", choices=("auto", "static", "dynamic"),
+        meaning="shapes that torch.compile compiles for: static, dynamic or auto (static until a shape changes)",
+        flag="--compile-shapes", part="{}-shapes", place=9, label="{} shapes", needs=("compile", True),
+        contrasts=(
+            Contrast(name="dynamic-shapes", value="dynamic", over="static", words=("dynamic shapes", "static shapes")),
+        ),
+    ),
+    Factor(
         name="channels_last", meaning="images in NHWC memory format", kind=bool, default=False, flag="--channels-last",
         part="nhwc", place=8, label="NHWC",
         contrasts=(Contrast(name="channels_last", value=True, over=False, words=("channels_last", "contiguous memory")),),
+        idle_for=_WITHOUT_CONVOLUTIONS,
     ),
     Factor(
         name="attention", meaning="eager or sdpa; only for models with attention", kind=str, default="eager",
         choices=("eager", "sdpa"), flag="--attention", part="{}", place=7, always_in_id=True, label="{}",
-        libraries=("transformers",),
+        of_some_models=True,
     ),
     Factor(
         name="cudnn_benchmark", meaning="let cuDNN try its algorithms and keep the fastest", kind=bool, default=True,
         flag="--no-cudnn-benchmark", part="no-cudnn-benchmark", label="no cuDNN benchmark", devices=("gpu",),
+        idle_for=_WITHOUT_CONVOLUTIONS,
         contrasts=(
             Contrast(name="cudnn_benchmark", value=True, over=False, words=("cudnn.benchmark", "cuDNN’s own choice")),
         ),
@@ -161,7 +204,12 @@ FACTORS = (
         ),
     ),
     Factor(
-        name="optimizer", meaning="by default sgd for vision, adamw for transformers", kind=str,
+        name="eval", kind=bool, meaning="inference in eval mode; else in train mode, with dropout and batch statistics",
+        default=True, flag="--no-eval", part="train-mode", label="train mode", modes=("infer",),
+        contrasts=(Contrast(name="eval", value=True, over=False, words=("eval mode", "train mode")),),
+    ),
+    Factor(
+        name="optimizer", meaning="sgd or adamw; by default what the model is usually trained with", kind=str,
         choices=("sgd", "adamw"), axis=False, flag="--optimizer", part="{}", place=10, has_column=False,
     ),
     Factor(
@@ -170,11 +218,15 @@ FACTORS = (
     ),  # two launches must share the batch that was used, which is recorded apart
     Factor(
         name="image_size", meaning="pixels per side", kind=int, default=224, minimum=32, flag="--image-size", part="{}px",
-        place=5, always_in_id=True, libraries=("torchvision",), has_column=False,
+        place=5, always_in_id=True, of_some_models=True, has_column=False,
     ),
     Factor(
         name="sequence_length", meaning="tokens per sequence", kind=int, default=128, minimum=2, flag="--sequence-length",
-        part="s{}", place=6, always_in_id=True, libraries=("transformers",), has_column=False,
+        part="s{}", place=6, always_in_id=True, of_some_models=True, has_column=False,
+    ),
+    Factor(
+        name="audio_seconds", meaning="seconds of sound per clip, of 16,000 samples a second", kind=int, default=10, minimum=1,
+        maximum=3_600, flag="--audio-seconds", part="{}s", place=6, always_in_id=True, of_some_models=True, has_column=False,
     ),
     Factor(
         name="parallel", meaning="what several processes share: ddp, no-sync (no all-reduce) or independent (nothing)",
@@ -190,6 +242,17 @@ FACTORS = (
     ),
     Factor(
         name="windows", meaning="number of timed windows", kind=int, default=1, minimum=1, axis=False, flag="--windows",
+        has_column=False,
+    ),
+    Factor(
+        name="requests", meaning="at most so many requests are timed one by one for the latency, as many end to end; 0: none",
+        kind=int, default=1000, minimum=0, maximum=10_000, axis=False, flag="--requests", modes=("infer",), decides=False,
+        has_column=False,
+    ),
+    Factor(
+        name="request_seconds", kind=float,
+        meaning="so long at most for the requests of each kind: fewer if they take longer, but at least 10",
+        default=10.0, minimum=0, maximum=86_400, axis=False, flag="--request-seconds", modes=("infer",), decides=False,
         has_column=False,
     ),
     Factor(

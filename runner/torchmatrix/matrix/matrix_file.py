@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torchmatrix.ground import assets, inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import count
 from torchmatrix.ground.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
-from torchmatrix.matrix import method
+from torchmatrix.matrix import extras, method
 from torchmatrix.matrix.method import Method, Request
 from torchmatrix.matrix.stacks import Stack, make_stack
 from torchmatrix.matrix.workloads import MOST_DEVICES, Workload, changed, make_workloads
@@ -73,10 +74,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             meaning="How launches are measured: see [the method](method.md#a-run).",
         ),
         "start_below_celsius": Key(
-            kind=float,
-            minimum=1,
-            maximum=150,
-            meaning="Each launch waits until its devices are cooler than this; if unset, the method decides.",
+            kind=float, minimum=1, maximum=150, meaning="Each launch waits for cooler devices; if unset, the method decides."
         ),
         "cool_down_minutes": Key(kind=float, default=10.0, minimum=0, maximum=1_440, meaning="The longest wait for this."),
         "cold_compiles": Key(
@@ -85,6 +83,14 @@ SECTIONS: dict[str, dict[str, Key]] = {
             minimum=0,
             maximum=1_000,
             meaning="So many launches of each compiled cell [compile from an empty cache](method.md#compile-time).",
+        ),
+        "fork": Key(kind=bool, default=False, meaning="Small launches [share their imports](method.md#forked-launches)."),
+        "parallel_percent": Key(
+            kind=float,
+            default=0.5,
+            minimum=0.1,
+            maximum=20,
+            meaning="By how much [cells at once](method.md#several-cells-at-once) may disturb each other.",
         ),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
@@ -141,14 +147,17 @@ def load(path: Path) -> Matrix:
         raise BadInput(
             f"no matrix file at {path}", hint="make one for this machine: torchmatrix init, or name one: --matrix FILE"
         ) from None
-    return parse(text, name=str(path))
+    return parse(text, name=str(path), folder=path.absolute().parent)
 
 
-def parse(text: str, *, name: str = "matrix.toml") -> Matrix:
-    """Validate the text of a matrix file; `name` is used in messages. Raises BadInput."""
+def parse(text: str, *, name: str = "matrix.toml", folder: Path | None = None) -> Matrix:
+    """Validate the text of a matrix file; `name` is used in messages, `folder` holds the models of the user's own.
+
+    Raises BadInput.
+    """
     data = inputs.toml_of(text, name, hint="fix that line and try again")
     problems = Problems(text)
-    matrix = _matrix(data, text, problems)
+    matrix = _matrix(data, text, problems, folder)
     if matrix is None or problems.messages:
         raise BadInput(
             f"{name} has {count(problems.number, 'problem')}:\n{problems}",
@@ -173,7 +182,7 @@ def explained(matrix: Matrix) -> Matrix:
     return replace(matrix, workloads=tuple(replace(w, explain=True) for w in matrix.workloads))
 
 
-def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
+def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> Matrix | None:
     known = [*SECTIONS, "preset", "stack", "workload"]
     for key in [key for key in data if key not in known][:MOST_PROBLEMS]:
         problems.add(Place(header=f"[{key}]"), None, f'unknown table "{shown(key)}"; {nearest(key, known)}')
@@ -182,7 +191,7 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     }
     preset = _preset(data, problems)
     stacks = _each(data, "stack", problems, make_stack)
-    workloads = [w for found in _each(data, "workload", problems, make_workloads) for w in found]
+    workloads = [w for found in _each(data, "workload", problems, partial(make_workloads, folder=folder)) for w in found]
     _check_unique("stack", [s.name for s in stacks], problems)
     _check_unique("workload", [w.id for w in workloads], problems)
     if problems.messages:
@@ -191,7 +200,7 @@ def _matrix(data: Table, text: str, problems: Problems) -> Matrix | None:
     _check_size(stacks, workloads, sections, problems)
     run, gpus, cpus = (sections[name] for name in ("run", "gpus", "cpus"))
     return Matrix(
-        stacks=tuple(stacks),
+        stacks=extras.completed(stacks, workloads),
         workloads=tuple(workloads),
         gpus=Devices(lists=_lists(gpus["lists"], problems), counts=gpus["counts"], each=gpus["each"], mixed=gpus["mixed"]),
         cpus=Devices(lists=(), counts=cpus["counts"], each=cpus["each"]),
@@ -223,13 +232,9 @@ def _preset(data: Table, problems: Problems) -> Preset | None:
 def _method(run: dict[str, Any]) -> Method:
     chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
-    return replace(
-        chosen,
-        launches=run["launches"],
-        start_below_celsius=below,
-        cool_down_seconds=60.0 * run["cool_down_minutes"],
-        cold_compiles=run["cold_compiles"],
-    )
+    same = {name: run[name] for name in ("launches", "cold_compiles", "fork")}
+    own = {"cool_down_seconds": 60.0 * run["cool_down_minutes"], "parallel_within": run["parallel_percent"] / 100}
+    return replace(chosen, start_below_celsius=below, **same, **own)
 
 
 def _table(data: Table, name: str, problems: Problems) -> Table:

@@ -25,7 +25,9 @@ class Method:
     `cold_compiles`: the first so many launches of each compiled cell compile from an empty cache; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
     window, one window, whatever the workload says. `statistic`: median or mean over launches. `warms_up`: where the step time
-    drifts, the warm-up goes on until it is steady; else the drift is only told.
+    drifts, the warm-up goes on until it is steady; else the drift is only told. `fork`: launches of one round may be forked
+    from a process that has imported PyTorch, where the engine can; else each imports it. `parallel_within`: by what ratio cells
+    that run at once may disturb each other.
     """
 
     name: str = "steady"
@@ -38,6 +40,8 @@ class Method:
     until: float | None = None
     budget_seconds: float | None = None
     cold_compiles: int = 0
+    fork: bool = False
+    parallel_within: float = 0.005
 
 
 METHODS = {
@@ -47,9 +51,10 @@ METHODS = {
 }
 """steady: warm up until the step time doesn't drift, and say whether temperature and clock did. cold: begin each launch below a
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
-DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel")
+DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel", "fork")
 """The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel`, which only a launch
-of `run --parallel` has: it was measured while launches ran on other devices."""
+of `run --parallel` has: it was measured while launches ran on other devices. `fork`: that forked launches give the figures of
+fresh ones has yet to be shown."""
 
 
 def named(name: str) -> Method:
@@ -73,6 +78,7 @@ class Request:
     until: str | None = None
     budget_minutes: float | None = None
     cold_compiles: int | None = None
+    fork: bool | None = None
     at_least: int = 1
 
     def applied(self, given: Method) -> Method:
@@ -86,11 +92,14 @@ class Request:
         chosen = given
         if self.method:
             preset = named(self.method)
-            chosen = replace(
-                preset, launches=given.launches, cool_down_seconds=given.cool_down_seconds, cold_compiles=given.cold_compiles
-            )
+            same = {
+                name: getattr(given, name)
+                for name in ("launches", "cool_down_seconds", "cold_compiles", "fork", "parallel_within")
+            }
+            chosen = replace(preset, **same)
         if self.cold_compiles is not None:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)
+        chosen = chosen if self.fork is None else replace(chosen, fork=self.fork)
         if self.until:
             budget = None if self.budget_minutes is None else 60 * self.budget_minutes
             return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)

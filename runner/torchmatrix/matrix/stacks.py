@@ -125,7 +125,7 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
     return Stack(
         name=values["name"] or f"torch{release.torch}-{variant}",
         source="wheels",
-        accelerator="cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu",
+        accelerator=catalog.accelerator_of(variant),
         torch=release.torch,
         variant=variant,
         cuda=catalog.cuda_of(variant) if variant.startswith("cu") else None,

@@ -3,15 +3,21 @@
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
-from torchmatrix.matrix import catalog, factors
+from torchmatrix.matrix import catalog, factors, own_models
+from torchmatrix.matrix.catalog import Model
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
+from torchmatrix.matrix.own_models import OwnModel
 
 AUTO = "auto"
+INFERENCE_BATCHES = (1, 8)
+"""Of a table that only infers and names no batch."""
 MOST_DEVICES = 64
 """Of one set: its label is a part of a path."""
 MOST_WORKLOADS = 10_000
@@ -23,12 +29,14 @@ COUNTS = Key(kind=int, minimum=1, maximum=MOST_DEVICES, plural=True)
 class Workload:
     """One job: `factors` has the value of every factor by name, None where it means nothing to this job.
 
-    The batch may be "auto": the largest that fits, found before the first launch. `batch_for`: other batches for GPU models
-    or memory sizes. `explain` adds the other values of `parallel`, to find out where the scaling loss comes from.
+    The batch may be "auto": the largest that fits, found before the first launch. `library`: that of the model. `batch_for`:
+    other batches for GPU models or memory sizes. `explain` adds the other values of `parallel`, to find out where the scaling
+    loss comes from. `own`: the user's file, if the model is the user's own.
     """
 
     id: str
     name: str | None
+    library: str
     unit: str
     device: str
     batch_for: tuple[tuple[str, int], ...]
@@ -36,6 +44,7 @@ class Workload:
     stacks: tuple[str, ...]
     counts: tuple[int, ...]
     factors: Mapping[str, Any] = field(hash=False)
+    own: OwnModel | None = None
 
     @property
     def model(self) -> str:
@@ -70,6 +79,11 @@ class Workload:
         return str(self.factors["parallel"])
 
     @property
+    def request_seconds(self) -> float:
+        """What requests that are timed one by one take at most, if more than ten of them fit into it."""
+        return 2 * float(self.factors["request_seconds"]) if self.factors["requests"] else 0.0
+
+    @property
     def least_seconds(self) -> float:
         """What warm-up and windows take at least, as far as seconds are asked for."""
         return float(self.factors["windows"] * self.factors["seconds"] + self.factors["warmup_seconds"])
@@ -77,16 +91,25 @@ class Workload:
     def as_record(self) -> dict[str, Any]:
         """For the facts: one flat dictionary."""
         rest = ("id", "name", "unit", "device", "batch_for", "explain", "stacks", "counts")
-        return {**{name: getattr(self, name) for name in rest}, **self.factors}
+        own = {"own": self.own.as_record()} if self.own else {}
+        return {**{name: getattr(self, name) for name in rest}, **own, **self.factors}
 
 
 KEYS: dict[str, Key] = {
     "name": replace(NAME, meaning="A prefix of the id, to tell apart two workloads that differ only in steps."),
-    "model": replace(BY_NAME["model"].key(), meaning="A model of `images/workload/families/models.json`. Required."),
+    "model": replace(
+        BY_NAME["model"].key(), meaning='A [known model](models.md), or [your own](own-model.md): `"file.py:NAME"`. Required.'
+    ),
     "device": Key(
         kind=str, default="gpu", choices=("gpu", "cpu"), meaning="`gpu` runs on CUDA and ROCm stacks, `cpu` on CPU stacks."
     ),
     **{factor.name: factor.key() for factor in FACTORS if factor.asked and factor.name not in ("model", "batch")},
+    "fraction": Key(
+        kind=str,
+        default="1",
+        choices=("1", "1/2"),
+        meaning="1/2: of the combinations of lists with two values every second one, each pair of values as often.",
+    ),
     "explain": Key(kind=bool, default=False, meaning="Add the launches that show where the scaling loss comes from."),
     "stacks": Key(kind=str, default=("*",), plural=True, meaning="Globs on stack names: run on these stacks only."),
     "counts": replace(COUNTS, meaning="Device counts of this workload, instead of those of `[gpus]` or `[cpus]`."),
@@ -94,18 +117,19 @@ KEYS: dict[str, Key] = {
 _BATCH = BY_NAME["batch"].key()
 
 
-def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workload] | None:
-    """The product of one [[workload]] table's axes; axes that mean nothing to a model don't multiply it."""
+def make_workloads(table: Table, place: Place, problems: Problems, folder: Path | None) -> list[Workload] | None:
+    """The product of one [[workload]] table's axes; axes that mean nothing to a model don't multiply it.
+
+    `folder`: that of the matrix, to which the paths of users' own models are relative; None if it isn't a file.
+    """
     before = problems.number
     values = check({k: v for k, v in table.items() if k != "batch"}, KEYS, place, problems)
-    values["batch"], batch_for = _batches(table, place, problems)
-    for required in ("model", "batch"):
+    only_infers = values["mode"] == ("infer",)
+    values["batch"], batch_for = _batches(table, place, problems) if "batch" in table else (INFERENCE_BATCHES, ())
+    for required in ("model",) if only_infers else ("model", "batch"):
         if required not in table:
             problems.add(place, None, f"needs {required}")
-    models = catalog.models()
-    for model in values["model"] if "model" in table else ():
-        if model not in models:
-            problems.add(place, "model", f'unknown model "{shown(model)}"; {nearest(model, models)}')
+    chosen = _models(values["model"] if "model" in table else (), place, problems, folder)
     axes = [factor.name for factor in FACTORS if factor.asked and factor.axis]
     if (product := math.prod(len(values[axis]) for axis in axes)) > MOST_WORKLOADS:
         problems.add(place, None, f"its lists multiply to {product:,} workloads; at most {MOST_WORKLOADS:,}")
@@ -113,9 +137,38 @@ def make_workloads(table: Table, place: Place, problems: Problems) -> list[Workl
         return None
     found: dict[str, Workload] = {}
     for combination in itertools.product(*(values[axis] for axis in axes)):
-        workload = _workload(values | dict(zip(axes, combination, strict=True)), batch_for)
+        if values["fraction"] == "1/2" and not _is_in_half(combination, [values[axis] for axis in axes]):
+            continue
+        one = values | dict(zip(axes, combination, strict=True))
+        workload = _workload(one, *chosen[one["model"]], batch_for)
         found[workload.id] = workload
     return list(found.values())
+
+
+def _is_in_half(combination: Sequence[Value], axes: Sequence[Sequence[Value]]) -> bool:
+    """A half fraction of the largest resolution: an even number of second values (Box, Hunter and Hunter, Statistics for
+    Experimenters, 2nd edition, chapter 6). With five lists of two values, each setting alone and each two together are told
+    apart."""
+    return sum(list(axis).index(value) for value, axis in zip(combination, axes, strict=True) if len(axis) == 2) % 2 == 0
+
+
+def _models(
+    names: tuple[str, ...], place: Place, problems: Problems, folder: Path | None
+) -> dict[str, tuple[Model, OwnModel | None]]:
+    """Of each model that the matrix names: what is known of it and, if it is the user's own, its file."""
+    found: dict[str, tuple[Model, OwnModel | None]] = {}
+    for name in names:
+        if own_models.is_own(name):
+            try:
+                own = own_models.read(name, folder)
+                found[name] = (own.as_model(), own)
+            except BadInput as wrong:
+                problems.add(place, "model", str(wrong))
+        elif model := catalog.find(name):
+            found[name] = (model, None)
+        else:
+            problems.add(place, "model", f'unknown model "{shown(name)}"; {nearest(name, catalog.models())}')
+    return found
 
 
 def changed(workload: Workload, batch_for: tuple[tuple[str, int], ...] | None = None, **values: Value) -> Workload:
@@ -167,13 +220,14 @@ def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int 
     return (given.get("default", 1),), others
 
 
-def _workload(values: dict[str, Any], batch_for: tuple[tuple[str, int], ...]) -> Workload:
+def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_for: tuple[tuple[str, int], ...]) -> Workload:
     """Of one value for each axis; a factor that doesn't apply is None, so that it makes no difference."""
-    model = catalog.models()[values["model"]]
-    values = values | {"optimizer": values["optimizer"] or model.optimizer, "parallel": BY_NAME["parallel"].default}
+    values = values | {"model": model.name, "optimizer": values["optimizer"] or model.optimizer}
+    values["parallel"] = BY_NAME["parallel"].default
     workload = Workload(
         id="",
         name=values["name"],
+        library=model.library,
         unit=model.unit,
         device=values["device"],
         batch_for=batch_for,
@@ -181,16 +235,17 @@ def _workload(values: dict[str, Any], batch_for: tuple[tuple[str, int], ...]) ->
         stacks=values["stacks"],
         counts=values["counts"] or (),
         factors={
-            factor.name: values[factor.name] if factor.applies(model.library, values["mode"], values["device"]) else None
+            factor.name: factor.settled(values) if factor.applies(model.takes, values["mode"], values["device"]) else None
             for factor in FACTORS
         },
+        own=own,
     )
     return _with_id(workload)
 
 
 def _with_id(workload: Workload) -> Workload:
-    """The usual optimizer of a library isn't said."""
+    """The usual optimizer of a model isn't said."""
     values = dict(workload.factors)
-    if values["optimizer"] == catalog.models()[workload.model].optimizer:
+    if values["optimizer"] == catalog.usual_optimizer(workload.model):
         values["optimizer"] = None
     return replace(workload, id="-".join(filter(None, (workload.name, factors.id_of(values)))))

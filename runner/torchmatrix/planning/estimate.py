@@ -15,7 +15,7 @@ def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float
     """One launch of `cell` in round `number`; `known` has seconds by cell id."""
     if cell.id in known:
         return known[cell.id]
-    usual = CPU_LAUNCH_SECONDS if cell.gpus.vendor == "cpu" else GPU_LAUNCH_SECONDS
+    usual = CPU_LAUNCH_SECONDS + cell.workload.request_seconds if cell.gpus.vendor == "cpu" else GPU_LAUNCH_SECONDS
     usual += cell.workload.least_seconds
     return usual + (COLD_COMPILE_SECONDS if cell.workload.compile and number == 1 else 0.0)
 

@@ -11,6 +11,7 @@ from torchmatrix.matrix.workloads import Workload
 from torchmatrix.planning.fit_gpu import Why as Why  # callers know it as fit.Why
 from torchmatrix.planning.fit_gpu import nearest_stack, why_not_architecture, why_not_driver
 from torchmatrix.planning.fit_gpu import why_not_memory as why_not_memory
+from torchmatrix.planning.fit_runtime import why_not_runtime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,14 +146,34 @@ def least_disk_bytes(stack: Stack) -> int | None:
 
 def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None:
     """Why this stack can't run this workload on this machine, or None."""
-    if workload.device == "cpu" and workload.precision in ("tf32", "amp"):
-        return Why(reason=f"precision {workload.precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
-    if workload.precision == "tf32" and host.vendor == "amd":
+    if why := _why_not_precision(workload, host) or _why_not_mode(workload):
+        return why
+    if workload.compile and stack.source == "wheels" and (why := _why_not_compile(stack)):
+        return why
+    return why_not_runtime(stack, workload, host)
+
+
+def _why_not_precision(workload: Workload, host: Host) -> Why | None:
+    precision = workload.precision
+    if workload.device == "cpu" and precision in ("tf32", "amp"):
+        return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
+    if precision == "half" and workload.mode == "train" and workload.device == "cpu":
+        return Why(reason="training in half precision needs a GPU", fix="on a CPU use bf16-weights or amp-bf16")
+    if precision == "half" and workload.mode == "train" and workload.optimizer == "adamw":
+        reason = "AdamW can't train float16 weights: its epsilon of 1e-8 is 0 in float16, so that it divides by 0"
+        return Why(reason=reason, fix='use amp or bf16-weights, or optimizer = "sgd"')
+    if precision == "tf32" and host.vendor == "amd":
         return Why(reason="tf32 is a mode of NVIDIA GPUs", fix="on AMD use fp32 or amp")
-    if workload.precision == "tf32" and any(_older_than(gpu.capability, "8.0") for gpu in host.gpus):
+    if precision == "tf32" and any(_older_than(gpu.capability, "8.0") for gpu in host.gpus):
         return Why(reason="tf32 needs an NVIDIA GPU of compute capability 8.0 or newer", fix="use fp32 or amp")
-    if workload.compile and stack.source == "wheels":
-        return _why_not_compile(stack)
+    return None
+
+
+def _why_not_mode(workload: Workload) -> Why | None:
+    """Of torch.compile."""
+    if workload.device == "cpu" and workload.factors["compile_mode"] == "reduce-overhead":
+        reason = "compile_mode reduce-overhead records CUDA graphs, which need a GPU"
+        return Why(reason=reason, fix="on a CPU use default or max-autotune")
     return None
 
 

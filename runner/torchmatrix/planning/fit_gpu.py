@@ -69,16 +69,18 @@ def least_bytes(workload: Workload) -> int | None:
     """Bytes of memory without which no GPU runs the workload, a certain lower bound; None if the model isn't in the catalog.
 
     parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
-    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). Activations, buffers, the context and the libraries'
+    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). The weights are made as fp32; in half precision, all
+    takes half as much afterwards. Activations, buffers, the context and the libraries'
     workspaces come on top, so that what passes may still be out of memory.
     """
-    model = catalog.models().get(workload.model)
+    model = catalog.find(workload.model)
     parameters = model.parameters if model else None
     if parameters is None:
         return None
     if workload.mode == "infer":
         return parameters * _FP32_BYTES
-    return parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
+    trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
+    return trained // 2 if workload.precision in ("half", "bf16-weights") else trained
 
 
 def nearest_stack(stack: Stack, host: Host) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis.between_runs import ENOUGH_RUNS, USUAL_SCATTER, needed
 from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
-from torchmatrix.analysis.compare import TWO_RUNS, Comparison, Row
+from torchmatrix.analysis.comparison import TWO_RUNS, Comparison, Row
 from torchmatrix.analysis.history import Change, Trend, differences_in_words, never_launched
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.tables import launches_table
@@ -62,7 +62,9 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         return
     labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
     width = max(map(len, labels))
-    yield f"{'A / B':<{width}}   ratio   95 % interval    launches  could see  verdict"
+    if not found.metric.more_is_better:
+        yield f"{found.metric.title}: that of B over that of A, so that A is the faster one above 1"
+    yield f"{_order(found):<{width}}   ratio   95 % interval    launches  could see  verdict"
     for label, row in zip(labels, rows, strict=True):
         interval = "n/a" if math.isnan(row.low) else f"{row.low:.4f} - {row.high:.4f}"
         launches = "{} and {}".format(*row.launches)
@@ -74,6 +76,10 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {seen:<9}  {row.verdict}{settle}{failed}"
     for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
+
+
+def _order(found: Comparison) -> str:
+    return "A / B" if found.metric.more_is_better else "B / A"
 
 
 def _level_lines(found: Comparison) -> Iterator[str]:
@@ -140,7 +146,8 @@ def _sums(found: Comparison) -> Iterator[str]:
         where = "" if mean.count is None else f" on {count(mean.count, 'device')}"
         interval = "" if math.isnan(mean.low) else f" (95 % over the cells: {mean.low:.4f} - {mean.high:.4f})"
         missing = f", {mean.missing} missing" if mean.missing else ""
-        yield f"geometric mean of A / B{where}: {four_decimals(mean.ratio)}{interval}; {count(mean.n, 'ratio')}{missing}"
+        figures = f"{four_decimals(mean.ratio)}{interval}; {count(mean.n, 'ratio')}{missing}"
+        yield f"geometric mean of {_order(found)}{where}: {figures}"
     said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "ambiguous in"}
     counts = ", ".join(f"{words} {found.verdicts[verdict]}" for verdict, words in said.items())
     unknown = f", without an interval in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""

@@ -42,18 +42,19 @@ def blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
 def allocate(cells: Iterable[Cell]) -> Allocation:
     """Each cell in one lane, in the order of `cells`.
 
-    Only GPUs are measured at once, and slices of one GPU never are, since they share its power and its clock. Nor are CPU
-    slots, pinned to cores of their own or not: they share the memory's bandwidth, the last cache and the CPU's clock.
+    Slices of one GPU are never measured at once, since they share its power and its clock; nor is anything on the CPU beside
+    GPUs, whose launches need the CPU, too. CPU slots on cores of their own may be, where there are no two lanes of GPUs.
     """
     numbers: dict[str, int] = {}
 
     def boards(gpus: GpuSet) -> set[tuple[str | None, int]]:
-        names = [gpu.slice_of or gpu.uuid for gpu in gpus.gpus] if gpus.gpus else [str(gpus.vendor)]
+        cores = [core for slot in gpus.cpus for core in slot.split(",")]
+        names = [gpu.slice_of or gpu.uuid for gpu in gpus.gpus] or cores or [str(gpus.vendor)]
         return {(gpus.vendor, numbers.setdefault(name, len(numbers))) for name in names}
 
     lanes = [Lane(devices=_label(members), cells=tuple(members)) for members in _joined(cells, boards)]
-    on_gpus = tuple(lane for lane in lanes if lane.cells[0].gpus.gpus)
-    together = on_gpus if len(on_gpus) > 1 else ()
+    kinds = [[lane for lane in lanes if _is_on_gpus(lane) == on_gpus] for on_gpus in (True, False)]
+    together = tuple(next((kind for kind in kinds if len(kind) > 1), ()))
     alone = tuple(lane for lane in lanes if lane not in together)
     return Allocation(together=together, alone=alone, why_alone="; ".join(_why_alone(alone)))
 
@@ -68,12 +69,18 @@ def split(launches: Iterable[tuple[Cell, int]], lanes: Sequence[Lane]) -> list[L
     return found
 
 
+def _is_on_gpus(lane: Lane) -> bool:
+    return bool(lane.cells[0].gpus.gpus)
+
+
 def _why_alone(alone: Sequence[Lane]) -> Iterable[str]:
-    on_gpus = [lane for lane in alone if lane.cells[0].gpus.gpus]
+    on_gpus, on_cpu = ([lane for lane in alone if _is_on_gpus(lane) == kind] for kind in (True, False))
     if on_gpus:
         yield f"no two cells on {on_gpus[0].devices} have GPUs of their own"
-    if len(alone) > len(on_gpus):
-        yield "cells on the CPU share its memory, cache and clock with everything else"
+    if len(on_cpu) == 1:
+        yield f"no two cells on {on_cpu[0].devices} have cores of their own"
+    elif on_cpu:
+        yield "cells on the CPU would disturb the launches on GPUs, which need it, too"
 
 
 def _label(cells: Iterable[Cell]) -> str:

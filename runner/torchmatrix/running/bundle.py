@@ -1,4 +1,5 @@
-"""A matrix to carry to a machine without network: images, wheels, lock and presets in one archive that proves itself whole.
+"""A matrix to carry to a machine without network: images, wheels, lock, presets and own models in one archive, which proves
+itself whole.
 
 The archive is a tar file. Its first member, bundle.json, lists every other one with its size and SHA-256, the images with their
 ids, and what the machine must be like. Import reads all of it once before it changes anything.
@@ -27,11 +28,15 @@ from torchmatrix.ground.files import sha256_of
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.ground.toml_keys import shown
+from torchmatrix.matrix.own_models import OwnModel
 from torchmatrix.running.session import Session
 
 VERSION = 1
-INDEX, IMAGES, WHEELS = "bundle.json", "images.tar", "wheelhouse/"
-_NAMES = re.compile(r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl")
+INDEX, IMAGES, WHEELS, OWN = "bundle.json", "images.tar", "wheelhouse/", "own/"
+_NAMES = re.compile(
+    r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl|own/(?:\w[\w.+-]*/)*\w[\w.+-]*\.py",
+    re.ASCII,
+)
 """What a bundle may hold; nothing of it can lie outside of the folders that an import writes to."""
 _TAG = re.compile(r"torchmatrix/[a-z0-9._-]+:[A-Za-z0-9._-]+")
 MOST_FILES = 20_000
@@ -73,6 +78,7 @@ def _write(
                 _download(recipe, folder / WHEELS, tell)
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
         files |= {"matrix.toml": matrix_path, "matrix.lock": locked_stacks.path_beside(matrix_path)}
+        files |= {f"{OWN}{own.path}": matrix_path.parent / own.path for own in _own_models(s)}
         files |= {f"presets/{path.name}": path for path in sorted(assets.PRESETS.glob("*.toml"))}
         index = {
             "version": VERSION,
@@ -88,6 +94,11 @@ def _write(
             for name, path in files.items():
                 tar.add(path, name, filter=_anonymous)
         part.replace(archive)
+
+
+def _own_models(s: Session) -> list[OwnModel]:
+    """The users' own models of the matrix."""
+    return [workload.own for workload in s.matrix.workloads if workload.own]
 
 
 def _built_recipes(s: Session) -> list[Recipe]:
@@ -133,7 +144,8 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
         raise EngineUnusable("the bundle contains images, and no container engine answers", hint=HOW_TO_HAVE_CONTAINERS)
     if index["images"] and IMAGES not in index["files"]:
         raise BadInput(f"{archive} is incomplete: it lists images, but has no {IMAGES}", hint=_CUT)
-    taken = [name for name in ("matrix.toml", "matrix.lock") if (folder / name).exists()]
+    own = sorted(name.removeprefix(OWN) for name in index["files"] if name.startswith(OWN))
+    taken = [name for name in ("matrix.toml", "matrix.lock", *own) if (folder / name).exists()]
     if taken and not force:
         raise BadInput(f"{folder} already has {' and '.join(taken)}", hint="name another folder with --into, or use --force")
     wheelhouse = cache_folder() / "wheelhouse"
@@ -143,7 +155,8 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
         for member in tar:
             if member.name in (INDEX, IMAGES):
                 continue
-            place = wheelhouse / PurePosixPath(member.name).name if member.name.startswith(WHEELS) else folder / member.name
+            is_wheel = member.name.startswith(WHEELS)
+            place = wheelhouse / PurePosixPath(member.name).name if is_wheel else folder / member.name.removeprefix(OWN)
             _put(_content(tar, member), place, index["files"][member.name]["sha256"])
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)

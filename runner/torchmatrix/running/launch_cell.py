@@ -14,23 +14,21 @@ from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Rec
 from torchmatrix.facts import events, pipe
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.store import RunFolder, keep_model
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
-from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
-from torchmatrix.planning.plan import Cell, GpuSet
+from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness
+from torchmatrix.running.box_flags import device_options, factors_in_words, options_in_words
 from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
 from torchmatrix.running.readiness import Ready
 from torchmatrix.running.turns import Turns
 
-DEADLINE_MARGIN_SECONDS = 60.0
-"""A box ends itself so long after the host should have ended it: for the case that the host is dead."""
 INTERRUPTED = "interrupted by the user"
 
 
@@ -79,27 +77,18 @@ class Attempt:
 def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """The workload's flags; a person can paste them."""
     workload, gpus = attempt.cell.workload, attempt.cell.gpus
-    values = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
-    words = [word for factor in FACTORS for word in factor.words_for(values[factor.name])]
-    options = {
-        "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
-        "--threads": gpus.threads,
-        "--cpus": ":".join(gpus.cpus) or _near(job.host, gpus) or None,
-        "--seed": job.seed,
-        "--deadline": round(job.timeout_seconds + DEADLINE_MARGIN_SECONDS),
+    own = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
+    proofs = {
         "--proof": "none" if attempt.trial else "fingerprint" if attempt.proven else None,
         "--proven": ",".join(f"{name}={value!r}" for name, value in (attempt.proven or {}).items()) or None,
         "--peak-flops": _peak_flops(attempt),
     }
-    words += [word for key, value in options.items() if value is not None for word in (key, str(value))]
+    words = (
+        *factors_in_words(own),
+        *options_in_words(device_options(attempt.cell, job.host, job.seed, job.timeout_seconds) | proofs),
+    )
     probe = workload.explain and workload.parallel == "ddp" and len(gpus.indices) > 1
     return (*words, *(("--all-reduce-probe",) if probe else ()))
-
-
-def _near(host: Host, gpus: GpuSet) -> str:
-    """The CPUs of each GPU's NUMA node, where the machine has several; empty where they aren't known."""
-    cpus = [gpu.local_cpus or "" for gpu in gpus.gpus]
-    return ":".join(cpus) if host.numa_nodes > 1 and any(cpus) else ""
 
 
 def _peak_flops(attempt: Attempt) -> float | None:
@@ -110,7 +99,9 @@ def _peak_flops(attempt: Attempt) -> float | None:
     return max(known) if known and len(known) == len(peaks) else None
 
 
-_TRIAL = {"steps": 1, "seconds": None, "windows": None, "warmup_steps": 1, "warmup_seconds": None, "warmup_cap": 1}
+_TRIAL = {
+    "steps": 1, "seconds": None, "windows": None, "requests": None, "warmup_steps": 1, "warmup_seconds": None, "warmup_cap": 1,
+}  # fmt: skip
 """The lengths of a launch that only sees whether the batch fits; None: as the box has it."""
 
 
@@ -129,8 +120,11 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         arguments=bench_arguments(attempt, job),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache="" if attempt.trial or attempt.fresh else _cache_name(attempt, job.lane),
+        cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
         owner=job.owner,
+        lane=job.lane,
+        round=attempt.number if _may_be_forked(attempt, job.method) else None,
+        model_file=keep_model(job.folder.models, own.path, own.content) if (own := cell.workload.own) else None,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
     file = _file_of(job, attempt)
@@ -155,6 +149,12 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     done, seconds = launch_at(file.path), time.monotonic() - begin
     note = "; ".join(watched.summarize(done).errors)
     yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
+
+
+def _may_be_forked(attempt: Attempt, method: Method) -> bool:
+    """Not what compilers and other runtimes do, which keep processes and threads of their own, and no trial of a batch."""
+    factors = attempt.cell.workload.factors
+    return method.fork and not attempt.trial and not factors["compile"] and factors.get("runtime") in (None, "eager")
 
 
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
@@ -198,15 +198,14 @@ def _phase(event: dict[str, Any]) -> str:
     return "warmed-up" if event["event"] == "warm-up" else str(event.get("phase") or event["event"])
 
 
-def _cache_name(attempt: Attempt, lane: str) -> str:
+def cache_name(cell: Cell, batch: int, lane: str) -> str:
     """One compile cache per workload, batch and number of devices: compiled code depends on them.
 
     Each lane has its own: a cache is held by one launch at a time.
     """
-    workload = attempt.cell.workload
-    batch = f"{attempt.batch}-" if workload.batch == AUTO else ""
+    found = f"{batch}-" if cell.workload.batch == AUTO else ""
     own = f"-{lane}" if lane else ""
-    return f"{workload.id}-{batch}n{len(attempt.cell.gpus.indices)}-{recipes.workload_hash()[:8]}{own}"
+    return f"{cell.workload.id}-{found}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}{own}"
 
 
 class _Telling:

@@ -65,7 +65,7 @@ def _may_run_at_once(
             yield LanesDecided(at_once=False, why="nothing is left that could run at once")
             return False
         test = yield from parallel_test.tested(probes)
-        job.folder.append("parallel", **_record(test))
+        job.folder.append("parallel", **_record(test, job.method.parallel_within))
     yield LanesDecided(at_once=test.shown, why=disturbance.in_words(test))
     return test.shown
 
@@ -90,7 +90,7 @@ def _probes(
     return found
 
 
-def _record(test: ParallelTest) -> dict[str, Any]:
+def _record(test: ParallelTest, within: float) -> dict[str, Any]:
     """A line of the run's record."""
     lanes = [none_for_nan(asdict(lane)) for lane in test.lanes]
-    return {"shown": test.shown, "why": test.why, "within": disturbance.WITHIN, "lanes": lanes}
+    return {"shown": test.shown, "why": test.why, "within": within, "lanes": lanes}

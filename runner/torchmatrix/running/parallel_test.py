@@ -80,13 +80,21 @@ def tested(probes: Sequence[Probe]) -> Generator[News, None, ParallelTest]:
 
 def _is_settled(probes: Sequence[Probe]) -> bool:
     ratios = [disturbance.ratio_of(probe.rates[BESIDE], probe.rates[ALONE]) for probe in probes if not probe.failure]
-    return all(map(disturbance.is_shown, ratios)) or any(map(disturbance.is_disturbed, ratios))
+    within = _within(probes)
+    return all(disturbance.is_shown(one, within) for one in ratios) or any(
+        disturbance.is_disturbed(one, within) for one in ratios
+    )
+
+
+def _within(probes: Sequence[Probe]) -> float:
+    return probes[0].job.method.parallel_within
 
 
 def _decided(probes: Sequence[Probe]) -> ParallelTest:
+    within = _within(probes)
     lanes, failures = tuple(probe.result for probe in probes), [probe.failure for probe in probes if probe.failure]
-    why = f"a launch of the test failed: {failures[0]}" if failures else disturbance.why(lanes)
-    return ParallelTest(shown=not failures and disturbance.all_shown(lanes), why=why, lanes=lanes)
+    why = f"a launch of the test failed: {failures[0]}" if failures else disturbance.why(lanes, within)
+    return ParallelTest(shown=not failures and disturbance.all_shown(lanes, within), why=why, lanes=lanes)
 
 
 def _one_by_one(probes: Sequence[Probe], kind: str) -> Iterator[News]:

@@ -12,6 +12,7 @@ from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import sha256_of
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id
@@ -68,10 +69,30 @@ def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
     return folders[0], folders[0].read_record()
 
 
+def _models_of(launch: Launch, folder: RunFolder) -> Path:
+    """Where the run keeps its users' own models. Raises BadInput if it lacks the launch's: published facts don't carry them."""
+    own = launch.workload.own
+    if own and _sha256_of(folder.models / own.path) != own.sha256:
+        raise BadInput(
+            f"run {folder.id} lacks the {own.path} that was measured: published and gathered facts have only its hash",
+            hint=f"put the file whose SHA-256 begins with {own.sha256[:12]} at {folder.models / own.path}",
+        )
+    return folder.models
+
+
+def _sha256_of(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return sha256_of(file)
+    except OSError:
+        return None
+
+
 def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     """Everything to repeat `launch` with on this machine. Raises BadInput where that would be another measurement."""
     folder, record = _run_of(launch)
-    asked = matrix_file.under(matrix_file.parse(record.matrix), Request(method=launch.method.name, launches=1))
+    asked = matrix_file.parse(record.matrix, name=f"the matrix of run {folder.id}", folder=_models_of(launch, folder))
+    asked = matrix_file.under(asked, Request(method=launch.method.name, launches=1))
     if launch.workload.explain:
         asked = matrix_file.explained(asked)
     name, path = launch.stack.name, folder.lock_of(launch.stack.name)

@@ -53,6 +53,8 @@ def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]
         try:
             yield job
         finally:
+            for engine in s.engines.every:
+                engine.close()
             with suppress(EngineUnusable):  # a lost engine has been reported; the next start finds what it left
                 housekeeping.remove_orphans(s)
 

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 
-if "STAND_IN" in os.environ and "-m" not in sys.orig_argv:
+if "STAND_IN" in os.environ and not any(word.endswith("torchrun.py") for word in sys.orig_argv):
     from stand_in_script import SCRIPT
 
     if SCRIPT["below"]:

@@ -6,7 +6,7 @@ Mixing devices in one operation is the error that it is on a real device. Produc
 import torch
 from stand_in_failures import FAILURES
 from stand_in_memory import HOST, MEMORY
-from stand_in_script import SCRIPT
+from stand_in_script import SCRIPT, tell
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -169,7 +169,16 @@ def _numpy(function, args, kwargs):
     return function(*args, **kwargs)
 
 
+def _pin_memory(function, args, kwargs):
+    """Only what lies in the host's memory can be pinned; it stays there."""
+    if MEMORY.place(args[0]) not in (None, HOST):
+        raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+    tell("pin_memory")
+    return args[0].clone()
+
+
 _SPECIAL = {
+    torch.Tensor.pin_memory: _pin_memory,
     torch.Tensor.device.__get__: _device,
     torch.Tensor.is_cuda.__get__: _is_cuda,
     torch.Tensor.to: _to,

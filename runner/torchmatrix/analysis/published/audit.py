@@ -127,7 +127,7 @@ def _flops_per_item(figure: Figure) -> float | None:
 
 def _known_forward_flops(figure: Figure) -> float | None:
     """None if our model isn't known or the figure doesn't say the size."""
-    model = catalog.models().get(figure.model)
+    model = catalog.find(figure.model)
     if model is None or model.forward_flops is None:
         return None
     size = figure.sequence_length if model.flops_per == "token" else ((figure.image_size or 0) / 224) ** 2

@@ -58,7 +58,7 @@ class Figure:
     @property
     def is_vision(self) -> bool:
         """Does it process images, so that pixels and a memory format mean something?"""
-        model = catalog.models().get(self.model)
+        model = catalog.find(self.model)
         return (self.unit or (model.unit if model else "")).startswith("image")
 
 

@@ -1,13 +1,16 @@
 """The last run against the nights before it: what became slower, what failed, what is gone."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from torchmatrix.analysis import comparable
+from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.metrics import GATED, Metric, value_in
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED
 from torchmatrix.nightly.gate import canary, noise
@@ -34,6 +37,9 @@ class _View:
     def ok(self, cell: str) -> list[dict[str, Any]]:
         return [row for row in self.rows.get(cell, ()) if row["outcome"] == "ok"]
 
+    def has(self, cell: str, metric: Metric) -> bool:
+        return bool(self.ok(cell)) and not any(math.isnan(value_in(row, metric)) for row in self.ok(cell))
+
     def failed(self, cell: str) -> list[dict[str, Any]]:
         return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", *UNFINISHED)]
 
@@ -53,8 +59,8 @@ def judge(
     judged = []
     for cell in cells:
         own, compared = (_since(accepted.get(cell), views) for views in (before, reference))
-        if found := _judged(cell, own, compared, last, options):
-            judged.append(_marked(found, accepted.get(cell), last))
+        found = _judged(cell, own, compared, last, options)
+        judged += [_marked(one, accepted.get(cell), last) for one in found]
     return Gate(
         run=last.run.id,
         host=last.run.host,
@@ -91,13 +97,20 @@ def _view(run: Indexed) -> _View:
     return _View(run=run, rows=rows)
 
 
-def _judged(cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions) -> Judged | None:
-    """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too."""
+def _judged(
+    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions
+) -> Sequence[Judged]:
+    """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too.
+
+    One for each metric that the cell has; one if it has none tonight.
+    """
     if last.failed(cell):
-        return _failed(cell, reference, last)
+        return [_failed(cell, reference, last)]
     if last.ok(cell):
-        return _measured(cell, before, reference, last, options)
-    return _absent(cell, reference, last, options)
+        had = [metric for metric in GATED if last.has(cell, metric)]
+        return [_measured(cell, before, reference, last, options, metric) for metric in had]
+    absent = _absent(cell, reference, last, options)
+    return [absent] if absent else []
 
 
 def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
@@ -137,18 +150,20 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
-def _measured(cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions) -> Judged:
+def _measured(
+    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions, metric: Metric
+) -> Judged:
     rows = last.ok(cell)
-    about, value = _about(rows[-1]), _night(last, cell).value
+    about = {**_about(rows[-1]), "metric": metric.name, "value": metric.speed(_night(last, cell, metric).value)}
     mixed = _other_work(rows, rows[-1]["work"])
     if mixed:
         return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
     others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows[-1]["work"]))}
-    same = [view for view in before if view.ok(cell) and not _other_work(view.ok(cell), rows[-1]["work"])]
+    same = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows[-1]["work"])]
     if options.named and reference[0] not in same:
         verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].run.id} did not measure it")
-        return Judged(cell=cell, verdict=verdict, why=why, value=value, **about)
-    history = [_night(view, cell) for view in (*same, last)]
+        return Judged(cell=cell, verdict=verdict, why=why, **about)
+    history = [_night(view, cell, metric) for view in (*same, last)]
     found = _standing(history, options)
     if not options.named and found.verdict in ("ok", "suspected"):
         found = _drifted(found, history, options)
@@ -158,12 +173,12 @@ def _measured(cell: str, before: Sequence[_View], reference: Sequence[_View], la
         cell=cell,
         verdict=found.verdict,
         why="; ".join(filter(None, (_reason(found, others), *_seen(found, rows), _in_words(others)))),
-        value=value,
         ratio=found.ratio,
         before=found.before,
         facts=str(rows[-1]["path"]),
         changes=_changes(since, last, rows[-1]["stack"]),
-        **{name: getattr(limits, name) for name in ("center", "low", "high", "nights", "strays", "rule") if limits},
+        center=metric.speed(limits.center) if limits else math.nan,
+        **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule") if limits},
         **about,
     )
 
@@ -219,9 +234,12 @@ def _other_work(rows: Sequence[Mapping[str, Any]], work: str) -> str | None:
     return None if other is None else comparable.difference(json.loads(other), json.loads(work))
 
 
-def _night(view: _View, cell: str) -> Night:
+def _night(view: _View, cell: str, metric: Metric) -> Night:
+    """In speeds: higher is better."""
     rows = view.ok(cell)
-    return noise.night(view.run.id, [float(row["throughput"]) for row in rows], rows[-1]["statistic"])
+    values = [value_in(row, metric) for row in rows]
+    value = metric.speed(central(values, rows[-1]["statistic"]))
+    return Night(run=view.run.id, rates=tuple(map(metric.speed, values)), value=value)
 
 
 def _about(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,13 +41,14 @@ def read(results: Results, host: str) -> dict[str, Accepted]:
 
 
 def slower(gate: Gate, globs: Sequence[str]) -> list[Judged]:
-    """The slower cells that the globs name. Raises BadInput for a glob that names none."""
+    """The slower cells that the globs name, each once. Raises BadInput for a glob that names none."""
     known = [one for one in gate.cells if one.verdict in ACCEPTABLE]
     for glob in globs:
         if not any(fnmatchcase(one.cell, glob) for one in known):
             listing = ", ".join(one.cell for one in known) or "none"
             raise BadInput(f"no slower cell matches {glob}", hint=f"slower cells of {gate.run}: {listing}")
-    return [one for one in known if any(fnmatchcase(one.cell, glob) for glob in globs)]
+    found = {one.cell: one for one in reversed(known) if any(fnmatchcase(one.cell, glob) for glob in globs)}
+    return list(reversed(found.values()))
 
 
 def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> Mapping[str, Accepted]:
@@ -58,6 +59,8 @@ def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> 
         file.seek(0)
         end.add(file.read())
         for one in found:
-            event = run_event(KIND, cell=one.cell, run=gate.run, started=gate.started, because=because, ratio=one.ratio)
+            event = run_event(
+                KIND, cell=one.cell, run=gate.run, started=gate.started, because=because, metric=one.metric, ratio=one.ratio
+            )
             lines.append(file, event, end)
     return read(results, gate.host)

@@ -34,7 +34,8 @@ def _attributed(one: Judged, canaries: Sequence[Judged]) -> Judged:
         return one
     if one in canaries:
         return _by_the_machine(one, one, "it is the canary")
-    near = [canary for canary in canaries if set(canary.devices) & set(one.devices)] or canaries
+    of_metric = [canary for canary in canaries if canary.metric == one.metric] or canaries
+    near = [canary for canary in of_metric if set(canary.devices) & set(one.devices)] or of_metric
     for canary in near:
         if _MOVES.get(canary.verdict) == moved:
             return _by_the_machine(one, canary, f"canary {canary.cell} {_extent(canary)}, too")

@@ -29,7 +29,8 @@ class GateOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One cell. `value`: items per second of the last night, `center`: of its baseline; `ratio`: the one over the other.
+    """One metric of one cell. `value`: of the last night, in the metric's unit (items per second, or seconds); `center`: of its
+    baseline; `ratio`: the one over the other, of seconds the other way round, so that less than 1 is slower.
 
     It is slower below `low` and faster above `high`. `why`: the verdict's reason in words. `nights`: the runs of the baseline;
     `rule`: where the limits come from; `strays`: nights that were left out of the scatter. `before`: the ratios of the nights
@@ -41,6 +42,7 @@ class Judged:
     cell: str
     verdict: str
     why: str = ""
+    metric: str = "throughput"
     stack: str = ""
     unit: str = ""
     devices: tuple[str, ...] = ()
@@ -57,6 +59,11 @@ class Judged:
     cause_why: str = ""
     changes: dict[str, tuple[str, str]] = field(default_factory=dict)
     facts: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the cell; with the metric, if it isn't the throughput."""
+        return self.cell if self.metric == "throughput" else f"{self.cell} ({self.metric})"
 
     @property
     def counts(self) -> bool:

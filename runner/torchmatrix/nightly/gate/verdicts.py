@@ -36,7 +36,7 @@ def text(gate: Gate, results: Path | None = None) -> str:
     shown = [one for one in gate.cells if one.verdict != "ok"]
     lines = [headline(gate), _tally(gate)]
     for one in (one for one in shown if one.verdict not in UNJUDGED):
-        lines += [f"{one.verdict:<11} {plain(one.cell)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
+        lines += [f"{one.verdict:<11} {plain(one.name)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
         lines += [f"  {line}" for line in commands(gate, one, results)]
     lines += _unjudged(one for one in shown if one.verdict in UNJUDGED)
     lines += _changes(shown)
@@ -47,8 +47,8 @@ def text(gate: Gate, results: Path | None = None) -> str:
 
 def headline(gate: Gate) -> str:
     """Such as: REGRESSION 2 of 40 cells: RUN on HOST against 7 nights."""
-    counted = sum(one.counts for one in gate.cells)
-    amount = f"{counted} of {len(gate.cells)} cells" if counted else f"{len(gate.cells)} cells"
+    cells, counted = (len({one.cell for one in some}) for some in (gate.cells, [one for one in gate.cells if one.counts]))
+    amount = f"{counted} of {cells} cells" if counted else f"{cells} cells"
     name = "the named run " if gate.options.named else ""
     nights = f"{len(gate.baseline)} night{'s' if len(gate.baseline) != 1 else ''} before"
     against = name + gate.baseline[0] if gate.options.named and gate.baseline else nights
@@ -76,7 +76,8 @@ def commands(gate: Gate, one: Judged, results: Path | None = None) -> list[str]:
         lines.append(f"repeat: {shlex.join(['torchmatrix', 'reproduce', one.cell, *where])}")
     if one.nights:
         sides = [f"{run}:{one.stack}" for run in (gate.run, one.nights[-1])]
-        lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *where])}")
+        metric = [] if one.metric == "throughput" else ["--metric", one.metric]
+        lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *metric, *where])}")
     return [in_one_line(line) for line in lines]
 
 
@@ -101,7 +102,7 @@ def _unjudged(cells: Iterable[Judged]) -> list[str]:
     """One line for all cells of one verdict and one reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for one in cells:
-        groups.setdefault((one.verdict, one.why), []).append(one.cell)
+        groups.setdefault((one.verdict, one.why), []).append(one.name)
     return [
         f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}: {plain(why)}"
         for (verdict, why), ids in groups.items()
@@ -130,7 +131,7 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
     ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
     head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
     rows = [
-        [one.verdict, code(one.cell), *map(four_decimals, (one.ratio, one.low)), code(one.rule), code(_why(one))]
+        [one.verdict, code(one.name), *map(four_decimals, (one.ratio, one.low)), code(one.rule), code(_why(one))]
         for one in ordered
     ]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
@@ -179,7 +180,7 @@ def junit(gate: Gate, results: Path | None = None) -> bytes:
 
 
 def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path | None) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=plain(one.stack or "torchmatrix"), name=plain(one.cell))
+    case = ElementTree.SubElement(suite, "testcase", classname=plain(one.stack or "torchmatrix"), name=plain(one.name))
     message = plain("; ".join(filter(None, (one.verdict, figures(one), _why(one)))))
     if one.counts:
         failure = ElementTree.SubElement(case, "failure", type=one.verdict, message=message)

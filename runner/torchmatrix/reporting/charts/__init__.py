@@ -5,18 +5,20 @@ This module knows what a chart is and how it is drawn; throughput, scaling, spee
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-import pandas as pd
 import vl_convert
 
 from torchmatrix.ground import address_space
 from torchmatrix.ground.texts import in_one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VEGA_LITE = "v6.4"
 """The Vega-Lite version that Altair writes; stills and the page's runtime use the same (vl_convert's `vl_version`)."""
@@ -46,7 +48,7 @@ class Chart:
     title: str
     note: str
     spec: dict[str, Any]
-    table: pd.DataFrame
+    table: "pd.DataFrame"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +60,13 @@ class Charts:
 
 
 def to_svg(chart: Chart) -> str:
-    """The chart as an SVG element that scales with the page, takes its font and colour, and gives screen readers its title."""
-    svg = _drawn(chart, chart.spec)
+    """As svg_of."""
+    return svg_of(chart.title, chart.note, chart.spec)
+
+
+def svg_of(title: str, note: str, spec: Mapping[str, Any]) -> str:
+    """A chart as an SVG element that scales with the page, takes its font and colour, and gives screen readers its title."""
+    svg = _drawn(title, note, spec)
     svg.set("style", f"width:{svg.attrib.pop('width')}px")
     del svg.attrib["height"]
     text = ElementTree.tostring(svg, encoding="unicode").replace(INK, "currentColor")
@@ -68,7 +75,7 @@ def to_svg(chart: Chart) -> str:
 
 def file_svg(chart: Chart) -> str:
     """The chart as a separate file: on white, below its title."""
-    return ElementTree.tostring(_drawn(chart, _alone(chart)), encoding="unicode")
+    return ElementTree.tostring(_drawn(chart.title, chart.note, _alone(chart)), encoding="unicode")
 
 
 def file_png(chart: Chart, scale: float = 2.0) -> bytes:
@@ -89,12 +96,12 @@ def _alone(chart: Chart) -> dict[str, Any]:
     return chart.spec | {"background": "white", "title": title}
 
 
-def _drawn(chart: Chart, spec: dict[str, Any]) -> ElementTree.Element:
+def _drawn(title: str, note: str, spec: Mapping[str, Any]) -> ElementTree.Element:
     """One image with a name and a description (https://www.w3.org/TR/svg-aam-1.0/)."""
     with _renderer():
         svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(_legible(spec), vl_version=VEGA_LITE, config=_ARIA_OFF))
     _slim(svg)
-    for number, (tag, words) in enumerate((("title", chart.title), ("desc", chart.note))):
+    for number, (tag, words) in enumerate((("title", title), ("desc", note))):
         about = ElementTree.Element(f"{{{_SVG}}}{tag}")
         about.text = _legible(words)
         svg.insert(number, about)

@@ -7,7 +7,9 @@ Open first: choosing.py (which cells a view shows), then bars.py; parts.py has w
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -15,7 +17,8 @@ import pandas as pd
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.ratios import Ratios
-from torchmatrix.reporting.charts import Chart, to_svg
+from torchmatrix.reporting import pictures
+from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.explorers import alone, bars, lines, losses, pairs, phases, steps, watching
 from torchmatrix.reporting.explorers.choosing import ALL as ALL
 from torchmatrix.reporting.explorers.choosing import Choice, Question, choose
@@ -30,13 +33,17 @@ METRIC = "metric"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explorer:
-    """One question. `skeleton`: the panels' specification; `metrics`: names and titles of what it can show."""
+    """One question. `skeleton`: the panels' specification; `metrics`: names and titles of what it can show.
+
+    `drawings`: waits for those of the default view, where they are being made.
+    """
 
     question: Question
     skeleton: Mapping[str, Any]
     metrics: tuple[tuple[str, str], ...]
     panels: tuple[Panel, ...]
     note: str
+    drawings: Callable[[], Sequence[str]] | None = None
 
     def charts(self) -> list[Chart]:
         """The default view."""
@@ -50,7 +57,8 @@ class Explorer:
 
     def drawn(self) -> list[tuple[Chart, str]]:
         """The default view with its drawings."""
-        return [(chart, to_svg(chart)) for chart in self.charts()]
+        charts = self.charts()
+        return list(zip(charts, (self.drawings or pictures.here(charts))(), strict=True))
 
     def as_json(self) -> str:
         """For the page's script."""
@@ -69,6 +77,15 @@ class Explorers:
     def as_json(self) -> str:
         """The cells, for the page's script."""
         return as_json(self.data)
+
+    def being_drawn(self, draw: pictures.Draw) -> "Explorers":
+        """The same, with all default views being drawn."""
+        counts = [len(one.panels) for one in self.by_name.values()]
+        made = cache(draw([chart for one in self.by_name.values() for chart in one.charts()]))
+        ends = list(accumulate(counts))
+        parts = [partial(lambda a, b: made()[a:b], end - n, end) for n, end in zip(counts, ends, strict=True)]
+        found = zip(self.by_name.items(), parts, strict=True)
+        return replace(self, by_name={name: replace(one, drawings=part) for (name, one), part in found})
 
     def panels(self, name: str, asked: Mapping[str, str]) -> list[Panel]:
         """Another view of an explorer: `asked` by dimension, and its metric as METRIC."""

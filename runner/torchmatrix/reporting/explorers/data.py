@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from torchmatrix.analysis import gpu_specs, prices
-from torchmatrix.analysis.intervals import moments
+from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, Factor
+from torchmatrix.reporting.explorers import figures
 from torchmatrix.reporting.explorers.choosing import Dim, Row
 from torchmatrix.reporting.explorers.metrics import Metric, metrics_of
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
@@ -57,7 +57,8 @@ def data_of(
     """
     told = [_plain(row) for row in records(cells[cells["parallel"] == "ddp"])] if len(cells) else []
     gpus = _gpus(told)
-    spread, scaled = _spread(launches), {_key(row): row for row in records(scaling)}
+    spread, scaled = figures.spread(launches), {figures.key_of(row): row for row in records(scaling)}
+    served = figures.served(launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(told, gpus, strict=True)])
     dims = tuple(_dims(keyed))
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
@@ -65,10 +66,11 @@ def data_of(
     rows = []
     for row, keys in zip(told, keyed, strict=True):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
-        figures = _figures(row, held) | spread.get(_key(row), {}) | _scaled(scaled.get(_key(row), {}))
-        figures["which"] = which
-        figures["theirs"], figures["source"] = published.get(_place(row), (math.nan, None))
-        rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in figures.items()})
+        key = figures.key_of(row)
+        found = figures.figures(row, held) | spread.get(key, {}) | served.get(key, {}) | figures.scaled(scaled.get(key, {}))
+        theirs, source = published.get(_place(row), (math.nan, None))
+        found |= {"which": which, "theirs": theirs, "source": source}
+        rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in found.items()})
     _mark_scaling(rows, dims)
     return Data(
         dims=dims,
@@ -131,10 +133,6 @@ def _plain(row: Mapping[str, Any]) -> Row:
     return {"machine": "", **row}
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, str]:
-    return str(row.get("machine", "")), str(row["cell"])
-
-
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return str(row["machine"]), str(row["stack"]), str(row["workload"]), str(row["devices"])
 
@@ -181,7 +179,7 @@ def _keys(row: Row, gpu: str) -> Keys:
 _FACTORS = {factor.name: factor for factor in COLUMNS}
 _ORDER = ("gpu", "machine", "stack", *_FIRST, "devices", *_LATER, "image_size", "sequence_length", "batch", "set", "variant")
 _SORTED = frozenset({"devices", "batch", "image_size", "sequence_length"})
-_FOR_ALL = ("precision", "compile")
+_FOR_ALL = ("precision", "runtime", "compile")
 """Settings that are chosen for all models at once; of the others each model may have its own, as of its batch."""
 _OWN = frozenset(
     {"image_size", "sequence_length", "batch", "set", "variant", *(name for name in _LATER if name not in _FOR_ALL)}
@@ -230,38 +228,6 @@ def _label(factor: Factor, value: Any) -> str:
     """The words that charts of this setting's two values use."""
     words = {pair.value: pair.words[0] for pair in factor.contrasts} | {pair.over: pair.words[1] for pair in factor.contrasts}
     return UNKNOWN if value is None else words.get(value, str(value)) if isinstance(value, bool) else str(value)
-
-
-def _figures(row: Row, held: PriceList) -> Row:
-    energy, memory = row["energy_per_item"], row["peak_bytes"]
-    return {
-        "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
-        "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
-        "rate": row["throughput"], "low": row["low"], "high": row["high"],
-        "per_joule": 1 / energy if is_known(energy) and energy else math.nan, "watts": row["power_watts"],
-        "memory": memory / 2**30, "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
-    }  # fmt: skip
-
-
-def _spread(launches: pd.DataFrame) -> dict[tuple[str, str], Row]:
-    """Of each cell with two ok launches or more: the logarithm of its throughput, and its squared error."""
-    samples: dict[tuple[str, str], list[float]] = {}
-    machines = launches["machine"] if "machine" in launches else [""] * len(launches)
-    statistics: dict[tuple[str, str], str] = {}
-    columns = [launches[name] for name in ("cell", "outcome", "throughput", "statistic")]
-    for machine, cell, outcome, rate, statistic in zip(machines, *columns, strict=True):
-        if outcome == "ok":
-            samples.setdefault((machine, cell), []).append(float(rate))
-            statistics[machine, cell] = statistic
-    several = {key: rates for key, rates in samples.items() if len(rates) > 1}
-    return {
-        key: dict(zip(("center", "error"), moments(rates, statistics[key])[:2], strict=True)) for key, rates in several.items()
-    }
-
-
-def _scaled(row: Mapping[str, Any]) -> Row:
-    known = {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
-    return known | {"impossible": int(row.get("impossible", False))}
 
 
 def _short(value: Any) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from torchmatrix.analysis import metrics
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.reporting.explorers.choosing import Row
 
@@ -12,7 +13,7 @@ from torchmatrix.reporting.explorers.choosing import Row
 class Metric:
     """What bars can show: a column times `times`, over the column `over`. `unit`: {unit} is the items' name.
 
-    `interval`: whether the throughput's interval carries over. `least`: whether less is better.
+    `limits`: the columns of its interval, or () without one. `least`: whether less is better.
     """
 
     name: str
@@ -22,18 +23,28 @@ class Metric:
     column: str
     times: float = 1.0
     over: str | None = None
-    interval: bool = False
+    limits: tuple[str, ...] = ()
     least: bool = False
 
 
 def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
     """Throughput, and what else is known of some cell."""
-    yield Metric(name="throughput", title="throughput", unit="{unit}/s", note="", column="rate", interval=True)
-    for metric in (*_POWER, *_money(currency), _MEMORY):
-        if any(row["n"] and row[metric.over or metric.column] is not None for row in rows):
+    yield Metric(name="throughput", title="throughput", unit="{unit}/s", note="", column="rate", limits=_OF_RATE)
+    for metric in (*_LATENCY, *_POWER, *_money(currency), _MEMORY):
+        if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
             yield metric
 
 
+_OF_RATE = ("low", "high")
+REQUESTS = tuple(metrics.BY_NAME[name] for name in ("latency_p50", "latency_p99", "end_to_end_p50", "end_to_end_p99"))
+"""Of the percentiles those that bars show; a table has all."""
+_LATENCY = tuple(
+    Metric(
+        name=one.name, title=one.title, unit=one.shown_unit, note=DEFINITIONS[one.definition] if "p50" in one.name else "",
+        column=one.name, times=one.times, limits=(f"{one.name}_low", f"{one.name}_high"), least=True,
+    )
+    for one in REQUESTS
+)  # fmt: skip
 _POWER = (
     Metric(name="per_joule", title="per joule", unit="{unit} per joule", note=DEFINITIONS["per_joule"], column="per_joule"),
     Metric(
@@ -50,11 +61,11 @@ def _money(currency: str) -> tuple[Metric, ...]:
     return (
         Metric(
             name="per_price", title=f"per 1000 {currency}", unit=f"{{unit}}/s per 1000 {currency}",
-            note=DEFINITIONS["per_price"], column="rate", times=1000.0, over="purchase", interval=True,
+            note=DEFINITIONS["per_price"], column="rate", times=1000.0, over="purchase", limits=_OF_RATE,
         ),
         Metric(
             name="per_rent", title=f"per {currency}", unit=f"{{unit}} per {currency}", note=DEFINITIONS["per_rent"],
-            column="rate", times=3600.0, over="hour", interval=True,
+            column="rate", times=3600.0, over="hour", limits=_OF_RATE,
         ),
     )  # fmt: skip
 
@@ -66,12 +77,12 @@ def measure(metric: Metric) -> Measure:
     """A cell's row -> its figure with its limits."""
 
     def of(row: Row) -> tuple[float | None, float | None, float | None]:
-        over = row[metric.over] if metric.over else 1.0
+        over = row.get(metric.over) if metric.over else 1.0
 
         def scaled(value: float | None) -> float | None:
             return value * metric.times / over if value is not None and over else None
 
-        limits = (scaled(row["low"]), scaled(row["high"])) if metric.interval else (None, None)
-        return scaled(row[metric.column]) if row["n"] else None, *limits
+        low, high = (scaled(row.get(name)) for name in metric.limits) if metric.limits else (None, None)
+        return scaled(row.get(metric.column)) if row["n"] else None, low, high
 
     return of

@@ -7,128 +7,10 @@ from collections.abc import Iterable
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
-from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, Factor
+from torchmatrix.reporting.exports.cell_columns import CELLS, LAUNCHES, PAIRS, WHERE
 from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
-
-
-def _factor(factor: Factor) -> Column:
-    return (a_flag if factor.kind is bool else a_text)(factor.name, factor.meaning)
-
-
-_PAIRS = ", ".join(pair.name for factor in CONTRASTED for pair in factor.contrasts)
-_WHERE = (
-    a_text("cell", "stack/workload/devices; torchmatrix run 'CELL' measures it again"),
-    a_text("stack", "the software combination, as the matrix names it"),
-    a_text("workload", "the job: model, mode, precision, batch per device and all other settings"),
-    a_text("devices", "the device set, such as gpu0+1; on a CPU a device is an equal share of the cores"),
-)
-_JOB = (
-    a_list("device_list", "the devices one by one"),
-    a_whole("device_count", "how many devices (N)", "count"),
-    a_text("parallel", "ddp, or how an explained cell ran its processes instead: independent, no-sync"),
-    a_text("model", "what is trained or run"),
-    a_text("mode", "train or infer"),
-    a_text("unit", "what an item is: images or sequences"),
-    _factor(BY_NAME["precision"]),
-    a_text("effective_precision", DEFINITIONS["effective_precision"], "effective"),
-    *(_factor(factor) for factor in COLUMNS if factor.name not in ("model", "mode", "precision")),
-    a_whole("batch_per_device", "items per device and step", "batch"),
-    a_text("batch_requested_per_device", "the batch that the matrix asks for; auto: the largest that fits", "batch_requested"),
-    a_whole("image_size_pixels", "of one side"),
-    a_whole("sequence_length_tokens", "of one sequence"),
-    a_text("torch", "version that the stack requests"),
-    a_text("torch_build", "version that ran, as it reports itself"),
-    a_text("device_name", "the first device, as the driver names it"),
-    a_whole("device_memory_bytes", "memory of the first device"),
-    a_whole("device_multiprocessors", "multiprocessors (AMD: compute units) of the first device"),
-    a_text("method", DEFINITIONS["method"]),
-    a_text("statistic", "median or mean: how launches combine into one figure"),
-)
-_RUNNING = (
-    a_number(
-        "host_bound_fraction",
-        "host time to enqueue a step (training in amp: without the optimizer) over the time of a step; near 1 the device waits",
-        "host_bound",
-    ),
-    a_number("flops_per_item", "floating-point operations of the model for one item; every multiplication and addition counts"),
-    a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
-    a_number("power_watts", "mean over the timed windows, all devices together"),
-    a_number("joules_per_item", DEFINITIONS["energy"], "energy_per_item"),
-    a_number("items_per_joule", "the inverse: items per second and watt"),
-    a_text("energy_problem", "why the energy is unknown, or that the power readings disagree with it"),
-    a_whole("peak_memory_bytes", "largest process in the timed windows; allocated on a GPU, resident on a CPU", "peak_bytes"),
-    a_whole("peak_memory_cold_bytes", "the same up to the end of the first step", "cold_peak_bytes"),
-    a_flag("mixed", "the set has GPUs of different models"),
-    a_number("ecc_errors", "uncorrected memory errors counted in the timed windows; 0 also where the device has no counter"),
-    a_list("foreign", "who else used the devices in the timed windows"),
-    a_text("unchecked", "why the losses could not be compared with eager fp32"),
-)
-
-_CELLS = (
-    *_WHERE, *_JOB,
-    a_text("outcome", "of the last ok launch, or else of the last launch: ok, oom, timeout, crashed, numerics, …"),
-    a_text("error", "the first line that says what went wrong in it"),
-    a_whole("launches_ok", "launches that count (n)", "n"),
-    a_whole("launches_not_ok", "launches that gave no figure", "failed"),
-    *an_interval("items_per_second", DEFINITIONS["throughput"], "throughput"),
-    a_number("items_per_second_per_device", "throughput over the number of devices", "per_device"),
-    a_number("cv_fraction", DEFINITIONS["cv"], "cv"),
-    a_number("detectable_fraction", DEFINITIONS["detectable"], "detectable"),
-    a_whole("launches_outlying", DEFINITIONS["outlier"], "outliers"),
-    a_text("verdict", "stable, ok or noisy, by the coefficient of variation; n/a with one launch"),
-    a_number("mfu_fraction", DEFINITIONS["MFU"], "mfu"),
-    a_number("items_per_currency", "items per unit of the currency at the hourly price of the devices; needs a price list"),
-    a_number("items_per_second_per_currency", "items per second and unit of the currency that the devices cost to buy"),
-    a_text("currency", "currency of the price list"),
-    *_RUNNING,
-    a_number("temperature_last_celsius", "hottest device at the end of the windows, median over launches", "temperature_last"),
-    a_number("first_step_cold_seconds", "first step with torch.compile from an empty compile cache", "cold_compile_seconds"),
-    a_whole("launches_not_flat", "launches whose warm-up ended at its cap, before the step time was flat", "not_flat"),
-    a_number("drift_fraction", DEFINITIONS["drift"], "drift"),
-    a_whole("launches_stalled", DEFINITIONS["stall"], "stalled"),
-    a_whole("launches_with_skipped_steps", "launches in which GradScaler skipped timed steps", "skipped_steps"),
-    a_whole("launches_throttled", DEFINITIONS["throttled"], "throttled"),
-    a_whole("launches_not_steady", "launches in which temperature or clock still changed", "not_steady"),
-    a_number("temperature_celsius_per_minute", "largest trend of the temperature in the timed windows; none: n/a", "warming"),
-    a_number("clock_change_fraction", DEFINITIONS["clock_change"], "clock_change"),
-    a_whole("launches_too_warm", "launches that began above the method's temperature", "too_warm"),
-    a_whole("launches_start_unknown", "launches whose temperature at the start could not be read", "start_unknown"),
-    a_whole("launches_clock_jumped", "launches in which the wall clock was set", "clock_jumps"),
-)  # fmt: skip
-
-_LAUNCHES = (
-    a_text("run", "the run's id"), a_whole("round", "which of the interleaved rounds"),
-    *_WHERE, a_text("ddp_workload", "the workload that an explained cell belongs to; otherwise the workload itself"), *_JOB,
-    a_text("outcome", "ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted or lost"),
-    a_text("error", "the first line that says what went wrong"),
-    a_number("started_unix_seconds", "when it began, in seconds since 1970 UTC"),
-    a_number("launch_seconds", "from start to exit", "seconds"),
-    a_number("items_per_second", "items of all processes in the timed windows over the wall time of the slowest", "throughput"),
-    a_number("items_per_second_per_device", "the same over the number of devices", "per_device"),
-    *_RUNNING,
-    a_number("energy_joules", "energy of all devices in all timed windows"),
-    a_number("temperature_first_celsius", "hottest device at the beginning of the timed windows", "temperature_first"),
-    a_number("temperature_last_celsius", "hottest device at their end", "temperature_last"),
-    a_number("clock_mhz", "mean over the timed windows, the slowest device"),
-    a_flag("throttled", DEFINITIONS["throttled"]),
-    a_flag("steady", DEFINITIONS["steady"]),
-    a_number("temperature_celsius_per_minute", "trend of the temperature in the timed windows; none: n/a", "warming"),
-    a_number("clock_change_fraction", DEFINITIONS["clock_change"], "clock_change"),
-    a_flag("too_warm", "the launch began above the method's temperature"),
-    a_flag("start_unknown", "the method limits the temperature at the start, but it could not be read"),
-    a_number("first_step_seconds", "first step, with compilation if there is any"),
-    a_text("compile_cache", "cold: the compile cache was empty; warm: it was not"),
-    a_flag("flat", "the warm-up ended because the step time was flat"),
-    a_number("drift_fraction", DEFINITIONS["drift"], "drift"),
-    a_whole("skipped_steps", "timed steps that GradScaler skipped, since gradients did not fit into float16"),
-    a_number("stall_fraction", DEFINITIONS["stall"], "stall"),
-    a_number("loss_difference", "largest relative difference of the first losses from those of eager fp32"),
-    a_number("clock_jump_seconds", "by how much the wall clock was changed during the launch"),
-    a_text("other_settings", "the workload's further settings, as JSON"),
-    a_text("command", "what started it, to be pasted"),
-    a_text("work", "what must be equal in launches whose throughputs are compared, as JSON"),
-    a_text("file", "its facts, as named in the archive of the run's facts"),
-)  # fmt: skip
+from torchmatrix.reporting.exports.cube_rows import ABOUT_CUBES, CUBE_TABLES
+from torchmatrix.reporting.exports.request_columns import request_columns
 
 
 def _ratio(name: str, key: str) -> Iterable[Column]:
@@ -136,7 +18,7 @@ def _ratio(name: str, key: str) -> Iterable[Column]:
 
 
 _SHOWN = (
-    *_WHERE[1:], a_text("model", "what is trained or run"), a_text("mode", "train or infer"), a_text("unit", "what an item is"),
+    *WHERE[1:], a_text("model", "what is trained or run"), a_text("mode", "train or infer"), a_text("unit", "what an item is"),
     a_whole("batch_per_device", "items per device and step", "batch"),
 )  # fmt: skip
 _COMPARED = (
@@ -152,23 +34,23 @@ _COMPARED = (
 _VERDICT = a_text("verdict", DEFINITIONS["reproduced"])
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    "cells": _CELLS,
-    "launches": _LAUNCHES,
+    "cells": CELLS,
+    "launches": LAUNCHES,
     "scaling": (
-        *_WHERE, a_whole("device_count", "how many devices (N)", "count"),
+        *WHERE, a_whole("device_count", "how many devices (N)", "count"),
         a_text("baseline", "the one-device cell that T_1 comes from"),
         *_ratio("speedup_S", "S"), *_ratio("efficiency_E", "E"), *_ratio("scale_factor_s", "s"),
         *_ratio("efficiency_E_star", "E_star"), a_flag("impossible", DEFINITIONS["impossible"]),
     ),
     "decomposition": (
-        *_WHERE, a_whole("device_count", "how many devices (N)", "count"),
+        *WHERE, a_whole("device_count", "how many devices (N)", "count"),
         *(column for name in ("E", "E_hetero", "E_corun", "E_ddp", "E_comm") for column in _ratio(f"efficiency_{name}", name)),
         a_number("exposed_communication_seconds_per_step", "the step with all-reduce minus that without", "exposed_seconds"),
         a_number("step_seconds", "time of the step with all-reduce"),
         a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
     ),
     "devices": (
-        a_text("stack", _WHERE[1].meaning), a_text("workload", _WHERE[2].meaning),
+        a_text("stack", WHERE[1].meaning), a_text("workload", WHERE[2].meaning),
         a_text("device_name", "the GPU model, as the driver names it"), a_text("device", "which of the devices"),
         a_text("unit", "what an item is"),
         a_number("items_per_second", "throughput of this device alone", "throughput"),
@@ -176,7 +58,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_flag("weak", "below 0.97 of the median device, beyond the interval"),
     ),
     "phases": (
-        *_WHERE, a_text("model", "what is trained or run"), a_text("mode", "train or infer"),
+        *WHERE, a_text("model", "what is trained or run"), a_text("mode", "train or infer"),
         a_text("compile_cache", "cold or warm; empty without compilation", "cache"),
         *(a_number(f"{name.replace(' ', '_').replace('-', '_')}_seconds", f"median time of the phase: {name}", name)
           for name in PHASES),
@@ -184,14 +66,16 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_whole("launches_ok", "launches behind it", "n"),
     ),
     "steps": (
-        *_WHERE, a_text("model", "what is trained or run"), a_text("mode", "train or infer"),
+        *WHERE, a_text("model", "what is trained or run"), a_text("mode", "train or infer"),
         a_whole("launches_ok", "launches behind it", "launches"),
         a_whole("steps", "steps of all their processes in the timed windows"),
         *(a_number(f"step_{name}_seconds", f"time of a step: {'the longest' if name == 'max' else f'quantile {share:g}'}", name)
           for name, share in QUANTILES.items()),
     ),
+    "latency": (*WHERE, *request_columns("latency")),
+    "end_to_end": (*WHERE, *request_columns("end_to_end")),
     "compiles": (
-        *_WHERE, a_whole("compiled_launches", "ok launches that compiled from an empty cache", "compiled"),
+        *WHERE, a_whole("compiled_launches", "ok launches that compiled from an empty cache", "compiled"),
         a_number("first_step_seconds", "the median of their first steps"),
         a_number("first_step_shortest_seconds", "the shortest", "first_step_low"),
         a_number("first_step_longest_seconds", "the longest", "first_step_high"),
@@ -201,9 +85,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_number("scatter_of_one_compilation", "standard deviation of the logarithms of their throughputs", "sd_same_artefact"),
         a_number("p", "of an F test that the former is no larger"), a_flag("varies", DEFINITIONS["code_varies"]),
     ),
+    **CUBE_TABLES,
     "speedups": (*_SHOWN, a_text("baseline", "the stack that it is compared with"), *_COMPARED),
     "settings": (
-        a_text("setting", f"the setting that differs: {_PAIRS}"), *_SHOWN,
+        a_text("setting", f"the setting that differs: {PAIRS}"), *_SHOWN,
         a_text("over", "the workload that it is compared with: the same except for this setting"), *_COMPARED,
     ),
     "gpus": (
@@ -225,7 +110,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_text("status", "verified or partly: how sure the data sheet's figures are"), a_text("source", "where they come from"),
     ),
     "stacks": (
-        a_text("stack", _WHERE[1].meaning), a_text("torch", "version that ran"),
+        a_text("stack", WHERE[1].meaning), a_text("torch", "version that ran"),
         a_text("torchvision", "version of torchvision"),
         a_text("transformers", "version of transformers"), a_text("python", "version of Python in the box"),
         a_text("cuda", "CUDA that torch was built with"),
@@ -239,22 +124,22 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_text("engine_version", "version of the engine"), a_list("packages", "every Python package, NAME==VERSION"),
     ),
     "skips": (
-        a_text("cell", "a cell of the matrix that was not run"), a_text("stack", _WHERE[1].meaning),
+        a_text("cell", "a cell of the matrix that was not run"), a_text("stack", WHERE[1].meaning),
         a_text("reason", "why this machine can't run it"), a_text("fix", "how to fix that, if possible"),
     ),
     "failures": (
-        *_WHERE, a_whole("round", "which of the interleaved rounds"), a_text("outcome", "how the launch ended"),
+        *WHERE, a_whole("round", "which of the interleaved rounds"), a_text("outcome", "how the launch ended"),
         a_text("error", "the first line that says what went wrong"), a_list("seen", "what the host observed during the launch"),
         a_text("command", "what started it, to be pasted"),
         a_text("file", "its facts, as named in the archive of the run's facts"),
     ),
     "findings": (
-        a_text("cell", _WHERE[0].meaning), a_text("level", "impossible, suspect, or unclear: it can't be judged well"),
+        a_text("cell", WHERE[0].meaning), a_text("level", "impossible, suspect, or unclear: it can't be judged well"),
         a_text("field", "what is impossible or can't be judged"), a_text("value", "its value"), a_text("unit", "of the value"),
         a_text("limit", "the limit that it exceeds"), a_text("reason", "the finding as a sentence"),
     ),
     "published": (
-        a_text("cell", _WHERE[0].meaning), a_text("vendor", "who published it"), a_text("published_gpu", "GPU, in their words"),
+        a_text("cell", WHERE[0].meaning), a_text("vendor", "who published it"), a_text("published_gpu", "GPU, in their words"),
         a_whole("gpus", "how many GPUs"), a_text("published_model", "model, in their words"),
         a_text("published_precision", "precision, in their words"), a_text("torch", "version of torch, in their words"),
         a_text("date", "when they measured or published it"),
@@ -293,8 +178,11 @@ ABOUT = {
     "decomposition": "one row per explained cell: where its scaling loss comes from",
     "devices": "one row per device measured alone, if several were",
     "phases": "one row per cell and state of its compile cache: where the time of a launch goes",
+    "latency": "one row per cell that infers: percentiles of single requests, from device to device",
+    "end_to_end": "the same from host memory to host memory",
     "steps": "one row per cell: how much the times of its steps vary",
     "compiles": "one row per cell compiled from an empty cache: how long that took, and whether the code varies in speed",
+    **ABOUT_CUBES,
     "speedups": "one row per cell: its throughput over that of a baseline stack",
     "settings": "one row per pair of cells that differ in one setting only",
     "gpus": "one row per GPU model measured: its data sheet, and the best MFU reached here",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.ground.numbers import figure
-from torchmatrix.matrix.factors import PRECISIONS
 from torchmatrix.reporting.exports.table_set import Values, records
 
 Row = dict[str, Any]
@@ -106,7 +106,7 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
         ("GPU", _own("device_name")), ("Architecture", _own("architecture")), ("Memory", _times("memory_gb", 1, "GB")),
         ("Bandwidth", _times("bandwidth_gb_per_second", 1, "GB/s")), ("Power limit", _times("power_watts", 1, "W")),
         ("Launched", _own("launch_date")),
-        *((f"MFU {word}", _times(f"mfu_{word.replace('-', '_')}_fraction", 100, "%")) for word in PRECISIONS),
+        *((f"MFU {word}", _times(f"mfu_{word.replace('-', '_')}_fraction", 100, "%")) for word in PEAKED),
     ],
     "stacks": [
         ("Stack", _own("stack")), ("torch", _own("torch")), ("Python", _own("python")), ("CUDA", _own("cuda")),

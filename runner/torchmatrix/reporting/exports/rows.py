@@ -8,13 +8,16 @@ import pandas as pd
 
 from torchmatrix.analysis import gpu_table, prices
 from torchmatrix.analysis.digest import Digest, Installed
+from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
+from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import RunRecord, Skipped
+from torchmatrix.reporting.exports import cube_rows
 
 Row = dict[str, Any]
 
@@ -64,7 +67,7 @@ def launches(view: Facts) -> list[Row]:
     found = []
     for row, started in zip(view.digest.launches, view.digest.started, strict=True):
         own = {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
-        found.append(row | own | _job(row))
+        found.append(row | own | (row["requests"] or {}) | _job(row))
     return found
 
 
@@ -78,7 +81,10 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "devices": records(view.devices),
         "phases": list(view.digest.phases),
         "steps": list(view.digest.steps),
+        "latency": latency_rows(view.digest.launches, LATENCY),
+        "end_to_end": latency_rows(view.digest.launches, END_TO_END),
         "compiles": records(view.compiles),
+        **cube_rows.rows_of(view.digest.launches),
         "speedups": [_compared(row) for row in records(view.ratios.speedups)],
         "settings": [_compared(row) for row in records(view.ratios.settings)],
         "gpus": records(gpu_table.gpu_table(view.every_cell)),

@@ -4,18 +4,14 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from torchmatrix.ground.credentials import SHAPES
+
 GONE = "…"
 """Replaces what was removed."""
 _VARIABLES = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY")
 _WORDS = "password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
 _FIELDS = re.compile(rf"(?:^|[_.-])(?:{_WORDS}|authorization|cookie)(?:$|[_.-])", re.IGNORECASE)
 _VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;&)}\]]+)"""
-_SHAPES = (
-    r"gh[opsur]_[A-Za-z0-9]{20,}", r"github_pat_\w{20,}", r"glpat-[\w-]{16,}", r"hf_[A-Za-z0-9]{16,}", r"nvapi-[\w-]{16,}",
-    r"sk-[\w-]{20,}", r"xox[abprs]-[\w-]{10,}", r"AKIA[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"pypi-[\w-]{20,}",
-    r"npm_[A-Za-z0-9]{30,}", r"dckr_pat_[\w-]{20,}", r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}",
-)  # fmt: skip
-"""How the tokens of well-known services begin, and JSON Web Tokens."""
 
 
 @lru_cache(4096)
@@ -45,7 +41,7 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         rf"\1{GONE}",
     ),
     (re.compile(r"""([?&][\w.-]+=)(?=[^&\s"'#<>]*[0-9])[\w%.+/=~-]{24,}"""), rf"\1{GONE}"),
-    (re.compile(rf"\b(?:{'|'.join(_SHAPES)})"), GONE),
+    (re.compile(rf"\b(?:{'|'.join(SHAPES)})"), GONE),
     (re.compile(rf"""(?i)(authorization["']?\s*[:=]\s*["']?)(?:(?:basic|bearer|token)\s+)?{_VALUE}"""), rf"\1{GONE}"),
     (re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{16,}"), rf"\1{GONE}"),
     (re.compile(rf"(?<!\w)([A-Z][A-Z0-9_]*)(\s*[=:]\s*){_VALUE}"), _assigned),

@@ -7,13 +7,15 @@ from typing import Any
 from torchmatrix.analysis import disturbance, facts_cache, gpu_table, time_split
 from torchmatrix.analysis.digest import Digest
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.reporting import exports, redaction
+from torchmatrix.reporting import cubes, exports, pictures, redaction
 from torchmatrix.reporting.explorers import Explorers
+from torchmatrix.reporting.pictures import Draw
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.report.gallery import every_chart, explorers_of
@@ -33,7 +35,13 @@ def write(run: RunFolder, output: Path) -> Path:
     return save(page_of(run, found=facts_cache.digest(Results(run.path.parent.parent), run)), output)
 
 
-def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE, found: Digest | None = None) -> str:
+def page_of(
+    run: RunFolder,
+    baseline: str | None = None,
+    held: PriceList = NONE,
+    found: Digest | None = None,
+    draw: Draw = pictures.here,
+) -> str:
     """The page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
 
     A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
@@ -42,14 +50,18 @@ def page_of(run: RunFolder, baseline: str | None = None, held: PriceList = NONE,
     if archive.data:
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
-    return render(view_of(run, baseline, found), held=held, archive=archive)
+    return render(view_of(run, baseline, found), held=held, archive=archive, draw=draw)
 
 
 def render(
-    view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE, archive: exports.Archive | None = None
+    view: View,
+    links: Mapping[str, str] | None = None,
+    held: PriceList = NONE,
+    archive: exports.Archive | None = None,
+    draw: Draw = pictures.here,
 ) -> str:
     """The page of one run. `links`: label -> relative address of a file beside the page."""
-    explorers = explorers_of(view, held)
+    explorers = explorers_of(view, held).being_drawn(draw)
     carried = attached.of(view, held, archive)
     return page.render(
         "report.html.j2",
@@ -59,6 +71,14 @@ def render(
         carried=carried,
         **_context(view, explorers),
     )
+
+
+def _cubes(view: View) -> list[dict[str, Any]]:
+    """What is said of each cube, its charts as the page takes them."""
+    return [
+        {name: getattr(one, name) for name in one.__dataclass_fields__} | {"charts": [page.shown(c) for c in one.charts]}
+        for one in cubes.sections_of(view.digest.launches)
+    ]
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
@@ -89,6 +109,9 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         "findings": sections.wrong_builds(view) + audit.check([own.figure for own in view.measured]),
+        "cubes": _cubes(view),
+        "latencies": sections.latencies(view),
+        "percentiles": list(PERCENTILES),
         "compiles": [row for row in records(view.compiles) if row["compiled"] > 1],
         "inside": sections.inside_rows(view),
         "phases": time_split.PHASES,

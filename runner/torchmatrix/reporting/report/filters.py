@@ -60,6 +60,8 @@ FILTERS = {
     "share": _written("{:.1f} %", 100),
     "bytes": _written("{:.2f} GiB", 2**-30),
     "seconds": _written("{:.1f} s"),
+    "latency": _with_unit("ms", 1e3),
+    "known": is_known,
     "milliseconds": _written("{:.2f} ms", 1e3),
     "degrees": _written("{:.0f} °C"),
     "watts": _written("{:.0f} W"),

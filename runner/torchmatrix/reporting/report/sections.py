@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
+from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
 
@@ -50,6 +52,15 @@ def inside_rows(view: View) -> list[dict[str, Any]]:
     steps = {row["cell"]: row for row in view.digest.steps}
     rows = [row | {"step": steps.get(row["cell"])} for row in view.digest.phases]
     return rows if len(rows) <= MOST_INSIDE else []
+
+
+def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """A table for each kind of request: its title, its definition and its rows; none without requests."""
+    tables = [
+        ("On the device", DEFINITIONS["latency"], latency_rows(view.digest.launches, LATENCY)),
+        ("End to end", DEFINITIONS["end_to_end"], latency_rows(view.digest.launches, END_TO_END)),
+    ]
+    return [table for table in tables if table[2]]
 
 
 def skips(view: View) -> list[dict[str, Any]]:
@@ -126,7 +137,11 @@ def _not_flat(cell: Mapping[str, Any]) -> str:
     """What is known of a drift; older facts have only that there was one."""
     said = f"{cell['not_flat']} of {cell['n']} launches reached the warm-up cap before the step time was flat"
     left = cell["drift"]
-    return said if math.isnan(left) else f"{said}; it would have changed by another {100 * left:+.1f} %"
+    return (
+        f"{said}; how far it would have gone can't be told"
+        if math.isnan(left)
+        else f"{said}; it would have changed by another {100 * left:+.1f} %"
+    )
 
 
 def _not_steady(cell: Mapping[str, Any]) -> str:

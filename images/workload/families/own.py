@@ -1,0 +1,187 @@
+"""A model of the user's own: one file, which the host has checked as far as that goes without running it. It has
+
+- what builds the model: a function or class that is called without arguments and gives a torch.nn.Module
+- ``batch(size, generator)``: random inputs and targets of `size` items, each a tensor, or a tuple or dictionary of tensors
+- ``loss(outputs, targets)``: a scalar tensor; not needed if the model returns its loss
+
+The model is called with the inputs: a tensor, the tensors of a tuple in order, or those of a dictionary by name.
+"""
+
+import hashlib
+import importlib.util
+import sys
+
+import torch
+
+from channel import Unsupported
+from families import tensors_of
+
+_ALLOWED = "a tensor, or a tuple or dictionary of tensors"
+
+
+class ModelFileError(Exception):
+    """A mistake in the user's file; the message names file and line."""
+
+
+class Own:
+    """The functions of a family (see families/__init__.py), by those of the user's file."""
+
+    def __init__(self, path, builder, sha256):
+        self._path, self._builder = path, builder
+        self._name = path.rpartition("/")[2]
+        self._weights = self._batch_is_known = None
+        self._module = _module_of(path, sha256)
+
+    def build(self, args, device):
+        model = self._function(self._builder)()
+        if not isinstance(model, torch.nn.Module):
+            raise self._wrong(self._builder, "gave %s, not a torch.nn.Module" % _kind(model))
+        if args.mode == "train" and not any(parameter.requires_grad for parameter in model.parameters()):
+            raise self._wrong(self._builder, "gave a model without parameters to train")
+        self._check_weights(model)
+        if args.channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        return model.to(device), {"attention": None, "frozen": sum(not p.requires_grad for p in model.parameters())}
+
+    def batch(self, args, generator):
+        state = generator.get_state()
+        made = self._made(args, generator)
+        if not self._batch_is_known:
+            self._check_batch(made, self._made(args, torch.Generator().set_state(state)))
+        if args.channels_last:
+            made = {name: _channels_last(tensor) for name, tensor in made.items()}
+        return made
+
+    def forward(self, model, batch):
+        inputs = _whole(batch, "inputs")
+        if isinstance(inputs, dict):
+            return model(**inputs)
+        return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+    def loss(self, outputs, batch):
+        if hasattr(self._module, "loss"):
+            found = self._module.loss(outputs, _whole(batch, "targets"))
+            if not torch.is_tensor(found) or found.dim():
+                raise self._wrong("loss", "gave %s, not a scalar tensor" % _kind(found))
+            return found
+        found = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", outputs)
+        if torch.is_tensor(found) and not found.dim():
+            return found
+        if torch.is_grad_enabled():
+            raise self._wrong(self._builder, "gave a model that returns no loss: write a function loss(outputs, targets)")
+        return _mean_of(outputs)
+
+    def training_loss(self, model, batch):
+        return self.loss(self.forward(model, batch), batch)
+
+    def _function(self, name):
+        if not callable(getattr(self._module, name, None)):
+            raise ModelFileError("%s has no function %s" % (self._name, name))
+        return getattr(self._module, name)
+
+    def _made(self, args, generator):
+        made = self._function("batch")(args.batch, generator)
+        if not isinstance(made, (tuple, list)) or len(made) != 2:
+            raise self._wrong("batch", "gave %s, not a pair: inputs, targets" % _kind(made))
+        flat = {}
+        for name, part in zip(("inputs", "targets"), made):
+            found = _flat(name, part)
+            if found is None or (name == "inputs" and not found):
+                raise self._wrong("batch", "gave %s as %s, not %s" % (_kind(part), name, _ALLOWED))
+            flat.update(found)
+        for name, tensor in flat.items():
+            if not tensor.dim() or len(tensor) != args.batch:
+                raise self._wrong("batch", "gave %s of the shape %s, not of %d items" % (name, list(tensor.shape), args.batch))
+        return flat
+
+    def _check_weights(self, model):
+        """What is proven is proven against the same model, built once more from the same seed."""
+        weights = [float(parameter.detach().float().sum()) for parameter in model.parameters()]
+        if self._weights not in (None, weights):
+            raise self._wrong(self._builder, "gave other weights from the same seed: draw them with torch's default generator")
+        self._weights = weights
+
+    def _check_batch(self, made, again):
+        if made.keys() != again.keys() or not all(_is_equal(made[name], again[name]) for name in made):
+            raise self._wrong("batch", "gave other data from the same generator: pass it to torch.randn and the others")
+        self._batch_is_known = True
+
+    def _wrong(self, function, what):
+        code = getattr(getattr(self._module, function, None), "__code__", None)
+        line = ", line %d" % code.co_firstlineno if code and code.co_filename == self._path else ""
+        return ModelFileError("%s%s: %s %s" % (self._name, line, function, what))
+
+
+_known = {}
+
+
+def of(args):
+    """The family of the file that `args` name; the file is run once."""
+    key = args.model_file, args.model_builder
+    if key not in _known:
+        _known[key] = Own(args.model_file, args.model_builder, args.model_sha256)
+    return _known[key]
+
+
+def _module_of(path, sha256):
+    """Run the file. Raises Unsupported where the stack lacks what it imports."""
+    with open(path, "rb") as file:
+        content = file.read()
+    if sha256 and hashlib.sha256(content).hexdigest() != sha256:
+        raise ModelFileError("%s is not the file that was asked for: its SHA-256 is another" % path)
+    spec = importlib.util.spec_from_file_location("own_model", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["own_model"] = module
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        text = "%s imports %s, which this stack lacks; a [[stack]] may name it: packages = [...]"
+        raise Unsupported(text % (path.rpartition("/")[2], error.name)) from error
+    return module
+
+
+def _flat(name, part):
+    """Such as {"inputs": …}, {"inputs.0": …} or {"inputs.mask": …}; None if it is none of _ALLOWED."""
+    if part is None:
+        return {}
+    if torch.is_tensor(part):
+        return {name: part}
+    if not isinstance(part, (tuple, list, dict)):
+        return None
+    pairs = part.items() if isinstance(part, dict) else enumerate(part)
+    found = {"%s.%s" % (name, key): tensor for key, tensor in pairs}
+    return found if all(map(torch.is_tensor, found.values())) else None
+
+
+def _whole(batch, name):
+    """The reverse of _flat."""
+    if name in batch:
+        return batch[name]
+    found = {key[len(name) + 1 :]: tensor for key, tensor in batch.items() if key.startswith(name + ".")}
+    if not found:
+        return None
+    return tuple(found.values()) if "0" in found else found
+
+
+def _channels_last(tensor):
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+
+def _is_equal(one, other):
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
+
+
+def _mean_of(outputs):
+    """A number that depends on all outputs: inference needs no loss, but is watched by one."""
+    tensors = tensors_of(outputs)
+    if not tensors:
+        raise ModelFileError("the model returns no floating-point tensor, but %s" % _kind(outputs))
+    return torch.stack([tensor.float().mean() for tensor in tensors]).mean()
+
+
+def _kind(value):
+    if isinstance(value, (tuple, list)):
+        return "a %s of %d" % (type(value).__name__, len(value))
+    if torch.is_tensor(value):
+        return "a tensor of the shape %s" % list(value.shape)
+    return "nothing (None)" if value is None else "a %s" % type(value).__name__

@@ -1,0 +1,92 @@
+"""Where the time of a step goes: steps under torch.profiler, beside as many without it.
+
+bench.py comes here with --profile. Nothing here is a figure: no window counts, nothing is proven, and the host keeps what it is
+told apart from all launches. Traces are sent as they are; the host reads them (analysis/profiles/).
+"""
+
+import base64
+import contextlib
+import gzip
+import os
+import tempfile
+import time
+
+import torch
+
+import measure
+from channel import Unsupported
+
+STEPS_OF_MEMORY = 2
+WINDOW, STEP = "torchmatrix: steps", "torchmatrix: step"
+"""What the traced steps are called in a trace, all together and each."""
+PART_BYTES = 480000
+"""So many bytes of a packed trace stand on a line, in base64; the host takes lines of 1 MB."""
+
+
+def prepare(args):
+    """To be called before anything is compiled: kernels for a CPU may get names, with which they take minutes to compile."""
+    if not hasattr(torch, "profiler") or not torch.profiler.kineto_available():
+        raise Unsupported("torch %s can't profile: it was built without Kineto" % torch.__version__)
+    if args.name_kernels:
+        with contextlib.suppress(ImportError, AttributeError):
+            from torch._inductor import config
+
+            config.cpp.enable_kernel_profile = True
+
+
+def run(channel, args, world, step):
+    """Time steps without the profiler, then trace as many, then a few more with their memory; emits all of it.
+
+    Rank 0 is traced, and the other ranks do the same steps.
+    """
+    measure.warm_up(args, world, step, lambda ranks: None)
+    plain = _seconds(world, step, args.profile)
+    _traced(world, step, 1, memory=False)  # the profiler's own first steps
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profiled = _traced(world, step, args.profile, memory=False, path=path)
+        channel.emit("profile", steps=args.profile, plain_seconds=plain, profiled_seconds=profiled)
+        _send(channel, "trace", path)
+        _traced(world, step, STEPS_OF_MEMORY, memory=True, path=path)
+        _send(channel, "memory", path)
+
+
+def _seconds(world, step, steps):
+    """Wall time of so many steps on each rank, with one device synchronisation before and one after."""
+    with measure.no_garbage_collection():
+        world.barrier()
+        world.synchronize()
+        with torch.profiler.record_function(WINDOW):
+            begin = time.perf_counter()
+            for index in range(steps):
+                with torch.profiler.record_function(STEP):
+                    step.run(index)
+            world.synchronize()
+            seconds = time.perf_counter() - begin
+    step.losses()
+    return world.gather(seconds)
+
+
+def _traced(world, step, steps, memory, path=None):
+    """As _seconds, under the profiler on rank 0; its trace is written to `path`."""
+    if world.rank > 0:
+        return _seconds(world, step, steps)
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    kinds += [torch.profiler.ProfilerActivity.CUDA] if world.device.type == "cuda" else []
+    with torch.profiler.profile(activities=kinds, profile_memory=memory) as found:
+        seconds = _seconds(world, step, steps)
+    if path:
+        found.export_chrome_trace(path)
+    return seconds
+
+
+def _send(channel, name, path):
+    """The file in parts, packed; only from rank 0, which has it."""
+    if channel.rank > 0:
+        return
+    with open(path, "rb") as file:
+        packed = gzip.compress(file.read(), 6)
+    count = -(-len(packed) // PART_BYTES)
+    for number in range(count):
+        data = packed[number * PART_BYTES : (number + 1) * PART_BYTES]
+        channel.emit("part", name=name, number=number, count=count, data=base64.b64encode(data).decode())

@@ -1,0 +1,92 @@
+"""How far the outputs of an inference are from those of eager float32, as one asks of a backend, and how far they may be.
+
+Four figures, since none is enough alone: a cosine of 0.99997 hid a difference of 0.53 between outputs of up to 112.
+"""
+
+import math
+
+import torch
+
+from proofs import agreement
+
+LIMITS = {
+    "fp32": (1e-4, 0.99999), "tf32": (2e-2, 0.9999), "amp": (2e-2, 0.9999), "half": (2e-2, 0.9999),
+    "amp-bf16": (1e-1, 0.998), "bf16-weights": (1e-1, 0.998), "int8": (2e-1, 0.99), "float8": (3e-1, 0.98), "int4": (5e-1, 0.9),
+}  # fmt: skip
+"""The largest relative difference and the least cosine, unless the precision's own noise on this model is more. Seen in fp32:
+1e-6 (ONNX Runtime and OpenVINO, ResNet-50 and BERT); 5e-3 where OpenVINO silently computed in bfloat16."""
+TOP1 = {
+    "fp32": 0.99, "tf32": 0.9, "amp": 0.9, "half": 0.9, "amp-bf16": 0.7, "bf16-weights": 0.7, "int8": 0.5, "float8": 0.5,
+    "int4": 0.2,
+}  # fmt: skip
+"""The least share of rows whose largest output is the same one."""
+ENOUGH = 20
+"""Fewer rows are only judged in fp32: where two outputs are nearly equal, rounding alone decides which is the largest."""
+_WORST = 1e300
+"""Stands for a difference that is not finite."""
+
+
+def figures(measured, reference):
+    """Of two lists of tensors: the largest absolute difference; the largest relative one, to the largest output of the tensor;
+    the least cosine of two tensors; `top1`: the share of `rows` with the same largest output (None: outputs have no rows).
+    """
+    if [one.shape for one in measured] != [one.shape for one in reference]:  # a detector finds as many boxes as it finds
+        return {"largest_absolute": _WORST, "largest_relative": _WORST, "cosine": 0.0, "top1": None, "rows": 0}
+    pairs = [(m.to(r.device).double(), r.double()) for m, r in zip(measured, reference) if r.numel()]
+    if not pairs:
+        return {"largest_absolute": 0.0, "largest_relative": 0.0, "cosine": 1.0, "top1": None, "rows": 0}
+    apart = [float((m - r).abs().max()) for m, r in pairs]
+    size = [float(r.abs().max()) for _, r in pairs]
+    same = [(_largest(m) == _largest(r)).flatten() for m, r in pairs if r.dim() > 1 and r.shape[-1] > 1]
+    rows = sum(map(len, same))
+    return {
+        "largest_absolute": _finite(max(apart)),
+        "largest_relative": _finite(max(a / max(s, 1e-30) for a, s in zip(apart, size))),
+        "cosine": min(_cosine(m, r) for m, r in pairs),
+        "top1": sum(int(one.sum()) for one in same) / rows if rows else None,
+        "rows": rows,
+    }
+
+
+def limits(arithmetic, noise):
+    """What is allowed; `noise`: the figures of what the precision alone does in eager mode."""
+    relative, cosine = LIMITS[arithmetic]
+    times = agreement.TIMES_NOISE[arithmetic]
+    return {
+        "relative_allowed": min(max(relative, times * noise["largest_relative"]), 1.0),
+        "cosine_least": max(min(cosine, 1 - times * (1 - noise["cosine"])), 0.5),
+    }
+
+
+def problems(arithmetic, found, allowed):
+    """What is wrong with `found` (figures), in words."""
+    said = []
+    if not found["largest_relative"] <= allowed["relative_allowed"]:
+        text = "the outputs differ from eager fp32 by up to %.2g (%.2g of the largest output), more than %.2g of it"
+        said.append(text % (found["largest_absolute"], found["largest_relative"], allowed["relative_allowed"]))
+    if not found["cosine"] >= allowed["cosine_least"]:
+        said.append(
+            "the cosine of the outputs with eager fp32 is %.6f, less than %.6f" % (found["cosine"], allowed["cosine_least"])
+        )
+    is_judged = found["top1"] is not None and (arithmetic == "fp32" or found["rows"] >= ENOUGH)
+    if is_judged and found["top1"] < TOP1[arithmetic]:
+        said.append(
+            "the largest output is that of eager fp32 in only %.0f %% of %d rows" % (100 * found["top1"], found["rows"])
+        )
+    return said
+
+
+def _largest(tensor):
+    """Which is the largest along the last dimension (classes, positions, tokens); of pixels [B, C, H, W] along the classes."""
+    return tensor.argmax(1 if tensor.dim() == 4 else -1)
+
+
+def _cosine(one, other):
+    if not bool(torch.isfinite(one).all()):
+        return 0.0
+    product = float(torch.dot(one.flatten(), other.flatten())) / max(float(one.norm() * other.norm()), 1e-300)
+    return max(-1.0, min(1.0, product))
+
+
+def _finite(value):
+    return value if math.isfinite(value) else _WORST

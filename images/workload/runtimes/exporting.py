@@ -1,0 +1,103 @@
+"""Models as functions of tensors alone, for runtimes that export a graph; and what is called instead of such a model."""
+
+import importlib
+import inspect
+import io
+
+import torch
+
+from channel import Unsupported
+
+OPSET = 17
+
+
+def library(name):
+    """The library of a runtime, imported; raises Unsupported where it isn't installed or can't be loaded."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        raise Unsupported("%s can't be imported: %s" % (name, error)) from None
+
+
+class Flat(torch.nn.Module):
+    """`model` as a function of tensors in order (`count` positional ones, then those called `names`) to a tuple of tensors."""
+
+    def __init__(self, model, count, names):
+        super().__init__()
+        self.model, self.count, self.names = model, count, names
+
+    def forward(self, *tensors):
+        found = self.model(*tensors[: self.count], **dict(zip(self.names, tensors[self.count :])))
+        return tuple(_tensors(found))
+
+
+class Exported:
+    """What is called instead of `model`: `run` takes a list of tensors and gives one."""
+
+    def __init__(self, run, pack, names, facts):
+        self._run, self._pack, self._names, self.facts = run, pack, names, facts
+
+    def __call__(self, *positional, **named):
+        return self._pack(self._run([*positional, *(named[name] for name in self._names)]))
+
+
+class Export:
+    """`model` made flat: `flat`, the tensors of an example that it is `given`, and what it `gave` for them."""
+
+    def __init__(self, model, example):
+        positional, named = example()
+        self._names = tuple(named)
+        self.given = [*positional, *named.values()]
+        if not all(map(torch.is_tensor, self.given)):
+            raise Unsupported("the model takes more than tensors: no graph can be exported")
+        self.flat = Flat(model, len(positional), self._names).eval()
+        with torch.no_grad():
+            outputs = model(*positional, **named)
+        self.gave = _tensors(outputs)
+        self._pack = _packer(outputs)
+
+    @property
+    def inputs(self):
+        """The names of the graph's inputs."""
+        return ["input%d" % index for index in range(len(self.given))]
+
+    @property
+    def outputs(self):
+        """The names of the graph's outputs."""
+        return ["output%d" % index for index in range(len(self.gave))]
+
+    def onnx(self):
+        """The graph as ONNX, in bytes, for the shapes of the example. Always by TorchScript: the exporter of newer versions
+        needs other packages, and fails for some models on older ones.
+        """
+        library("onnx")
+        by_trace = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+        names = {"input_names": self.inputs, "output_names": self.outputs}
+        found = io.BytesIO()
+        with torch.no_grad():
+            torch.onnx.export(self.flat, tuple(self.given), found, opset_version=OPSET, **names, **by_trace)
+        return found.getvalue()
+
+    def run_by(self, run, **facts):
+        """`run` in the place of the model."""
+        return Exported(run, self._pack, self._names, facts)
+
+
+def _tensors(outputs):
+    """The tensors of a forward pass, in order."""
+    if torch.is_tensor(outputs):
+        return [outputs]
+    many = list(outputs.values() if isinstance(outputs, dict) else outputs)
+    if not all(map(torch.is_tensor, many)):
+        raise Unsupported("the model gives more than tensors: no graph can be exported")
+    return many
+
+
+def _packer(outputs):
+    """What makes outputs like these of a list of tensors."""
+    if torch.is_tensor(outputs):
+        return lambda tensors: tensors[0]
+    if isinstance(outputs, dict):
+        kind, names = type(outputs), tuple(outputs)
+        return lambda tensors: kind(zip(names, tensors)) if kind is dict else kind(**dict(zip(names, tensors)))
+    return tuple

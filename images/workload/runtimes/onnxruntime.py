@@ -1,0 +1,94 @@
+"""ONNX Runtime: on a CPU, on NVIDIA's GPUs by CUDA, or there by TensorRT. On a GPU, inputs and outputs stay there (IO binding),
+and nothing may fall back to the CPU, which ONNX Runtime would do silently.
+"""
+
+import torch
+
+from channel import Unsupported
+from runtimes.exporting import Export, library
+
+_CPU, _CUDA, _TENSORRT = ("%sExecutionProvider" % name for name in ("CPU", "CUDA", "Tensorrt"))
+
+
+def prepare(args, model, example):
+    onnxruntime = library("onnxruntime")
+    export = Export(model, example)
+    device = export.given[0].device
+    asked = _providers(args, device)
+    missing = [name for name, _ in asked if name not in onnxruntime.get_available_providers()]
+    if missing:
+        raise Unsupported("this onnxruntime has no %s; it has: %s" % (missing[0], onnxruntime.get_available_providers()))
+    session = _session(onnxruntime, export.onnx(), device, asked)
+    used = session.get_providers()
+    if used[: len(asked)] != [name for name, _ in asked]:
+        raise Unsupported("onnxruntime fell back to %s; %s was asked for" % (used[0], asked[0][0]))
+    run = _on_cpu(session, export) if device.type == "cpu" else _bound(onnxruntime, session, device, export)
+    return export.run_by(run, name="onnxruntime", version=onnxruntime.__version__, providers=used)
+
+
+def _providers(args, device):
+    """The one provider asked for, with its options."""
+    if device.type == "cpu":
+        return [(_CPU, {})]
+    own = {"device_id": device.index, "user_compute_stream": str(torch.cuda.current_stream(device).cuda_stream)}
+    cuda = (_CUDA, {**own, "use_tf32": int(args.precision == "tf32"), "cudnn_conv_algo_search": "EXHAUSTIVE"})
+    tensorrt = (_TENSORRT, {**own, "trt_fp16_enable": args.precision == "half"})
+    return [tensorrt if args.runtime == "onnxruntime-tensorrt" else cuda]
+
+
+def _session(onnxruntime, graph, device, providers):
+    try:
+        return onnxruntime.InferenceSession(graph, _options(onnxruntime, device), providers=providers)
+    except Exception as error:  # its own classes have no common base
+        if "explicitly disabled" not in str(error):
+            raise
+        raise Unsupported("onnxruntime would run a part of the model on the CPU: %s" % error) from None
+
+
+def _options(onnxruntime, device):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    if device.type == "cuda":
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        getattr(onnxruntime, "preload_dlls", lambda: None)()  # of CUDA and cuDNN: those that came with torch
+    return options
+
+
+def _wanted(session, export):
+    """The graph's inputs, and which of the call's tensors each one is: what a model doesn't use is not in its graph."""
+    return [(one.name, export.inputs.index(one.name)) for one in session.get_inputs()]
+
+
+def _on_cpu(session, export):
+    wanted, outputs = _wanted(session, export), export.outputs
+
+    def run(tensors):
+        found = session.run(outputs, {name: tensors[index].numpy() for name, index in wanted})
+        return list(map(torch.from_numpy, found))
+
+    return run
+
+
+def _bound(onnxruntime, session, device, export):
+    """Runs on torch's stream, from and into tensors of the device."""
+    wanted, outputs, like = _wanted(session, export), export.outputs, export.gave
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    numpy = library("numpy")
+
+    def place(one):
+        kind = str(one.dtype).replace("torch.", "")
+        return "cuda", device.index, getattr(numpy, kind), tuple(one.shape), one.data_ptr()
+
+    def run(tensors):
+        given, found = [one.contiguous() for one in tensors], [torch.empty_like(one) for one in like]
+        binding = session.io_binding()
+        for name, index in wanted:
+            binding.bind_input(name, *place(given[index]))
+        for name, one in zip(outputs, found):
+            binding.bind_output(name, *place(one))
+        session.run_with_iobinding(binding, options)
+        return found
+
+    return run

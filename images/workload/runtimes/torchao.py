@@ -1,0 +1,34 @@
+"""torchao: linear layers in int8 (weights, and activations as they come), float8 (likewise) or int4 (weights alone)."""
+
+import torch
+
+from channel import Unsupported
+from runtimes.exporting import library
+
+_CONFIGS = {
+    "torchao-int8": "Int8DynamicActivationInt8WeightConfig",
+    "torchao-float8": "Float8DynamicActivationFloat8WeightConfig",
+    "torchao-int4": "Int4WeightOnlyConfig",
+}
+LEAST = 0.5
+"""Share of the numbers in matrices and kernels that must be in linear layers: else most of a model isn't quantized at all."""
+
+
+def prepare(args, model, example):
+    """Quantizes in place; without calibration, since activations are scaled as they come."""
+    quantization = library("torchao.quantization")
+    if not hasattr(quantization, _CONFIGS[args.runtime]):
+        raise Unsupported("this torchao has no %s" % _CONFIGS[args.runtime])
+    share = _share(model)
+    if share < LEAST:
+        raise Unsupported("torchao quantizes linear layers, which are only %.0f %% of this model's products" % (100 * share))
+    quantization.quantize_(model, getattr(quantization, _CONFIGS[args.runtime])())
+    model.facts = {"name": args.runtime, "version": library("torchao").__version__, "quantized_share": share}
+    return model
+
+
+def _share(model):
+    """Of the numbers that take part in products; an embedding is only looked up."""
+    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    whole = sum(one.numel() for one in model.parameters() if one.dim() > 1 and id(one) not in looked_up)
+    return sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear)) / max(whole, 1)

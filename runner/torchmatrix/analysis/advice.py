@@ -1,0 +1,151 @@
+"""From the launches at hand: which configuration to take for a model and an aim, what that rests on, what wasn't measured."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchmatrix.analysis.best import may_be_best, of_picked
+from torchmatrix.analysis.cube.path import nearest_to_usual
+from torchmatrix.analysis.cube.points import COSTS, Cost, Point, Points, Row, points_of
+from torchmatrix.analysis.intervals import Interval, center_interval, moments, ratio
+from torchmatrix.analysis.metrics import OF_REQUESTS, THROUGHPUT, Metric
+from torchmatrix.facts.parts import LATENCY
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest
+from torchmatrix.matrix import catalog
+from torchmatrix.matrix.factors import FACTORS, Factor, Value
+
+AIMS: Mapping[str, Metric] = {
+    "throughput": THROUGHPUT,
+    "latency": OF_REQUESTS[LATENCY][0],
+    "memory": replace(
+        THROUGHPUT, name="memory", title="peak memory", unit="bytes", shown_unit="GiB", times=2**-30, more_is_better=False,
+        column="peak_bytes", gated=False,
+    ),
+    "energy": replace(
+        THROUGHPUT, name="energy", title="energy per item", unit="J", shown_unit="J per item", more_is_better=False,
+        column="energy_per_item", gated=False,
+    ),
+}  # fmt: skip
+"""What a configuration may be chosen for."""
+LIMITED: Mapping[str, Cost] = {"latency": COSTS[0], "memory": COSTS[1]}
+"""What may have an upper limit."""
+MOST_NEIGHBOURS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """`point`: the cell to take; `figure`: its value of the aim, in an interval that covers whichever of the `candidates` is
+    picked. `as_good`: the others that can't be told apart from it. `usual`: the cell with the usual settings, or nearest to
+    them; `gain`: the speed over it.
+
+    `over_limit`: how many cells exceed a limit; `unknown`: how many don't tell what is limited; `failed`: how many have no
+    figure. `never_varied`: settings that have one value in all cells; `unmeasured`: combinations one setting away from the cell
+    to take that were not measured.
+    """
+
+    aim: Metric
+    points: Points
+    point: Point
+    figure: Interval
+    candidates: int
+    as_good: tuple[Point, ...]
+    usual: Point
+    gain: Interval
+    over_limit: int
+    unknown: int
+    failed: int
+    never_varied: tuple[Factor, ...]
+    unmeasured: tuple[Mapping[str, Value], ...]
+
+
+def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapping[str, float]) -> Advice:
+    """For the job of this model and mode with the most cells. `limits`: by cost its upper limit, in seconds or bytes.
+
+    Raises BadInput if nothing of it was measured, or nothing keeps the limits.
+    """
+    points = _job(list(rows), model, mode, aim)
+    known = [point for point in points.measured if not any(math.isnan(point.costs[name]) for name in limits)]
+    fit = [point for point in known if all(point.costs[name] <= most for name, most in limits.items())]
+    if not fit:
+        raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
+    best = max(fit, key=lambda point: point.speed)
+    statistic = str(best.row["statistic"])
+    spread = [moments(point.speeds, statistic) if len(point.speeds) > 1 else None for point in fit]
+    usual = nearest_to_usual(points)
+    return Advice(
+        aim=aim,
+        points=points,
+        point=best,
+        figure=_in_unit(aim, of_picked(center_interval(best.speeds, statistic), len(best.speeds), len(fit))),
+        candidates=len(fit),
+        as_good=tuple(fit[place] for place in may_be_best(spread) if fit[place] is not best),
+        usual=usual,
+        gain=ratio(best.speeds, usual.speeds, statistic),
+        over_limit=len(known) - len(fit),
+        unknown=len(points.measured) - len(known),
+        failed=len(points.points) - len(points.measured),
+        never_varied=tuple(_never_varied(points)),
+        unmeasured=tuple(_unmeasured(points, best)),
+    )
+
+
+def _job(rows: Sequence[Row], model: str, mode: str, aim: Metric) -> Points:
+    jobs = points_of(rows, aim, fewest_cells=1, fewest_settings=0)
+    own = [one for one in jobs if (one.model, one.mode) == (model, mode)]
+    if not own:
+        there = sorted({one.model for one in jobs})
+        other = f"it was in the other mode: --mode {'infer' if mode == 'train' else 'train'}"
+        raise BadInput(f"{model} ({mode}) was not measured", hint=other if model in there else nearest(model, there))
+    measured = [one for one in own if one.measured]
+    if not measured:
+        raise BadInput(f"no launch of {model} ({mode}) tells its {aim.title}", hint="choose another --aim, or measure it")
+    return max(measured, key=lambda one: len(one.measured))
+
+
+def _least(points: Points, limits: Mapping[str, float]) -> str:
+    """What the limits would have to be."""
+    costs = [cost for cost in COSTS if cost.name in limits]
+    found = {cost: [point.costs[cost.name] for point in points.measured if point.costs[cost.name] > 0] for cost in costs}
+    said = [f"the least {cost.title} is {cost.times * min(some):.4g} {cost.unit}" for cost, some in found.items() if some]
+    return "; ".join(said) or "no launch tells what is limited"
+
+
+def _in_unit(aim: Metric, found: Interval) -> Interval:
+    """From speeds back to the metric's own unit."""
+    low, high = sorted((aim.speed(found.low), aim.speed(found.high)))
+    return Interval(value=aim.speed(found.value), low=low, high=high)
+
+
+def _never_varied(points: Points) -> Iterable[Factor]:
+    row = points.points[0].row
+    device = "gpu" if str(row["device_list"][0]).startswith("gpu") else "cpu"
+    known = catalog.find(points.model)
+    takes = known.takes if known else ()
+    for factor in FACTORS:
+        applies = factor.has_column and factor.asked and factor.name not in ("model", "mode", *points.varied)
+        if applies and factor.applies(takes, points.mode, device) and row.get(factor.name) is not None:
+            yield factor
+
+
+def _unmeasured(points: Points, best: Point) -> Iterable[Mapping[str, Value]]:
+    for name, values in points.varied.items():
+        for value in values:
+            settings = {**best.settings, name: value}
+            there = points.at(settings)
+            if there is None or not there.speeds:
+                yield settings
+
+
+def axes_to_measure(found: Advice) -> dict[str, list[Value]]:
+    """By key of [[workload]] what to measure next: the settings of the cell to take, the neighbours that were not measured, and
+    all values of what was never varied. Stacks are no such key."""
+    own = {name: value for name, value in found.point.settings.items() if name != "stack" and value is not None}
+    axes: dict[str, list[Value]] = {name: [value] for name, value in own.items()}
+    for settings in itertools.islice(found.unmeasured, MOST_NEIGHBOURS):
+        for name in axes:
+            axes[name] += [] if settings[name] in axes[name] else [settings[name]]
+    for factor in found.never_varied:
+        axes[factor.name] = [False, True] if factor.kind is bool else list(factor.choices)
+    return axes

@@ -1,0 +1,88 @@
+"""Each setting alone: its ratio in pairs of cells that differ in nothing else, and whether one that can't matter does."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torchmatrix.analysis.cube.points import Point, Points
+from torchmatrix.analysis.intervals import SAME_WITHIN, Interval, geometric_mean, ratio
+from torchmatrix.matrix.factors import BY_NAME, Value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effect:
+    """`value` of a setting over its usual value: the geometric mean over `n` pairs of cells; `missing` pairs have no ratio.
+
+    `found`: with its interval over the pairs, which tells how much the ratio differs from cell to cell (of one pair: over its
+    launches). `least`, `most`: the smallest and the largest ratio. `control`: "" where the setting may matter; else, for one
+    that can't, "still" if the interval lies within 1 ± 2 %, "moved" if it lies wholly outside, "uncertain" otherwise.
+    """
+
+    setting: str
+    value: Value
+    over: Value
+    found: Interval
+    least: float
+    most: float
+    n: int
+    missing: int
+    control: str
+
+
+def effects_of(points: Points) -> tuple[Effect, ...]:
+    """Of every value but the usual one of each setting."""
+    return tuple(effect for name, values in points.varied.items() for effect in _of_setting(points, name, values))
+
+
+def _of_setting(points: Points, name: str, values: Sequence[Value]) -> Iterator[Effect]:
+    usual, *others = values
+    for value in others:
+        pairs = list(pairs_of(points, name, value, usual))
+        good = [pair for pair in pairs if pair[0].speeds and pair[1].speeds]
+        ratios = [over_each_other(*pair).value for pair in good]
+        found = over_each_other(*good[0]) if len(good) == 1 else geometric_mean(ratios)
+        if pairs:
+            yield Effect(
+                setting=name, value=value, over=usual, found=found, n=len(ratios), missing=len(pairs) - len(ratios),
+                least=min(ratios, default=math.nan), most=max(ratios, default=math.nan),
+                control=_control(found) if cannot_matter(name, points.model) else "",
+            )  # fmt: skip
+
+
+def pairs_of(points: Points, name: str, value: Value, over: Value) -> Iterator[tuple[Point, Point]]:
+    """The pairs of cells with these two values of a setting that agree in all other settings."""
+    for point in points.points:
+        if point.settings[name] == value and (other := points.at({**point.settings, name: over})):
+            yield point, other
+
+
+def over_each_other(a: Point, b: Point) -> Interval:
+    """The ratio of the speeds of two measured cells with its interval over launches."""
+    return ratio(a.speeds, b.speeds, str(a.row["statistic"]))
+
+
+def cannot_matter(name: str, model: str) -> bool:
+    """Is this setting a negative control for the model: one that can't change its speed?"""
+    factor = BY_NAME.get(name)
+    return factor is not None and any(fnmatchcase(model, glob) for glob in factor.idle_for)
+
+
+def _control(found: Interval) -> str:
+    if math.isnan(found.low):
+        return "uncertain"
+    if found.low >= 1 - SAME_WITHIN and found.high <= 1 + SAME_WITHIN:
+        return "still"
+    return "moved" if found.low > 1 + SAME_WITHIN or found.high < 1 - SAME_WITHIN else "uncertain"
+
+
+def held_at(points: Points, name: str, value: Value, over: Value, held: Mapping[str, Value]) -> Interval:
+    """The effect of a setting among the pairs in which other settings have the values `held`; unknown without such a pair."""
+    pairs = [
+        pair
+        for pair in pairs_of(points, name, value, over)
+        if pair[0].speeds and pair[1].speeds and all(pair[0].settings[key] == one for key, one in held.items())
+    ]
+    if len(pairs) == 1:
+        return over_each_other(*pairs[0])
+    return geometric_mean([over_each_other(*pair).value for pair in pairs])

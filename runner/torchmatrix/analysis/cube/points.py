@@ -1,0 +1,155 @@
+"""What a cube is: the cells of one model, mode, size and device set that differ in settings only."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torchmatrix.analysis.centers import central, median_of
+from torchmatrix.analysis.metrics import BY_NAME, Metric, value_in
+from torchmatrix.analysis.tables import by_cell, shown
+from torchmatrix.matrix import factors
+from torchmatrix.matrix.factors import COLUMNS, Value
+
+Row = dict[str, Any]
+FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
+"""With less there is nothing that a table of ratios doesn't show."""
+_SETTINGS = (*(factor.name for factor in COLUMNS if factor.name not in ("model", "mode")), "batch", "stack")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What a faster combination may cost. `name`: a metric's, or that of a column of a launch's row; `times` as much in tables,
+    in `unit`.
+    """
+
+    name: str
+    title: str
+    unit: str
+    times: float = 1.0
+
+    def of(self, launches: Sequence[Row]) -> float:
+        """The median over the ok launches of a cell; NaN if none tells it."""
+        values = [self._in(row) for row in launches if row["outcome"] == "ok"]
+        known = [value for value in values if value == value]
+        return median_of(known) if known else math.nan
+
+    def _in(self, row: Row) -> float:
+        return value_in(row, BY_NAME[self.name]) if self.name in BY_NAME else float(row[self.name])
+
+
+COSTS = (
+    Cost(name="latency_p50", title="latency (p50)", unit="ms", times=1e3),
+    Cost(name="peak_bytes", title="peak memory", unit="GiB", times=2**-30),
+    Cost(name="energy_per_item", title="energy per item", unit="J"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One cell. `settings`: those that the cube varies, by name; `speeds`: of its ok launches, in the metric's unit if more of
+    it is better, else its inverse; empty if none has a figure. `costs`: by name, NaN if unknown. `row`: of the launch that
+    stands for it.
+    """
+
+    cell: str
+    settings: Mapping[str, Value]
+    speeds: tuple[float, ...]
+    costs: Mapping[str, float]
+    row: Row
+
+    @property
+    def speed(self) -> float:
+        """The cell's figure as a speed; only of a cell that has one."""
+        return central(self.speeds, str(self.row["statistic"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """The cells of one job. `varied`: by setting its values, the usual one first."""
+
+    model: str
+    mode: str
+    devices: str
+    metric: Metric
+    points: tuple[Point, ...]
+    varied: Mapping[str, tuple[Value, ...]]
+
+    @cached_property
+    def measured(self) -> tuple[Point, ...]:
+        """Those that have a figure, the fastest first."""
+        return tuple(sorted((point for point in self.points if point.speeds), key=lambda point: -point.speed))
+
+    @cached_property
+    def _by_settings(self) -> Mapping[tuple[Value, ...], Point]:
+        return {tuple(point.settings.values()): point for point in self.points}
+
+    def at(self, settings: Mapping[str, Value]) -> Point | None:
+        """The cell with these settings, if it was to be measured."""
+        return self._by_settings.get(tuple(settings[name] for name in self.varied))
+
+
+def points_of(
+    rows: Iterable[Row], metric: Metric, fewest_cells: int = FEWEST_CELLS, fewest_settings: int = FEWEST_SETTINGS
+) -> list[Points]:
+    """One for each job with enough cells and settings."""
+    jobs: dict[tuple[Any, ...], list[Sequence[Row]]] = {}
+    for launches in by_cell(row for row in rows if row["parallel"] == "ddp").values():
+        jobs.setdefault(_job(launches[-1]), []).append(launches)
+    found = [_points(some, metric) for some in jobs.values()]
+    return [one for one in found if len(one.points) >= fewest_cells and len(one.varied) >= fewest_settings]
+
+
+def _job(row: Row) -> tuple[Any, ...]:
+    """What all cells of a cube share."""
+    return row["model"], row["mode"], row["devices"], tuple(row["flops_key"]), row["other_settings"]
+
+
+def _points(cells: Sequence[Sequence[Row]], metric: Metric) -> Points:
+    rows = [shown(launches) for launches in cells]
+    values = {name: list(dict.fromkeys(_setting(row, name) for row in rows)) for name in _SETTINGS}
+    varied = {name: tuple(_usual_first(name, some)) for name, some in values.items() if len(some) > 1}
+    points = [
+        Point(
+            cell=row["cell"],
+            settings={name: _setting(row, name) for name in varied},
+            speeds=tuple(_speeds(launches, metric)),
+            costs={cost.name: cost.of(launches) for cost in COSTS},
+            row=row,
+        )
+        for row, launches in zip(rows, cells, strict=True)
+    ]
+    first = rows[0]
+    return Points(
+        model=first["model"], mode=first["mode"], devices=first["devices"], metric=metric, points=tuple(points), varied=varied
+    )
+
+
+def _setting(row: Row, name: str) -> Value:
+    """The batch is the one asked for: who failed has no other."""
+    found: Value = row["batch_requested" if name == "batch" else name]
+    return found
+
+
+def _usual_first(name: str, values: list[Value]) -> list[Value]:
+    """The default of the factor table, where it is among them; of numbers the smallest."""
+    if name == "batch":
+        return sorted(values, key=lambda value: (isinstance(value, str), value if isinstance(value, int) else 0))
+    default = factors.BY_NAME[name].default if name in factors.BY_NAME else None
+    return sorted(values, key=lambda value: value != default)
+
+
+def _speeds(launches: Sequence[Row], metric: Metric) -> Iterable[float]:
+    values = (value_in(row, metric) for row in launches if row["outcome"] == "ok")
+    return (metric.speed(value) for value in values if value == value)
+
+
+def word_of(name: str, value: Value) -> str:
+    """A setting's value for a reader, such as "precision amp" or "without compile"."""
+    if isinstance(value, bool):
+        return name if value else f"without {name}"
+    if name == "stack" or value is None:
+        return str(value)
+    return f"{name} {value if isinstance(value, str) else json.dumps(value)}"

@@ -1,0 +1,125 @@
+"""Two profiled cells -> bars that add up to the difference of their step times: what each operator or kernel makes of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchmatrix.analysis.profiles.measured import NOT_MEASURED, Measured
+from torchmatrix.analysis.profiles.shares import Part, Shares
+
+MOST_BARS = 15
+"""Of operators or kernels that are shown one by one; the others are one bar."""
+NOT_ATTRIBUTED = "(not attributed: the profiler)"
+"""What the difference of measured steps has that the difference of profiled ones has not."""
+SCATTER = 0.02
+"""Steps that differ by less than this ratio: one launch of each can't tell why."""
+CHANGED_BY = 0.5
+"""A part of the difference that is larger than this, and not attributed, makes the attribution doubtful."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One of the two. `plain`: seconds of a step in the same process, without the profiler."""
+
+    cell: str
+    shares: Shares
+    plain: float
+    measured: Measured = NOT_MEASURED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """Seconds of a step in A and in B. `calls`: how often it ran in a step of each. `by`: what launched it if it's a kernel."""
+
+    name: str
+    seconds: tuple[float, float]
+    calls: tuple[float, float] = (math.nan, math.nan)
+    by: str = ""
+
+    @property
+    def difference(self) -> float:
+        """B minus A."""
+        return self.seconds[1] - self.seconds[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Why:
+    """`bars`: operators or kernels, those that make most of the difference first; with `gap` they add up to `profiled`."""
+
+    a: Side
+    b: Side
+    bars: tuple[Bar, ...]
+    gap: Bar
+
+    @property
+    def profiled(self) -> float:
+        """The difference of profiled steps, B minus A, in seconds."""
+        return self.b.shares.seconds - self.a.shares.seconds
+
+    @property
+    def is_measured(self) -> bool:
+        """Were both measured in a run? Else the steps without the profiler stand for that."""
+        return bool(self.a.measured.launches and self.b.measured.launches)
+
+    @property
+    def steps(self) -> tuple[float, float]:
+        """Seconds of a step that no profiler slowed down."""
+        a, b = self.a, self.b
+        return (a.measured.seconds, b.measured.seconds) if self.is_measured else (a.plain, b.plain)
+
+    @property
+    def told(self) -> float:
+        """The difference that is to be explained, in seconds."""
+        return self.steps[1] - self.steps[0]
+
+    @property
+    def not_attributed(self) -> float:
+        """What all bars and the gap leave of it."""
+        return self.told - self.profiled
+
+    def share(self, bar: Bar) -> float:
+        """Which part of the profiled difference it makes; NaN where that is within the scatter of single launches."""
+        return math.nan if self.is_scatter else bar.difference / self.profiled
+
+    @property
+    def is_scatter(self) -> bool:
+        """Do the profiled steps differ too little to say why?"""
+        return abs(self.profiled) < SCATTER * max(self.a.shares.seconds, self.b.shares.seconds)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Does the profiler change most of the difference, or even its sign?"""
+        return abs(self.not_attributed) > CHANGED_BY * abs(self.told)
+
+
+def why(a: Side, b: Side) -> Why:
+    """What makes the difference. Both are traced by the same names: kernels or operators."""
+    parts = {part.name: part for part in a.shares.parts}, {part.name: part for part in b.shares.parts}
+    bars = [_bar(name, parts[0].get(name), parts[1].get(name)) for name in dict.fromkeys([*parts[0], *parts[1]])]
+    name = " or ".join(dict.fromkeys((a.shares.gap_name, b.shares.gap_name)))
+    return Why(
+        a=a,
+        b=b,
+        bars=tuple(sorted(bars, key=lambda bar: (-abs(bar.difference), bar.name))),
+        gap=Bar(name=name, seconds=(a.shares.gap, b.shares.gap)),
+    )
+
+
+def _bar(name: str, a: Part | None, b: Part | None) -> Bar:
+    return Bar(
+        name=name,
+        seconds=(a.seconds if a else 0.0, b.seconds if b else 0.0),
+        calls=(a.calls if a else 0.0, b.calls if b else 0.0),
+        by=next((part.by for part in (a, b) if part), ""),
+    )
+
+
+def largest(found: Why, most: int = MOST_BARS) -> tuple[Bar, ...]:
+    """The bars that make most of the difference, all others as one, and the gap; they add up to the profiled difference."""
+    shown, others = found.bars[:most], found.bars[most:]
+    return (*shown, *([_together(others)] if others else []), found.gap)
+
+
+def _together(bars: Sequence[Bar]) -> Bar:
+    sums = [math.fsum(bar.seconds[side] for bar in bars) for side in (0, 1)]
+    return Bar(name=f"({len(bars)} others)", seconds=(sums[0], sums[1]))

@@ -1,0 +1,71 @@
+"""The verb that recommends a configuration from the facts at hand: advise."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchmatrix.cli import completing
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import say_unreadable, write_new
+from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest, shown
+
+_AIMS = ("throughput", "latency", "memory", "energy")
+
+
+@app.command()
+def advise(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model that was measured.")],
+    run: Annotated[
+        str,
+        typer.Option("--run", metavar="RUN", help="Whose facts: last, last~1, an id.", autocompletion=completing.runs),
+    ] = "last",
+    mode: Annotated[
+        str, typer.Option("--mode", help="train or infer.", autocompletion=completing.one_of("train", "infer"))
+    ] = "train",
+    aim: Annotated[
+        str, typer.Option("--aim", help=f"{', '.join(_AIMS[:-1])} or {_AIMS[-1]}.", autocompletion=completing.one_of(*_AIMS))
+    ] = "throughput",
+    max_latency: Annotated[
+        float | None, typer.Option("--max-latency", metavar="MS", min=0, help="At most this latency (p50); needs --mode infer.")
+    ] = None,
+    max_memory: Annotated[
+        float | None, typer.Option("--max-memory", metavar="GIB", min=0, help="At most this peak memory of a process.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.")
+    ] = None,
+    results: ResultsOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Recommend a configuration for a model and an aim.
+
+    Says what it rests on, what can't be told apart from it, what wasn't measured, and how to measure that.
+    """
+    from torchmatrix.analysis import advice, facts_cache
+    from torchmatrix.facts import run_words
+    from torchmatrix.facts.store import Results
+    from torchmatrix.reporting import advised
+
+    if aim not in advice.AIMS or mode not in ("train", "infer"):
+        word, known = (aim, _AIMS) if aim not in advice.AIMS else (mode, ("train", "infer"))
+        raise BadInput(f"unknown {'aim' if known is _AIMS else 'mode'} {shown(word)}", hint=nearest(word, known))
+    store = Results(results)
+    folder = run_words.select_one(store, run)
+    digest = facts_cache.digest(store, folder)
+    say_unreadable(digest.unreadable)
+    asked = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
+    limits = {name: most for name, most in asked.items() if most is not None}
+    found = advice.advise(digest.launches, model, mode, advice.AIMS[aim], limits)
+    if write:
+        write_new(write, advised.matrix_to_measure(found, folder.read_record().matrix))
+    how = (
+        f"torchmatrix run --matrix {shlex.quote(str(write))}"
+        if write
+        else "add --write FILE, then torchmatrix run --matrix FILE"
+    )
+    print(json.dumps(advised.record(found, folder.id)) if as_json else advised.text(found, folder.id, how))

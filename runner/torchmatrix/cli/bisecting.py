@@ -1,0 +1,134 @@
+"""The verb that finds the release in which a cell's level changed: bisect."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchmatrix.cli import completing
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import Volume, say, volume_of, write_new
+from torchmatrix.cli.measured import measure
+from torchmatrix.cli.options import (
+    MATRIX,
+    REPORT,
+    RESULTS,
+    EngineOption,
+    JsonOption,
+    LaunchesOption,
+    MatrixOption,
+    OutputOption,
+    QuietOption,
+    ResultsOption,
+    VerboseOption,
+)
+from torchmatrix.ground.errors import ExitCode, ToolError
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.bisection import Search
+    from torchmatrix.facts.store import RunFolder
+    from torchmatrix.running.bisecting import Hunt
+
+
+@app.command()
+def bisect(
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="A release, such as 2.5.1, or a stack.", autocompletion=completing.stacks)
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="A newer one.", autocompletion=completing.stacks)],
+    cell: Annotated[
+        str,
+        typer.Option(
+            "--cell", metavar="CELL", help="The workload and devices: a cell's id or a glob; its stack doesn't matter."
+        ),
+    ],
+    listed: Annotated[
+        bool, typer.Option("--listed", help="Search the stacks of the matrix, in its order, not the catalog's releases.")
+    ] = False,
+    launches: LaunchesOption = None,
+    new_runs: Annotated[bool, typer.Option("--new", help="Measure anew what an earlier search has measured.")] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the matrix of the search, for `why` and `report`.")
+    ] = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    engine: EngineOption = "auto",
+    output: OutputOption = REPORT,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the release in which a cell's level changed.
+
+    Builds and measures releases between two, by halves, each in turns with the ends of what is left.
+    """
+    from torchmatrix.analysis import bisection
+    from torchmatrix.matrix.method import AB_LAUNCHES, Request
+    from torchmatrix.reporting import bisected
+    from torchmatrix.running import bisecting
+
+    volume = volume_of(quiet, verbose)
+    request = Request(launches=launches, at_least=AB_LAUNCHES)
+    hunt = bisecting.prepare(matrix, results, engine, (old, new), cell, request, listed)
+    if write:
+        write_new(write, hunt.matrix.text)
+    search = bisection.begun(hunt.stacks)
+    for name, why in hunt.left_out.items():
+        search = search.without(name, why)
+    say("\n".join(bisected.plan_in_words(search, hunt.job, hunt.matrix.method.launches)), volume)
+    own = _Runs(hunt, output, volume, anew=new_runs)
+    while search.wanted:
+        search = _after_one_step(search, own)
+    print(json.dumps(search.as_record()) if as_json else bisected.text(search, hunt.job, str(write) if write else None))
+
+
+class _Runs:
+    """The runs that the steps of one search use: complete ones of the same request, unless it is to be measured `anew`."""
+
+    def __init__(self, hunt: "Hunt", output: Path, volume: Volume, anew: bool) -> None:
+        self.hunt, self.volume = hunt, volume
+        self._output, self._anew = output, anew
+        self._measured: list[RunFolder] = []
+
+    def of(self, names: tuple[str, ...], number: int) -> "list[RunFolder]":
+        """So many runs of these stacks in turns; those that there aren't are measured. Raises what stops one."""
+        from torchmatrix.running import bisecting
+
+        s = self.hunt.session_of(names)
+        every = bisecting.finished(s)
+        found = [run for run in every if run.id in {one.id for one in self._measured}] if self._anew else every
+        while len(found) < number:
+            done = measure(s, self._output, new=self._anew, volume=self.volume)
+            if done.stopped_by:
+                raise done.stopped_by
+            found.append(done.folder)
+            self._measured.append(done.folder)
+        return found[:number]
+
+
+def _after_one_step(search: "Search", own: _Runs) -> "Search":
+    """The search after one more look at what it wants; without its middle, if that can't be measured."""
+    from torchmatrix.reporting import bisected
+    from torchmatrix.running import bisecting
+
+    names = search.wanted
+    launches = bisecting.launches_of(own.of(names, search.looks + 1), names)
+    reasons = {name: why for name in names if (why := bisecting.why_none(launches[name]))}
+    for end in search.ends:
+        if end in reasons:
+            raise _no_figure(f"{end}/{own.hunt.job}", reasons[end])
+    if search.middle in reasons:
+        say(f"left out: {search.middle}: {reasons[search.middle]}", own.volume)
+        return search.without(search.middle, reasons[search.middle])
+    after = search.told(launches)
+    say("\n".join(("", *bisected.step_in_words(after.steps[-1]), "")), own.volume)
+    return after
+
+
+def _no_figure(cell: str, why: str) -> ToolError:
+    return ToolError(
+        f"{cell} has no figure, and a search needs both its ends: {why}",
+        hint="name another release; torchmatrix report shows what failed",
+        exit_code=ExitCode.CELL_NOT_OK,
+    )

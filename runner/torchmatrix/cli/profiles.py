@@ -1,0 +1,153 @@
+"""Verbs that look into a step: profile, why. What they find is no figure, and is kept apart from all results."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchmatrix.cli import completing
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import Volume, preamble, say, volume_of
+from torchmatrix.cli.options import (
+    MATRIX,
+    PROFILE,
+    PROFILES,
+    RESULTS,
+    WHY,
+    EngineOption,
+    JsonOption,
+    MatrixOption,
+    NameKernelsOption,
+    OperatorsOption,
+    OutputOption,
+    ProfilesOption,
+    QuietOption,
+    ResultsOption,
+    StepsOption,
+    VerboseOption,
+    WhereOption,
+)
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import printable
+
+if TYPE_CHECKING:
+    from torchmatrix.facts.profiles import Profile
+    from torchmatrix.planning.plan import Cell
+    from torchmatrix.reporting.profiled import Seen
+    from torchmatrix.running.session import Session
+
+
+@app.command()
+def profile(
+    cell: Annotated[
+        str, typer.Argument(metavar="CELL", help="The id of a planned cell, or a glob.", autocompletion=completing.cells)
+    ],
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    profiles: ProfilesOption = PROFILES,
+    engine: EngineOption = "auto",
+    steps: StepsOption = 10,
+    operators: OperatorsOption = False,
+    name_kernels: NameKernelsOption = False,
+    output: OutputOption = PROFILE,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where the time of a cell's steps goes.
+
+    Launches the cell under torch.profiler: operators or kernels, gaps, memory, a trace. Measures nothing.
+    """
+    from torchmatrix.reporting import profile_pages, profiled
+    from torchmatrix.reporting.report import page
+    from torchmatrix.running import profiling, session
+
+    volume = volume_of(quiet, verbose)
+    s = session.prepare(matrix, results, engine, [cell], where or [])
+    chosen = profiling.one_cell(s, cell)
+    preamble(s, volume)
+    held = _profiled(s, profiles, chosen, steps, name_kernels, volume)
+    (seen,) = _seen(s, [held], kernels=not operators)
+    print(json.dumps(profiled.profile_record(seen)) if as_json else profiled.shares_in_words(seen))
+    say(f"\ntrace, for ui.perfetto.dev: {held.path_of()}", volume)
+    say(f"page: {page.save(profile_pages.of_profile(seen), output)}", volume)
+
+
+@app.command()
+def why(
+    a: Annotated[str, typer.Argument(metavar="A", help="A cell: its id, or a glob.", autocompletion=completing.cells)],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="The same. Differences are B minus A.", autocompletion=completing.cells)
+    ],
+    where: WhereOption = None,
+    matrix: MatrixOption = MATRIX,
+    results: ResultsOption = RESULTS,
+    profiles: ProfilesOption = PROFILES,
+    engine: EngineOption = "auto",
+    steps: StepsOption = 10,
+    again: Annotated[bool, typer.Option("--again", help="Profile both cells anew.")] = False,
+    recorded: Annotated[bool, typer.Option("--recorded", help="Launch nothing: both cells must have been profiled.")] = False,
+    operators: OperatorsOption = False,
+    name_kernels: NameKernelsOption = False,
+    output: OutputOption = WHY,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which operators make two cells differ.
+
+    The same work on two stacks, or with two settings: bars that add up to the difference of the step time. Profiles what isn't
+    profiled yet.
+    """
+    from torchmatrix.analysis.profiles import why as analysis
+    from torchmatrix.reporting import profile_pages, profiled
+    from torchmatrix.reporting.report import page
+    from torchmatrix.running import profiling, session
+
+    if again and recorded:
+        raise BadInput("--again and --recorded contradict each other", hint="use one of the two options")
+    volume = volume_of(quiet, verbose)
+    s = session.prepare(matrix, results, engine, [a, b], where or [])
+    cells = [profiling.one_cell(s, word) for word in (a, b)]
+    profiling.same_work(*cells)
+    preamble(s, volume)
+    known = [None if again else profiling.known(s, profiles, cell, name_kernels) for cell in cells]
+    if recorded:
+        profiling.refuse_unknown(cells, known)
+    pairs = zip(cells, known, strict=True)
+    held = [one or _profiled(s, profiles, cell, steps, name_kernels, volume) for cell, one in pairs]
+    sides = _seen(s, held, kernels=not operators)
+    told = analysis.why(sides[0].side, sides[1].side)
+    print(json.dumps(profiled.why_record(told, sides)) if as_json else profiled.why_in_words(told, sides))
+    say(f"\npage: {page.save(profile_pages.of_why(told, sides), output)}", volume)
+
+
+def _profiled(s: "Session", root: Path, cell: "Cell", steps: int, named: bool, volume: Volume) -> "Profile":
+    """Launch it, and tell what is being done."""
+    from torchmatrix.running import profiling
+
+    say(f"profiling {cell.id}", volume)
+    doing = profiling.profile(s, root, cell, steps, named)
+    while True:
+        try:
+            line = printable(next(doing))
+        except StopIteration as over:
+            made: Profile = over.value
+            return made
+        if volume is Volume.VERBOSE or not line.startswith("$ "):
+            say(f"  {line}", volume)
+
+
+def _seen(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
+    """What the profiles say, beside what a run measured. Raises BadInput for a trace that can't be read."""
+    from torchmatrix.analysis.profiles.measured import measured
+    from torchmatrix.facts.checked import Malformed
+    from torchmatrix.reporting import profiled
+
+    known = measured(s.results, s.host.machine, {one.cell: one.work["batch"] for one in held})
+    try:
+        return [profiled.seen_in(one, step, kernels) for one, step in zip(held, known, strict=True)]
+    except Malformed as why:
+        raise BadInput(str(why), hint="profile again: torchmatrix profile CELL, or torchmatrix why --again A B") from None

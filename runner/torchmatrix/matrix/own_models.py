@@ -1,0 +1,210 @@
+"""Models of the user's own: one Python file beside the matrix, read and checked here, run only in a box.
+
+The file has what builds the model, `batch` and, unless the model returns its loss itself, `loss`: see docs/own-model.md.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from torchmatrix.ground import credentials, inputs
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.matrix.catalog import OWN, Model
+
+HINT = "docs/own-model.md shows an example on one page"
+HASH_DIGITS = 8
+"""Of the file's hash, in ids."""
+_PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
+_REFERENCE = re.compile(rf"(?P<path>(?:{_PART}/)*{_PART}\.py)(?::(?P<name>[A-Za-z_][A-Za-z0-9_]*))?")
+_UNIT = re.compile(r"[a-z][a-z ]{0,30}")
+_ARGUMENTS = {"batch": "(size, generator)", "loss": "(outputs, targets)"}
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.stmt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnModel:
+    """`path`: of its file, as the matrix writes it; `name`: of the function or class that builds it; `content` of the file."""
+
+    path: str
+    name: str
+    unit: str
+    content: bytes = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        """Of the file."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """Its name in ids and facts, such as tiny.Tiny.3fa94c21: another content is another model."""
+        return f"{PurePosixPath(self.path).stem}.{self.name}.{self.sha256[:HASH_DIGITS]}"
+
+    def as_model(self) -> Model:
+        """What the catalog would say of it."""
+        return Model(
+            name=self.id, library=OWN, unit=self.unit, optimizer="sgd", takes=(), parameters=None, forward_flops=None,
+            flops_per=None,
+        )  # fmt: skip
+
+    def as_record(self) -> dict[str, str]:
+        """For the facts."""
+        return {"path": self.path, "name": self.name, "sha256": self.sha256}
+
+
+def is_own(model: str) -> bool:
+    """Whether `model` in the matrix names a file rather than a known model."""
+    return ".py" in model and (model.partition(":")[0].endswith(".py") or "/" in model)
+
+
+def read(model: str, folder: Path | None) -> OwnModel:
+    """The model that "path/to/file.py:NAME" names; the path is relative to `folder`, that of the matrix.
+
+    Raises BadInput, naming file and line, if the file can't be had or can't be what it should be.
+    """
+    found = _REFERENCE.fullmatch(model)
+    if not found:
+        raise _wrong(
+            f'"{shown(model)}" is not written as path/to/file.py:NAME, with a path below the folder of the matrix, of letters, '
+            "digits and . _ + - only"
+        )
+    path = found["path"]
+    if folder is None:
+        raise _wrong(f"{path} can't be found: this matrix is not a file, so no path is relative to it")
+    content = _content(path, folder)
+    definitions = _definitions(path, _parsed(path, content))
+    name = _name(path, found["name"], definitions)
+    _check_builder(path, name, definitions[name])
+    for function, arguments in _ARGUMENTS.items():
+        _check_function(path, function, arguments, definitions)
+    return OwnModel(path=path, name=name, unit=_unit(path, definitions), content=content)
+
+
+def _wrong(message: str) -> BadInput:
+    return BadInput(message, hint=HINT)
+
+
+def _content(path: str, folder: Path) -> bytes:
+    place = folder / path
+    try:
+        if not place.resolve().is_relative_to(folder.resolve()):
+            raise _wrong(f"{path} leads out of the folder of the matrix (a symbolic link): copy the file there")
+        return inputs.read_bytes(place, hint=HINT, most_bytes=inputs.SMALL_FILE_BYTES)
+    except FileNotFoundError:
+        others = [str(one.relative_to(folder)) for one in place.parent.glob("*.py")] if place.parent.is_dir() else []
+        near = f"; {nearest(path, others)}" if others else ""
+        raise _wrong(f"there is no file {path} in the folder of the matrix{near}") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other, before Python 3.13
+        raise _wrong(f"can't read {path}: {error}") from None
+
+
+def _parsed(path: str, content: bytes) -> ast.Module:
+    try:
+        text = content.decode()
+        tree = ast.parse(text, filename=path)
+    except UnicodeDecodeError as error:
+        place = content.count(b"\n", 0, error.start) + 1
+        raise _wrong(f"{path}, line {place}: byte {content[error.start]:#04x} is not UTF-8") from None
+    except SyntaxError as error:
+        raise _wrong(f"{path}, line {error.lineno or 1}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _wrong(f"{path} can't be parsed: {error or type(error).__name__}") from None
+    if line := credentials.line_of_first(text):
+        raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
+    return tree
+
+
+def _definitions(path: str, tree: ast.Module) -> dict[str, Definition]:
+    """What the names of the file stand for, those within `if` and `try` too. Raises BadInput for imports of other files."""
+    found: dict[str, Definition] = {}
+    for statement in _statements(tree.body):
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            raise _wrong(f"{path}, line {statement.lineno}: imports another file of yours; only this one is in the box")
+        for name in _names(statement):
+            found[name] = statement
+    return found
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try | ast.With):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(statement, part, ()))
+            for handler in getattr(statement, "handlers", ()):
+                yield from _statements(handler.body)
+
+
+def _names(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+    elif isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _name(path: str, name: str | None, definitions: Mapping[str, Definition]) -> str:
+    """Raises BadInput if the matrix names nothing of the file."""
+    if name in definitions:
+        return str(name)
+    builders = [
+        known
+        for known, node in definitions.items()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and known not in _ARGUMENTS and not known.startswith("_")
+    ]
+    if name is None:
+        has = f"; it has {', '.join(builders[:5])}" if builders else ""
+        raise _wrong(f'{path} alone doesn\'t say what builds the model: write "{path}:NAME"{has}')
+    raise _wrong(f"{path} has no {name}; {nearest(name, builders)}" if builders else f"{path} has no {name}")
+
+
+def _check_builder(path: str, name: str, node: Definition) -> None:
+    """A function or a class that can be called without arguments."""
+    if isinstance(node, ast.ClassDef):
+        start = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+        node, own = start or node, 1
+    else:
+        own = 0
+    if isinstance(node, ast.FunctionDef) and _required(node) > own:
+        message = f"{name} is called without arguments to build the model, but some have no default"
+        raise _wrong(f"{path}, line {node.lineno}: {message}")
+
+
+def _check_function(path: str, name: str, arguments: str, definitions: Mapping[str, Definition]) -> None:
+    node = definitions.get(name)
+    if node is None and name == "batch":
+        raise _wrong(f"{path} has no function batch{arguments}, which makes the random inputs and targets")
+    if isinstance(node, ast.AsyncFunctionDef | ast.ClassDef):
+        raise _wrong(f"{path}, line {node.lineno}: {name} must be a function {name}{arguments}")
+    if isinstance(node, ast.FunctionDef) and not _takes_two(node):
+        raise _wrong(f"{path}, line {node.lineno}: {name} is called as {name}{arguments}; it can't take these arguments")
+
+
+def _required(node: ast.FunctionDef) -> int:
+    """How many arguments have no default."""
+    given = node.args
+    keywords = sum(default is None for default in given.kw_defaults)
+    return len(given.posonlyargs) + len(given.args) - len(given.defaults) + keywords
+
+
+def _takes_two(node: ast.FunctionDef) -> bool:
+    given = node.args
+    most = len(given.posonlyargs) + len(given.args)
+    return _required(node) <= 2 and (most >= 2 or given.vararg is not None) and None not in given.kw_defaults
+
+
+def _unit(path: str, definitions: Mapping[str, Definition]) -> str:
+    """UNIT of the file: what the model processes."""
+    node = definitions.get("UNIT")
+    if node is None:
+        return "items"
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    if isinstance(value, ast.Constant) and isinstance(value.value, str) and _UNIT.fullmatch(value.value):
+        return value.value
+    raise _wrong(f'{path}, line {node.lineno}: UNIT must be a word in quotes, such as UNIT = "images"')

@@ -1,0 +1,102 @@
+"""A search for the release that changed a level (analysis/bisection.py) -> lines for the terminal."""
+
+import shlex
+from collections.abc import Iterator
+
+from torchmatrix.analysis.bisection import FOUND, SAME, UNDECIDED, Beside, Search, Step, most_steps, not_monotone
+from torchmatrix.analysis.intervals import Interval
+from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.reporting.cubes.telling import ratio_of
+
+
+def plan_in_words(search: Search, job: str, rounds: int) -> Iterator[str]:
+    """What will be done."""
+    inside = len(search.stacks) - 2 - len(search.left_out)
+    yield printable(f"{job}: {search.stacks[0]} to {search.stacks[-1]}, {count(inside, 'stack')} between them")
+    steps = most_steps(inside + 2)
+    yield (
+        f"first the two in {count(rounds, 'round')}; if they differ, at most {count(steps, 'step')} of three stacks, "
+        f"{3 * rounds} launches each; a step that can't be decided is repeated, twice at most"
+    )
+    yield from (printable(f"left out: {name}: {why}") for name, why in search.left_out.items())
+
+
+def step_in_words(step: Step) -> Iterator[str]:
+    """What was found, and what follows."""
+    yield from map(_pair, step.pairs)
+    if step.goes_on is None:
+        yield "  not decided"
+    elif step.middle:
+        yield printable(f"  so the change lies between {step.goes_on[0]} and {step.goes_on[1]}")
+
+
+def text(search: Search, job: str, matrix: str | None) -> str:
+    """The answer, what it rests on, and what to do next. `matrix`: where the matrix of the search was written, if it was."""
+    return "\n".join(map(printable, _lines(search, job, matrix)))
+
+
+def _lines(search: Search, job: str, matrix: str | None) -> Iterator[str]:
+    change = search.change
+    assert change is not None
+    yield from _answer(search, change)
+    if search.between:
+        yield f"between them: {', '.join(map(str, _between(search)))}"
+    if search.others:
+        yield "the level changed more than once; also:"
+        yield from (f"  {pair.old} -> {pair.new}: {_ratio(pair)}" for pair in search.others)
+    if not_monotone(search):
+        yield "it did not only rise or only fall: stacks between two of one level may have another"
+    corrected = (
+        f"p <= {search.level:.2g}, which is 5 % corrected for all tests of the search; intervals are those of two stacks alone"
+    )
+    yield f"{count(len(search.steps), 'step')}; a difference counts at {corrected}"
+    if search.ended == FOUND and change.environment:
+        yield "what else differs between the two:"
+        yield from (f"  {name}: {clipped(was)} -> {clipped(now)}" for name, (was, now) in change.environment.items())
+    if search.ended == FOUND:
+        yield f"which operators: {_why(change, job, matrix)}"
+
+
+def _answer(search: Search, change: Beside) -> Iterator[str]:
+    old, new = search.ends
+    rests = f"{change.launches[0]} and {change.launches[1]} launches, in turns"
+    if search.ended == FOUND and not search.between:
+        yield f"the level changed in {new}: {_ratio(change)}, over {old}; {rests}"
+    elif search.ended == FOUND:
+        yield f"the level changed after {old}, in {new} at the latest: {_ratio(change)}; {rests}"
+    elif search.ended == SAME:
+        yield f"the level is the same in {old} and {new}: {_ratio(change)}; {rests}"
+    elif search.ended == UNDECIDED:
+        yield f"the level changed between {old} and {new}: {_ratio(change)}; {rests}"
+        yield f"closer it can't be told: {_last_middle(search)} differs too little from both for these launches; use --launches"
+    else:
+        yield f"no difference was seen between {old} and {new}: {_ratio(change)}; {rests}"
+        if is_known(change.detectable):
+            yield f"so many launches show a difference of {100 * change.detectable:.2g} %; for less use --launches"
+
+
+def _last_middle(search: Search) -> str:
+    return str(search.steps[-1].middle)
+
+
+def _between(search: Search) -> Iterator[str]:
+    for name in search.between:
+        why = search.left_out.get(name)
+        yield f"{name} ({why})" if why else name
+
+
+def _pair(pair: Beside) -> str:
+    verdict = "differs" if pair.differs else "does not differ, as far as these launches show"
+    return printable(f"  {pair.old} -> {pair.new}: {_ratio(pair)}; {verdict}")
+
+
+def _ratio(pair: Beside) -> str:
+    """With the 95 % interval of the two alone, and the p-value that decides."""
+    chance = f", p = {pair.p_value:.2g}" if is_known(pair.p_value) else ""
+    return f"{ratio_of(Interval(value=pair.ratio, low=pair.low, high=pair.high))}{chance}"
+
+
+def _why(change: Beside, job: str, matrix: str | None) -> str:
+    cells = " ".join(shlex.quote(f"{name}/{job}") for name in (change.old, change.new))
+    return f"torchmatrix why {cells} --matrix {shlex.quote(matrix) if matrix else 'FILE (bisect --write FILE makes it)'}"

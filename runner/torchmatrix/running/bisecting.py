@@ -1,0 +1,138 @@
+"""The runs of a search through releases (analysis/bisection.py): of which matrix and cells, and which are there already."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torchmatrix.engines import locked_stacks, lockfile
+from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.reading import sorted_out
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.errors import BadInput, NothingSelected
+from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.matrix import matrix_file, releases
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.method import Request
+from torchmatrix.matrix.rewriting import keys_of, rewritten
+from torchmatrix.matrix.workloads import AUTO
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import session
+from torchmatrix.running.session import Session
+
+_ACCELERATORS = {"nvidia": "cuda", "amd": "rocm", "cpu": "cpu"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunt:
+    """What is searched: `stacks`, oldest first, in a `matrix` of them with one workload. `job`: the end of its cells' ids.
+
+    `left_out`: those of the stacks that this machine can't run, and why.
+    """
+
+    matrix: Matrix
+    stacks: tuple[str, ...]
+    job: str
+    left_out: Mapping[str, str]
+    held: Mapping[str, StackLock]
+    results: Path
+    engine: str
+
+    def session_of(self, names: Sequence[str]) -> Session:
+        """To measure these stacks in turns. Raises ToolError."""
+        globs = [f"{name}/{self.job}" for name in names]
+        s = session.assemble(self.matrix, self.held, self.results, self.engine, globs, [])
+        return s if self.held else session.without_locks(s)
+
+
+def prepare(path: Path, results: Path, engine: str, ends: tuple[str, str], cell: str, request: Request, listed: bool) -> Hunt:
+    """Find the stacks between `ends`, and the one workload and device set that `cell` (an id or a glob) means.
+
+    `ends`: releases or stacks of the matrix file `path`. `listed`: search its stacks instead of the catalog's releases. Raises
+    BadInput and NothingSelected.
+    """
+    s = session.prepare(path, results, engine, [cell], [], request)
+    found = _one_job(s, cell)
+    workload = {**keys_of(found.workload), "counts": [len(found.gpus.indices)]}
+    if listed:
+        names, text = _listed(s.matrix, ends), rewritten(s.matrix.text, workload)
+    else:
+        wheels = _released(s.matrix, ends, _ACCELERATORS[str(found.gpus.vendor)])
+        names, text = [one.name for one in wheels], rewritten(s.matrix.text, workload, [one.table for one in wheels])
+    matrix = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)
+    hunt = Hunt(
+        matrix=matrix, stacks=tuple(names), job=found.id.partition("/")[2], left_out={}, results=results, engine=engine,
+        held=lockfile.read(locked_stacks.path_beside(path)),
+    )  # fmt: skip
+    return _fitting(hunt)
+
+
+def finished(s: Session) -> list[RunFolder]:
+    """The complete runs of just what `s` asks for, on this machine, oldest first."""
+    return s.results.finished(s.results.home(s.host.name, s.host.machine), s.key)
+
+
+def launches_of(runs: Sequence[RunFolder], names: Sequence[str]) -> dict[str, list[Launch]]:
+    """The last tries of each stack in these runs."""
+    every = [launch for run in runs for launch in last_tries(sorted_out(run.everything())[0])]
+    return {name: [launch for launch in every if launch.stack.name == name] for name in names}
+
+
+def why_none(launches: Sequence[Launch]) -> str | None:
+    """Why a stack has no figure; None if a launch is ok."""
+    if any(launch.outcome == "ok" for launch in launches):
+        return None
+    return next((f"{launch.outcome}: {launch.error}" for launch in launches), "not launched")
+
+
+def _one_job(s: Session, word: str) -> Cell:
+    """The cell that stands for the one workload and device set that `word` means, on whatever stack."""
+    cells = {cell.id.partition("/")[2]: cell for cell in s.plan.cells}
+    if not cells:
+        why = next((f": {skip.cell.id}: {skip.why.reason}" for skip in s.plan.skips), "")
+        raise NothingSelected(
+            f"--cell {word} matches no cell that can run here{why}", hint="torchmatrix plan lists the ids of all cells"
+        )
+    if len(cells) > 1:
+        listing = "".join(f"\n  {job}" for job in sorted(cells)[:8])
+        raise BadInput(
+            f"--cell {word} means {len(cells)} workloads or device sets, not one:{listing}",
+            hint="name one of them, such as --cell '*/WORKLOAD/DEVICES'",
+        )
+    (found,) = cells.values()
+    if found.workload.batch == AUTO:
+        raise BadInput(
+            f"the batch of {found.id} is the largest that fits, which may differ from release to release",
+            hint="give the workload a batch in the matrix; torchmatrix batch says what fits",
+        )
+    return found
+
+
+def _released(asked: Matrix, ends: tuple[str, str], accelerator: str) -> list[releases.Wheels]:
+    """The catalog's releases from one end to the other."""
+    (old, old_variant), (new, new_variant) = (releases.end_of(word, asked.stacks) for word in ends)
+    return releases.between(old, new, accelerator, (old_variant, new_variant))
+
+
+def _listed(asked: Matrix, ends: tuple[str, str]) -> list[str]:
+    """The stacks of the matrix from one end to the other."""
+    names = [stack.name for stack in asked.stacks]
+    for word in ends:
+        if word not in names:
+            raise BadInput(f"the matrix has no stack {shown(word)}", hint=nearest(word, names))
+    first, last = map(names.index, ends)
+    if first >= last:
+        raise BadInput(
+            f"{ends[0]} does not stand before {ends[1]} in the matrix", hint="with --listed the order of the matrix counts"
+        )
+    return names[first : last + 1]
+
+
+def _fitting(hunt: Hunt) -> Hunt:
+    """The hunt with what this machine can't run left out. Raises NothingSelected if that is one of the ends."""
+    s = hunt.session_of(hunt.stacks)
+    skipped = {skip.cell.stack.name: skip.why for skip in s.plan.skips}
+    for end in (hunt.stacks[0], hunt.stacks[-1]):
+        if why := skipped.get(end):
+            raise NothingSelected(f"{end} can't run here: {why.reason}", hint=why.fix)
+    return replace(hunt, left_out={name: why.reason for name, why in skipped.items()})

@@ -1,0 +1,243 @@
+"""One launch of a planned cell under a profiler. It measures nothing, and what it finds is kept apart from all launches."""
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torchmatrix import __version__
+from torchmatrix.analysis.profiles.measured import recorded
+from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
+from torchmatrix.facts import pipe, profiles
+from torchmatrix.facts.events import Event
+from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
+from torchmatrix.facts.store import keep_model
+from torchmatrix.ground import settings
+from torchmatrix.ground.errors import (
+    BadInput,
+    BuildFailed,
+    EngineUnusable,
+    ExitCode,
+    LaunchFailed,
+    NothingSelected,
+    ToolError,
+)
+from torchmatrix.matrix.method import Method
+from torchmatrix.matrix.workloads import AUTO, Workload
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import housekeeping, readiness, run
+from torchmatrix.running.box_flags import device_options, factors_in_words, options_in_words
+from torchmatrix.running.launch_cell import cache_name, devices_of
+from torchmatrix.running.session import Session
+
+TAIL_LINES = 20
+MOST_NAMED = 8
+WORK = ("model", "mode", "batch", "image_size", "sequence_length")
+"""Two cells that differ in one of these, or in the number of devices, do other work: their steps are not compared."""
+
+
+def one_cell(s: Session, word: str) -> Cell:
+    """The only planned cell that `word` means: its id or a glob. Raises NothingSelected or BadInput."""
+    found = [cell for cell in s.plan.cells if fnmatchcase(cell.id, word)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listing = "".join(f"\n  {cell.id}" for cell in found[:MOST_NAMED])
+        more = f"\n  … and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise BadInput(f"{word} means {len(found)} cells, not one:{listing}{more}", hint="name one of them, or add --where")
+    why = next((skip.why for skip in s.plan.skips if fnmatchcase(skip.cell.id, word)), None)
+    if why:
+        raise NothingSelected(f"{word} is skipped here: {why.reason}", hint=f"{why.fix}; torchmatrix plan --skipped lists all")
+    raise NothingSelected(f"{word} matches no cell", hint="torchmatrix plan lists the ids of all cells")
+
+
+def same_work(a: Cell, b: Cell) -> None:
+    """Raises BadInput if steps of the two cells don't do the same."""
+    works = work_of(a.workload, len(a.gpus.indices)), work_of(b.workload, len(b.gpus.indices))
+    differ = [
+        f"{name.replace('_', ' ')} ({one} and {works[1][name]})" for name, one in works[0].items() if one != works[1][name]
+    ]
+    if a.id == b.id:
+        raise BadInput(f"{a.id} is both A and B", hint="name two cells; a cell on two stacks has two ids")
+    if differ:
+        raise BadInput(
+            f"a step of A does other work than a step of B: they differ in {', '.join(differ)}",
+            hint="choose two cells that differ in the stack or in a setting, such as compile or precision",
+        )
+
+
+def work_of(workload: Workload, devices: int) -> dict[str, Any]:
+    return {**{name: workload.factors.get(name) for name in WORK}, "devices": devices}
+
+
+def refuse_unknown(cells: Sequence[Cell], known: Sequence[Profile | None]) -> None:
+    """Raises BadInput, with the commands, for cells that were not profiled."""
+    missing = [cell.id for cell, one in zip(cells, known, strict=True) if one is None]
+    if missing:
+        commands = "; ".join(f"torchmatrix profile '{cell}'" for cell in missing)
+        raise BadInput(f"not profiled yet on this machine: {', '.join(missing)}", hint=commands)
+
+
+def known(s: Session, root: Path, cell: Cell, named: bool) -> Profile | None:
+    """The newest profile of this cell on this machine, by the program and of the packages that would be profiled now.
+
+    `named`: as in `profile`. Of a stack that isn't built here any profile counts.
+    """
+    found = profiles.newest(root, cell.id, s.host.machine, recipes.workload_hash())
+    recipe = _recipe(s, cell)
+    if found is None or (recipe and found.environment != recipe.environment):
+        return None
+    return found if found.named or not _names_kernels(cell, named) else None
+
+
+def _recipe(s: Session, cell: Cell) -> Recipe | None:
+    """What its stack is built by; None if it isn't built."""
+    return recipes.ready_recipe(cell.stack, s.engine_for(cell.stack), s.locks.get(cell.stack.name))
+
+
+def _names_kernels(cell: Cell, asked: bool) -> bool:
+    """Only compiled kernels have no names of their own; on GPUs they have."""
+    return asked and cell.workload.compile and cell.gpus.vendor == "cpu"
+
+
+def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Generator[str, None, Profile]:
+    """Launch the cell under torch.profiler; yields what is being done. Raises ToolError, also if the box fails.
+
+    `named`: what is compiled for a CPU is compiled with names, which takes minutes.
+    """
+    engine, recipe = s.engine_for(cell.stack), _recipe(s, cell)
+    if recipe is None:
+        raise NothingSelected(f"stack {cell.stack.name} is not built", hint=f"torchmatrix build '{cell.stack.name}/*'")
+    batch = _batch(s, cell)
+    with s.results.hold(), run.watching(s) as (sensors, _):
+        housekeeping.remove_orphans(s)
+        try:
+            image = engine.build(recipe, lambda line: None)
+        except BuildFailed as failure:
+            raise EngineUnusable(f"{cell.stack.name}: {failure}", hint=f"torchmatrix build '{cell.stack.name}/*'") from None
+        yield from readiness.wait(sensors, devices_of(cell), Method())
+        begin = time.time()
+        command, events = yield from _told(s, cell, image, _spec(s, cell, batch, steps, _names_kernels(cell, named)))
+    record = _record(cell, image, command, events, batch, begin) | {"named": _names_kernels(cell, named)}
+    return _kept(s, root, record, events)
+
+
+def _batch(s: Session, cell: Cell) -> int:
+    """Where it is to be found by the tool, the newest run has found it. Raises NothingSelected."""
+    if cell.workload.batch != AUTO:
+        return int(cell.workload.batch)
+    found = recorded(s.results, s.host.machine, cell.id)
+    batch = next((launch.batch_used for _, launch in found if launch.batch_used), None)
+    if batch is None:
+        raise NothingSelected(
+            f"the batch of {cell.id} is not known yet: it is the largest that fits",
+            hint=f"torchmatrix run '{cell.id}' finds it",
+        )
+    return batch
+
+
+def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> LaunchSpec:
+    options = device_options(cell, s.host, s.matrix.seed, s.matrix.timeout_seconds) | {"--profile": steps}
+    return LaunchSpec(
+        arguments=(
+            *factors_in_words({**cell.workload.factors, "batch": batch}),
+            *options_in_words(options),
+            *(("--name-kernels",) if named else ()),
+        ),
+        processes=len(cell.gpus.indices),
+        gpus=cell.gpus,
+        cache=f"{cache_name(cell, batch, '')}-profile{'-named' * named}",
+        owner=s.results.owner,
+        model_file=keep_model(s.results.profiled_models, own.path, own.content) if (own := cell.workload.own) else None,
+    )
+
+
+def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[str, None, tuple[str, list[Event]]]:
+    """What the box wrote, and the command. Raises ToolError with what went wrong."""
+    found, tail, line_mb = list[Event](), list[str](), settings.load().line_mb
+    execution = s.engine_for(cell.stack).start(image, spec)
+    try:
+        with execution, time_limit(execution, s.matrix.timeout_seconds) as timed_out:
+            yield f"$ {execution.command}"
+            for stream, line in execution.lines():
+                event = pipe.event_in(stream, line, line_mb)
+                if event is None:
+                    tail = [*tail[1 - TAIL_LINES :], line[:500].decode(errors="replace").rstrip("\n")]
+                    continue
+                _refuse_too_much(found, event)
+                found.append(event)
+                if event["event"] == "phase":
+                    yield f"{event['phase']}: {event['seconds']:.1f} s"
+            code = execution.wait().returncode
+    except LaunchFailed as failure:
+        raise _failed(cell, str(failure)) from None
+    if timed_out.is_set():
+        raise _failed(cell, f"ended after the time-out of {s.matrix.timeout_seconds:g} s ([run] timeout_minutes)")
+    failures = [str(event.get("message")).splitlines()[0] for event in found if event["event"] == "failure"]
+    if failures or code or not any(event["event"] == "done" for event in found):
+        raise _failed(cell, next(iter(failures), f"exit code {code}; last line: {tail[-1] if tail else 'none'}"))
+    return execution.command, found
+
+
+def _refuse_too_much(found: Sequence[Event], event: Event) -> None:
+    if event["event"] == "part":
+        size = sum(len(one["data"]) for one in found if one["event"] == "part") + len(event["data"])
+        if size > profiles.MOST_PACKED_BYTES:
+            raise pipe.Refused("the traces are larger than 256 MiB: profile fewer steps (--steps)")
+
+
+def _failed(cell: Cell, why: str) -> ToolError:
+    return ToolError(
+        f"{cell.id} could not be profiled: {why}",
+        hint=f"torchmatrix run --new --launches 1 '{cell.id}' measures it, and keeps what it says",
+        exit_code=ExitCode.CELL_NOT_OK,
+    )
+
+
+def _record(cell: Cell, image: Image, command: str, events: Sequence[Event], batch: int, begin: float) -> dict[str, Any]:
+    """What profile.json says of the launch, but for the machine."""
+    environment = next((event for event in events if event["event"] == "environment"), {})
+    timed = next((event for event in events if event["event"] == "profile"), None)
+    if timed is None:
+        raise _failed(cell, "the box did not say how long the steps took")
+    return {
+        "tool": __version__,
+        "unix_seconds": begin,
+        "cell": cell.id,
+        "stack": cell.stack.name,
+        "torch": environment.get("torch"),
+        "environment": image.environment,
+        "workload_hash": recipes.workload_hash(),
+        "work": {**work_of(cell.workload, len(cell.gpus.indices)), "batch": batch},
+        "workload": cell.workload.as_record(),
+        "gpus": {**asdict(cell.gpus), "label": cell.gpus.label},
+        "command": command,
+        **{name: timed[name] for name in ("steps", "plain_seconds", "profiled_seconds")},
+        "box": environment,
+    }
+
+
+def _kept(s: Session, root: Path, record: Mapping[str, Any], events: Sequence[Event]) -> Profile:
+    host = s.results.home(s.host.name, s.host.machine)
+    told = {**record, "machine": s.host.machine, "host_facts": s.host.as_record()}
+    return profiles.save(root, host, json.loads(json.dumps(told)), {name: _whole(events, name) for name in (TRACE, MEMORY)})
+
+
+def _whole(events: Sequence[Event], name: str) -> bytes:
+    """A file that the box sent in parts. Raises ToolError if one is missing."""
+    parts = [event for event in events if event["event"] == "part" and event["name"] == name]
+    numbers = [part["number"] for part in parts]
+    try:
+        if not parts or numbers != list(range(parts[0]["count"])):
+            raise ValueError(f"{len(parts)} parts came")
+        return b"".join(base64.b64decode(part["data"], validate=True) for part in parts)
+    except (ValueError, binascii.Error) as error:
+        raise ToolError(
+            f"the box sent no whole {name} trace: {error}", hint="try again, with fewer --steps", exit_code=ExitCode.CELL_NOT_OK
+        ) from None

@@ -1,0 +1,100 @@
+"""Metrics: percentiles of requests by the nearest rank, their tables, and what compares and judges them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import launch_lines, nights, write_run
+from torchmatrix.analysis import metrics
+from torchmatrix.analysis.compare import compare
+from torchmatrix.analysis.latency import latency_rows
+from torchmatrix.analysis.launch_row import row_of
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.parts import END_TO_END, LATENCY
+from torchmatrix.facts.reading import launch_of
+from torchmatrix.facts.store import Results
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.nightly.gate import GateOptions, chosen_runs, judge, verdicts
+
+PACES = (0.99, 1.0, 1.01)
+
+
+def served(seconds: float, pace: float = 1.0) -> dict[str, Any]:
+    """Of a launch: 100 requests on a ramp whose median is `seconds`; end to end twice as long."""
+    latencies = [seconds * pace * (0.51 + 0.01 * number) for number in range(100)]
+    return {"served": {LATENCY: latencies, END_TO_END: [2 * one for one in latencies]}}
+
+
+def launch(**fields: Any) -> Launch:
+    found = launch_of(Path("a/round1-try1.jsonl"), launch_lines(**fields))
+    assert isinstance(found, Launch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "expected"),
+    [(100, 50, 50), (100, 90, 90), (100, 99, 99), (101, 99, 100), (7, 50, 4), (3, 100, 3), (10, 90, 9)],
+)
+def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(count: int, share: int, expected: int) -> None:
+    assert metrics.percentile([float(one + 1) for one in range(count)], share) == expected
+
+
+@pytest.mark.parametrize(("count", "share"), [(99, 99), (9, 90), (1, 50), (0, 100)])
+def test_a_percentile_of_too_few_requests_is_unknown(count: int, share: int) -> None:
+    assert math.isnan(metrics.percentile([1.0] * count, share))
+
+
+def test_a_launch_that_failed_has_no_latency_and_one_that_trains_has_none() -> None:
+    assert metrics.named("latency_p50").of(launch(**served(0.05))) == pytest.approx(0.05)
+    refused = launch(**served(0.05), job={"requests": 50})
+    assert refused.outcome == "crashed" and math.isnan(metrics.named("latency_p50").of(refused))
+    assert math.isnan(metrics.named("latency_p50").of(launch())) and row_of(launch())["requests"] is None
+    with pytest.raises(BadInput, match="unknown metric"):
+        metrics.named("speed")
+
+
+def test_percentiles_are_over_the_requests_of_all_ranks() -> None:
+    two = launch(devices=(0, 1), served={LATENCY: [0.1] * 10, END_TO_END: [0.3] * 10})
+    (row,) = latency_rows([row_of(two)], END_TO_END)
+    assert (row["requests"], row["n"], row["p50"], row["p90"], row["max"]) == (20, 1, 0.3, 0.3, 0.3)
+    assert math.isnan(row["p99"]) and math.isnan(row["p50_low"])
+
+
+def test_each_figure_of_the_table_is_the_median_over_launches_inside_its_interval() -> None:
+    rows = [row_of(launch(**served(0.05, pace))) for pace in PACES]
+    (row,) = latency_rows(rows, LATENCY)
+    assert row["p50"] == pytest.approx(0.05) and row["p99"] == pytest.approx(0.0745) and row["max"] == pytest.approx(0.075)
+    assert row["p50_low"] < row["p50"] < row["p50_high"] and row["requests"] == 300
+
+
+def test_less_latency_is_faster_and_the_throughput_is_another_question(tmp_path: Path) -> None:
+    quick, slow = (
+        list(write_run(tmp_path / name, [{"rate": 100.0 * pace, **served(seconds, pace)} for pace in PACES]).launches())
+        for name, seconds in (("a", 0.05), ("b", 0.075))
+    )
+    (row,) = compare(quick, slow, metric=metrics.named("latency_p50")).rows
+    assert row.verdict == "FASTER" and row.ratio == pytest.approx(1.5) and 1.4 < row.low < 1.5 < row.high
+    (row,) = compare(quick, slow).rows
+    assert row.verdict != "FASTER" and row.ratio == pytest.approx(1.0)
+    trained = list(write_run(tmp_path / "c", [{"rate": 100.0 * pace} for pace in PACES]).launches())
+    found = compare(trained, trained, metric=metrics.named("latency_p50"))
+    assert found.rows[0].refused == "A has no latency (p50): it trains, or timed too few requests"
+
+
+def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
+    """The throughput stays; single requests take 10 % longer on the last two nights."""
+    for run, seconds in zip(nights(10), [0.05] * 8 + [0.055] * 2, strict=True):
+        write_run(tmp_path, [{"rate": 100.0 * pace, **served(seconds, pace)} for pace in PACES], run=run)
+    found = judge(chosen_runs.read(Results(tmp_path), nights=7))
+    told = {one.metric: one for one in found.cells}
+    assert {name: one.verdict for name, one in told.items()} == {
+        "throughput": "ok", "latency_p50": "regression", "end_to_end_p50": "regression",
+    }  # fmt: skip
+    slower = told["latency_p50"]
+    assert slower.ratio == pytest.approx(1 / 1.1) and slower.value == pytest.approx(0.055)
+    assert slower.center == pytest.approx(0.05)
+    text = verdicts.text(found)
+    assert "REGRESSION 1 of 1 cells" in text and "(latency_p50)" in text and "--metric latency_p50" in text
+    assert judge(chosen_runs.read(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"

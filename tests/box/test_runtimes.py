@@ -1,0 +1,178 @@
+"""Runtimes of inference give what eager fp32 gives, in the precision asked for, or no number; here those that run on a CPU."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sabotaged
+from boxes import bench, only
+from sabotaged import BERT, RESNET
+
+from support import PATIENCE_SECONDS
+from torchmatrix.ground import assets
+
+pytestmark = pytest.mark.thorough
+INFER = ("--mode", "infer")
+
+
+def proven(python: str, *words: str, **variables: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The setup, the effective precision and the reference of a launch that must succeed."""
+    code, events, stderr = bench(python, *INFER, *words, **variables)
+    assert code == 0 and only(events, "done"), stderr
+    assert only(events, "reference")["agrees"] is True
+    return only(events, "setup"), only(events, "precision")["effective"][0], only(events, "reference")
+
+
+@pytest.mark.parametrize("model", [RESNET, BERT], ids=lambda words: words[1])
+@pytest.mark.parametrize(
+    ("runtime", "told"),
+    [
+        ("torchscript", {}),
+        ("onnxruntime", {"providers": ["CPUExecutionProvider"]}),
+        ("openvino", {"precision": "f32", "devices": ["CPU"]}),
+    ],
+)
+def test_an_exported_graph_gives_the_outputs_of_eager_fp32(
+    runtimes_python: str, runtime: str, told: dict[str, Any], model: tuple[str, ...]
+) -> None:
+    setup, effective, reference = proven(runtimes_python, *model, "--runtime", runtime)
+    assert setup["runtime"]["name"] == runtime and setup["runtime"]["version"] and told.items() <= setup["runtime"].items()
+    assert setup["parameters"] > 4_000_000
+    assert (effective["matmul"], effective["convolution"]) == ("fp32", "fp32")
+    parity = reference["parity"]
+    assert 0 <= parity["largest_relative"] < 1e-5 and parity["cosine"] > 0.9999999 and parity["top1"] == 1
+    assert parity["rows"] == (4 if model == RESNET else 8) and parity["relative_allowed"] < 1e-3
+
+
+def test_quantized_linear_layers_are_int8_and_the_rest_is_not(runtimes_python: str) -> None:
+    setup, effective, reference = proven(runtimes_python, *BERT, "--runtime", "torchao-int8")
+    assert effective["linear"] == "int8" and effective["matmul"] == "fp32"
+    assert setup["runtime"]["quantized_share"] == 1
+    assert 1e-4 < reference["parity"]["largest_relative"] < 0.2 and reference["parity"]["cosine"] > 0.99
+
+
+def test_a_model_of_convolutions_is_not_called_int8(runtimes_python: str) -> None:
+    code, events, _ = bench(runtimes_python, *INFER, *RESNET, "--runtime", "torchao-int8")
+    failure = only(events, "failure")
+    assert code != 0 and failure["kind"] == "unsupported" and "linear layers, which are only 4 %" in failure["message"]
+
+
+def test_a_model_that_was_not_quantized_is_not_called_int8(runtimes_python: str) -> None:
+    words = (*BERT, *INFER, "--runtime", "torchao-int8")
+    launch = sabotaged.Sabotage("nothing_quantized", words, 1, "the step doesn't compute in it")
+    code, events, stderr = launch.launch(runtimes_python)
+    assert launch.is_caught(code, events), (code, events, stderr)
+
+
+def refused(python: str, *words: str, hook: str = "pass") -> str:
+    """The message of a launch that must end as unsupported; `hook`: Python that runs before it."""
+    program = f"import sys; sys.path.insert(0, {str(assets.WORKLOAD)!r}); import bench\n{hook}\nbench.main(sys.argv[1:])"
+    code, events, stderr = bench(python, *INFER, *words, program=("-c", program))
+    failure = only(events, "failure")
+    assert code != 0 and failure["kind"] == "unsupported", stderr
+    return str(failure["message"])
+
+
+def test_a_provider_that_falls_back_gives_no_number(runtimes_python: str) -> None:
+    hook = "import onnxruntime; onnxruntime.InferenceSession.get_providers = lambda self: ['AzureExecutionProvider']"
+    said = refused(runtimes_python, *RESNET, "--runtime", "onnxruntime", hook=hook)
+    assert "onnxruntime fell back to AzureExecutionProvider; CPUExecutionProvider was asked for" in said
+    hook = "import onnxruntime; onnxruntime.get_available_providers = lambda: ['CUDAExecutionProvider']"
+    said = refused(runtimes_python, *RESNET, "--runtime", "onnxruntime", hook=hook)
+    assert "this onnxruntime has no CPUExecutionProvider; it has: ['CUDAExecutionProvider']" in said
+
+
+def test_openvino_that_takes_another_precision_by_itself_gives_no_number(runtimes_python: str) -> None:
+    hook = "from runtimes import openvino; openvino._HINT['fp32'] = 'f16'"
+    assert "openvino computes in" in refused(runtimes_python, *RESNET, "--runtime", "openvino", hook=hook)
+
+
+def test_what_is_not_installed_is_unsupported(real_python: str) -> None:
+    assert "onnxruntime can't be imported" in refused(real_python, *RESNET, "--runtime", "onnxruntime")
+    assert "torch_tensorrt can't be imported" in refused(real_python, *RESNET, "--runtime", "torch-tensorrt")
+    assert "tensorrt can't be imported" in refused(real_python, *RESNET, "--runtime", "tensorrt")
+    said = refused(real_python, *RESNET, "--runtime", "torchscript", "--compile")
+    assert "runtime torchscript compiles by itself, without torch.compile" in said
+
+
+@pytest.mark.parametrize("model", [RESNET, BERT], ids=lambda words: words[1])
+@pytest.mark.parametrize(
+    "more", [("--precision", "bf16-weights"), ("--no-eval",), ("--compile", "--compile-mode", "max-autotune")]
+)
+def test_further_settings_of_inference_are_proven(real_python: str, model: tuple[str, ...], more: tuple[str, ...]) -> None:
+    _, effective, reference = proven(real_python, *model, *more)
+    assert effective["matmul"] == ("bf16" if "bf16-weights" in more else "fp32")
+    assert reference["parity"]["largest_relative"] <= reference["parity"]["relative_allowed"]
+
+
+@pytest.mark.parametrize("model", [RESNET, BERT], ids=lambda words: words[1])
+def test_training_of_bfloat16_weights_is_proven(real_python: str, model: tuple[str, ...]) -> None:
+    code, events, stderr = bench(real_python, *model, "--precision", "bf16-weights")
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    assert "parity" not in only(events, "reference")
+
+
+PARITY = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from proofs import parity
+exact = [torch.tensor([[1.0, 2.0, -4.0], [3.0, 0.0, 1.0]])]
+cases = {
+    "same": exact,
+    "far": [exact[0] + torch.tensor([[0, 0.4, 0], [0, 0, 0]])],
+    "other": [exact[0].flip(1)],
+    "nan": [exact[0] * float("nan")],
+}
+found = {name: parity.figures(case, exact) for name, case in cases.items()}
+allowed = parity.limits("fp32", found["same"])
+rough = parity.limits("amp-bf16", dict(found["same"], largest_relative=0.05, cosine=0.999))
+said = {name: parity.problems("fp32", one, allowed) for name, one in found.items()}
+print(json.dumps({"found": found, "said": said, "allowed": allowed, "rough": rough}))
+"""
+
+
+def test_the_figures_of_parity(real_python: str) -> None:
+    done = subprocess.run(
+        [real_python, "-c", PARITY, str(assets.WORKLOAD)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    told = json.loads(done.stdout)
+    same, far, other, nan = (told["found"][name] for name in ("same", "far", "other", "nan"))
+    assert same == {"largest_absolute": 0, "largest_relative": 0, "cosine": pytest.approx(1), "top1": 1, "rows": 2}
+    assert far["largest_absolute"] == pytest.approx(0.4) and far["largest_relative"] == pytest.approx(0.1)
+    assert far["top1"] == 1 and other["top1"] == 0.5 and other["largest_absolute"] == pytest.approx(5)
+    assert other["cosine"] == pytest.approx((-4 + 4 - 4 + 3 + 0 + 3) / 31)
+    assert nan["largest_absolute"] == 1e300 and nan["cosine"] == 0
+    assert told["said"]["same"] == [] and "by up to 0.4 (0.1 of the largest output)" in told["said"]["far"][0]
+    assert len(told["said"]["other"]) == 3 and len(told["said"]["nan"]) >= 2
+    assert told["allowed"] == {"relative_allowed": 1e-4, "cosine_least": 0.99999}
+    assert told["rough"] == {"relative_allowed": pytest.approx(0.2), "cosine_least": pytest.approx(0.996)}
+
+
+def test_the_runtimes_of_gpus_ask_for_what_they_should_and_find_their_tensors(real_python: str) -> None:
+    program = str(Path(__file__).with_name("gpu_runtimes.py"))
+    done = subprocess.run(
+        [real_python, program, str(assets.WORKLOAD)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    told = json.loads(done.stdout)
+    right = {"sum": [[13.0] * 3] * 2, "product": [[15.0] * 3] * 2}
+    assert [told[name] for name in ("bound", "tensorrt fp32", "tensorrt tf32", "torch_tensorrt")] == [right] * 4
+    assert told["told"] == {name: ["cuda", 1, "float32", [2, 3]] for name in ("input0", "input1", "output0", "output1")}, (
+        "the input that the model doesn't use is not bound"
+    )
+    cuda = {precision: told["providers"][f"onnxruntime {precision}"] for precision in ("fp32", "tf32", "half")}
+    assert [[name for name, _ in one] for one in cuda.values()] == [["CUDAExecutionProvider"]] * 3
+    assert [one[0][1]["use_tf32"] for one in cuda.values()] == [0, 1, 0]
+    assert cuda["fp32"][0][1]["user_compute_stream"] == "7" and cuda["fp32"][0][1]["device_id"] == 1
+    ((name, half),) = told["providers"]["onnxruntime-tensorrt half"]
+    assert name == "TensorrtExecutionProvider" and half["trt_fp16_enable"] is True
+    assert told["options"] == {"session.disable_cpu_ep_fallback": "1"}
+    assert "would run a part of the model on the CPU" in told["fallback"]
+    assert told["tensorrt fp32 flags"] == [2, False] and told["tensorrt tf32 flags"] == [2, True]
+    assert told["tensorrt odd"] == "TensorRT can't read the model: no such operation"
+    assert told["asked"] == {
+        "enabled_precisions": "{torch.float32}", "disable_tf32": "True", "require_full_compilation": "True"
+    }  # fmt: skip
+    assert told["torch_tensorrt in part"] == "torch_tensorrt can't convert the whole model: an operation stays in PyTorch"

@@ -1,0 +1,109 @@
+"""`advise`: what it recommends from facts with a known truth, what that rests on, the matrix that measures the rest."""
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from support import Command
+from torchmatrix.matrix import matrix_file
+
+MATRIX = """
+[run]
+launches = 1
+
+[[stack]]
+name = "stack-a"
+python = "/usr/bin/python3"
+
+[[workload]]
+model = "resnet18"
+batch = 2
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Precision × compile × channels_last of resnet50 in inference: AMP × 2 with half the latency; one cell failed."""
+    launches: list[dict[str, Any]] = []
+    for precision, compiled, layout in itertools.product(("fp32", "amp"), (False, True), (False, True)):
+        rate = 100.0 * (2 if precision == "amp" else 1) * (1.5 if compiled else 1) * (1.1 if layout else 1)
+        job = {"precision": precision, "compile": compiled, "channels_last": layout, "grad": "no_grad", "device": "gpu"}
+        for pace in (0.999, 1.0, 1.001):
+            if (precision, compiled, layout) == ("amp", True, True):
+                fields: dict[str, Any] = {"outcome": "oom", "error": "out of memory", "job": job | {"mode": "infer"}}
+            else:
+                fields = {"rate": rate * pace, "job": job}
+                fields["served"] = {kind: [4 / rate / pace] * 100 for kind in ("latency", "end-to-end")}
+            launches.append({"workload": f"w-{precision}-{compiled}-{layout}", **fields})
+    write_run(tmp_path / "results", launches, matrix=MATRIX)
+    return tmp_path / "results"
+
+
+def advice(torchmatrix: Command, results: Path, *words: str) -> dict[str, Any]:
+    done = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results), "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_fastest_combination_is_recommended_with_what_it_rests_on(torchmatrix: Command, results: Path) -> None:
+    found = advice(torchmatrix, results)
+    assert found["take"]["settings"] == {"precision": "amp", "compile": True, "channels_last": False}
+    assert found["take"]["value"] == pytest.approx(300.0) and found["take"]["launches"] == 3 and found["as_good"] == []
+    assert found["over_usual"]["value"] == pytest.approx(3.0) and found["left_out"]["failed"] == 1
+    assert found["unmeasured"] == [{"precision": "amp", "compile": True, "channels_last": True}]
+    assert "grad" in found["never_varied"] and "compile" not in found["never_varied"]
+    said = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results))
+    assert "take: stack-a: precision amp, compile, without channels_last" in said.stdout
+    assert (
+        "1 without a figure" in said.stdout
+        and "to measure that: add --write FILE, then torchmatrix run --matrix FILE" in said.stdout
+    )
+
+
+def test_an_aim_and_limits_choose_another(torchmatrix: Command, results: Path) -> None:
+    assert advice(torchmatrix, results, "--aim", "latency")["take"]["value"] == pytest.approx(4 / 300)
+    limited = advice(torchmatrix, results, "--max-latency", "19")
+    assert limited["take"]["value"] == pytest.approx(300.0) and limited["left_out"]["over_limit"] == 5
+
+
+def test_the_matrix_that_it_writes_has_the_missing_combination(torchmatrix: Command, results: Path, tmp_path: Path) -> None:
+    path = tmp_path / "more.toml"
+    advice(torchmatrix, results, "--write", str(path))
+    made = matrix_file.load(path)
+    wanted = [one for one in made.workloads if (one.precision, one.compile) == ("amp", True)]
+    assert {one.factors["channels_last"] for one in wanted} == {False, True} and {one.mode for one in wanted} == {"infer"}
+    assert [stack.name for stack in made.stacks] == ["stack-a"] and {one.stacks for one in wanted} == {("stack-a",)}
+    again = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results), "--write", str(path))
+    assert again.returncode == 2 and "exists" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("resnet50",), "--mode infer"),
+        (("resnet5", "--mode", "infer"), 'did you mean "resnet50"?'),
+        (("resnet50", "--mode", "infer", "--aim", "speed"), "unknown aim"),
+        (("resnet50", "--mode", "infer", "--aim", "energy"), "tells its energy per item"),
+        (("resnet50", "--mode", "infer", "--max-latency", "0.1"), "the least latency (p50) is"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_with_a_hint(
+    torchmatrix: Command, results: Path, words: Sequence[str], said: str
+) -> None:
+    done = torchmatrix("advise", *words, "--results", str(results))
+    assert done.returncode == 2 and said in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_setting_that_only_some_models_take_counts_for_these(torchmatrix: Command, tmp_path: Path) -> None:
+    for model, taken in (("bert-tiny", True), ("resnet50", False)):
+        job = {"model": model, "mode": "train", "device": "cpu", **({"attention": "eager"} if taken else {})}
+        write_run(tmp_path / model, [{"workload": f"{model}-train", "rate": 100.0, "job": job}], matrix=MATRIX)
+        done = torchmatrix("advise", model, "--results", str(tmp_path / model), "--json")
+        assert done.returncode == 0, done.stderr
+        assert ("attention" in json.loads(done.stdout)["never_varied"]) == taken

@@ -1,0 +1,140 @@
+"""A user's own model: what its file must be like, and that every mistake in it is told with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.matrix import matrix_file, own_models
+
+STACK = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+GOOD = """\
+from torch import nn
+UNIT = "images"
+def net(width=3):
+    return nn.Linear(width, 2)
+class Net(nn.Module):
+    def __init__(self, width=3):
+        pass
+def batch(size, generator):
+    pass
+def loss(outputs, targets):
+    pass
+"""
+
+
+def matrix_in(folder: Path, model: str, text: str | bytes | None = GOOD, more: str = "") -> matrix_file.Matrix:
+    """The matrix that names `model`, beside the file net.py with this text."""
+    if text is not None:
+        (folder / "net.py").write_bytes(text if isinstance(text, bytes) else text.encode())
+    path = folder / "matrix.toml"
+    path.write_text(f'{STACK}[[workload]]\ndevice = "cpu"\nmodel = "{model}"\nbatch = 4\n{more}')
+    return matrix_file.load(path)
+
+
+def complaint(folder: Path, model: str = "net.py:net", text: str | bytes | None = GOOD) -> str:
+    with pytest.raises(BadInput) as raised:
+        matrix_in(folder, model, text)
+    assert "line 6, [[workload]] 1, model: " in str(raised.value)
+    return str(raised.value).partition("model: ")[2]
+
+
+@pytest.mark.parametrize("name", ["net", "Net"])
+def test_a_function_or_a_class_beside_the_matrix_is_a_model(tmp_path: Path, name: str) -> None:
+    (workload,) = matrix_in(tmp_path, f"net.py:{name}").workloads
+    assert workload.own is not None and workload.own.content == GOOD.encode()
+    assert workload.model == f"net.{name}.{workload.own.sha256[:8]}"
+    assert workload.id == f"{workload.model}-train-fp32-b4"
+    assert (workload.unit, workload.library, workload.optimizer) == ("images", "own", "sgd")
+    assert workload.as_record()["own"] == {"path": "net.py", "name": name, "sha256": workload.own.sha256}
+
+
+def test_what_is_imported_or_defined_under_a_condition_is_there_too(tmp_path: Path) -> None:
+    text = "try:\n    from torchvision.models import resnet18 as net\nexcept ImportError:\n    from x import net\n"
+    text += "if net:\n    def batch(size, generator):\n        pass\n"
+    (workload,) = matrix_in(tmp_path, "net.py:net", text).workloads
+    assert workload.unit == "items"
+
+
+def test_another_content_is_another_cell_and_the_same_one_is_not(tmp_path: Path) -> None:
+    ids = [matrix_in(tmp_path, "net.py:net", text).workloads[0].id for text in (GOOD, GOOD + "\n", GOOD)]
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_lists_multiply_own_models_and_known_ones(tmp_path: Path) -> None:
+    matrix_in(tmp_path, "net.py:net")
+    path = tmp_path / "matrix.toml"
+    path.write_text(path.read_text().replace('"net.py:net"', '["net.py:net", "net.py:Net", "resnet18", "bert-tiny"]'))
+    found = matrix_file.load(path).workloads
+    assert [workload.model.partition(".")[0] for workload in found] == ["net", "net", "resnet18", "bert-tiny"]
+    assert [workload.factors["image_size"] for workload in found] == [None, None, 224, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def net(:\n", "net.py, line 1: "),
+        (GOOD.replace("def net(width=3)", "def other()"), "net.py has no net; "),
+        (GOOD.replace("width=3)", "width)"), "net.py, line 3: net is called without arguments"),
+        (GOOD.replace("def batch", "def batches"), "net.py has no function batch(size, generator)"),
+        (GOOD.replace("(size, generator)", "(size)"), "net.py, line 8: batch is called as batch(size, generator)"),
+        (GOOD.replace("(size, generator)", "(size, generator, *, seed)"), "net.py, line 8: batch is called as"),
+        (GOOD.replace("(outputs, targets)", "()"), "net.py, line 10: loss is called as loss(outputs, targets)"),
+        (GOOD.replace('UNIT = "images"', "UNIT = 3"), "net.py, line 2: UNIT must be a word in quotes"),
+        (GOOD.replace('"images"', '"<b>"'), "net.py, line 2: UNIT must be a word in quotes"),
+        (GOOD + "from .layers import Layer\n", "net.py, line 12: imports another file of yours"),
+        (GOOD + 'KEY = "hf_' + "a" * 30 + '"\n', "net.py, line 12: holds a credential"),
+        (GOOD + 'URL = "https://me:geheim@example.org"\n', "net.py, line 12: holds a credential"),
+        (GOOD.encode() + b"# \xff\n", "net.py, line 12: byte 0xff is not UTF-8"),
+        (GOOD + "# " + "x" * (256 << 10), "larger than 256 KiB"),
+        ("(" * 5000, "net.py"),
+        (GOOD + "\0", "net.py"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str | bytes, said: str) -> None:
+    assert said in complaint(tmp_path, text=text)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("net.py", 'write "net.py:NAME"; it has net, Net'),
+        ("net.py:nett", 'net.py has no nett; did you mean "net"?'),
+        ("nett.py:net", 'there is no file nett.py in the folder of the matrix; did you mean "net.py"?'),
+        ("../net.py:net", "is not written as path/to/file.py:NAME"),
+        ("/etc/net.py:net", "is not written as path/to/file.py:NAME"),
+        ("net.py:net:net", "is not written as path/to/file.py:NAME"),
+        ("nowhere/net.py:net", "there is no file nowhere/net.py"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_told_with_what_is_there(tmp_path: Path, model: str, said: str) -> None:
+    assert said in complaint(tmp_path, model)
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_within_is_followed(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "elsewhere.py", tmp_path / "m"
+    outside.write_text(GOOD)
+    inside.mkdir()
+    (inside / "net.py").symlink_to(outside)
+    assert "leads out of the folder of the matrix" in complaint(inside, text=None)
+    (inside / "net.py").unlink()
+    (inside / "real.py").write_text(GOOD)
+    (inside / "net.py").symlink_to("real.py")
+    assert matrix_in(inside, "net.py:net", None).workloads
+    (inside / "net.py").unlink()
+    (inside / "net.py").symlink_to("net.py")
+    assert "net.py" in complaint(inside, text=None)
+    (inside / "net.py").unlink()
+    (inside / "net.py").mkdir()
+    assert "net.py is a folder, not a file" in complaint(inside, text=None)
+
+
+def test_a_matrix_without_a_folder_says_that_it_has_none() -> None:
+    with pytest.raises(BadInput, match=r"net\.py can't be found: this matrix is not a file"):
+        matrix_file.parse(f'{STACK}[[workload]]\ndevice = "cpu"\nmodel = "net.py:net"\nbatch = 4\n')
+
+
+def test_names_of_models_are_not_taken_for_files() -> None:
+    assert not any(
+        map(own_models.is_own, ("resnet50", "timm.resnet50d", "bert-base-cased", "timm.vit_tiny_patch16_224.py_in1k"))
+    )

@@ -1,0 +1,55 @@
+"""Another matrix from the text of one: what is kept, what is replaced, and that each workload can be written down."""
+
+import pytest
+
+from torchmatrix.ground import assets
+from torchmatrix.matrix import matrix_file, presets
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.rewriting import keys_of, rewritten
+from torchmatrix.matrix.workloads import changed
+
+TEXT = """# of mine
+[run]  # settings
+launches = 7
+[gpus]
+lists = [
+[0, 1],
+[2, 3]
+]
+[preset]
+title = "t"
+question = "q"
+[[stack]]
+torch = "2.5.1"
+cpu = true
+[[workload]]
+model = "resnet50"
+[workload.batch]
+default = 4
+"80GB" = 64
+[cpus]
+counts = [3]
+"""
+
+
+def test_settings_and_devices_stay_and_workloads_and_stacks_are_replaced() -> None:
+    workload = {"model": "bert-tiny", "batch": 2, "device": "cpu"}
+    kept = matrix_file.parse(rewritten(TEXT, workload))
+    assert [stack.name for stack in kept.stacks] == ["torch2.5.1-cpu"] and kept.preset is None
+    found = matrix_file.parse(rewritten(TEXT, workload, [{"torch": "2.6.0", "cpu": True}, {"torch": "2.7.1", "cuda": "12.6"}]))
+    assert [stack.name for stack in found.stacks] == ["torch2.6.0-cpu", "torch2.7.1-cu126"]
+    assert [one.model for one in found.workloads] == ["bert-tiny"] and found.text.startswith("# of mine\n")
+    assert (found.method.launches, found.gpus.lists, found.cpus.counts) == (7, ((0, 1), (2, 3)), (3,))
+
+
+def matrices() -> list[Matrix]:
+    return [*(presets.load(name) for name in presets.names()), matrix_file.load(assets.DEFAULT_MATRIX)]
+
+
+@pytest.mark.parametrize("matrix", matrices(), ids=lambda matrix: matrix.preset.title if matrix.preset else "default")
+def test_every_workload_can_be_written_down(matrix: Matrix) -> None:
+    """Also those of the presets, which hold each factor; the batch is one number, as on a machine."""
+    for planned in matrix.workloads[::7]:
+        workload = changed(planned, batch_for=())
+        (found,) = matrix_file.parse(rewritten(matrix.text, keys_of(workload))).workloads
+        assert found.id == workload.id and found.factors == workload.factors and found.device == workload.device

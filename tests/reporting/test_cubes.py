@@ -1,0 +1,69 @@
+"""The report's section on settings: its sentences and charts, from a cube with a known truth; and the exported tables."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from torchmatrix.reporting import cubes, exports, report
+from torchmatrix.reporting.charts import to_svg
+from torchmatrix.reporting.exports import table_set
+from torchmatrix.reporting.report.view import View
+
+
+def launches(model: str = "resnet50") -> list[dict[str, Any]]:
+    """AMP × 2, NHWC × 1.5 with AMP only (never for BERT), compile × 1.2."""
+    found = []
+    for precision, layout, compiled, tried in itertools.product(("fp32", "amp"), (False, True), (False, True), (True, False)):
+        rate = 100.0 * (2 if precision == "amp" else 1) * (1.2 if compiled else 1)
+        rate *= 1.5 if layout and precision == "amp" and model == "resnet50" else 1
+        job = {"precision": precision, "channels_last": layout, "compile": compiled, "cudnn_benchmark": tried}
+        name = f"{model}-{precision}-{layout}-{compiled}-{tried}"
+        found += [{"rate": rate * pace, "model": model, "workload": name, "job": job} for pace in (0.999, 1.0, 1.001)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> View:
+    return report.view_of(write_run(tmp_path_factory.mktemp("cube"), [*launches(), *launches("bert-base-cased")]))
+
+
+def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(view: View) -> None:
+    resnet, bert = cubes.sections_of(view.digest.launches)
+    assert resnet.title == "resnet50, train, GPU 0"
+    best, way, together = resnet.sentences
+    assert best.startswith(
+        "The best of 16 combinations: precision amp, compile, channels_last, cudnn_benchmark, 360.0 images/s (95 %, corrected"
+    )
+    assert "×3.60 (3.59 to 3.61) over precision fp32, without compile, without channels_last, cudnn_benchmark" in best
+    assert way.startswith("The cheap way, one setting after the other: precision amp ×2.00") and way.endswith("the best.")
+    assert together == "channels_last helps only with precision amp: ×1.50; ×1.00 with precision fp32."
+    assert bert.sentences[-2].startswith("Negative control: channels_last changes nothing, as it must: ×1.00")
+
+
+def test_the_charts_draw_and_their_tables_have_every_setting(view: View) -> None:
+    section = cubes.sections_of(view.digest.launches)[0]
+    (effects,) = section.charts
+    assert effects.title == "Of 4 settings of resnet50, train, GPU 0, precision amp changes most: ×2.45"
+    assert list(effects.table["pairs"]) == [8] * 4 and "<svg" in to_svg(effects)
+
+
+def test_the_page_has_the_section_only_where_there_is_a_cube(view: View, tmp_path: Path) -> None:
+    page = report.render(view)
+    assert 'id="settings"' in page and "channels_last helps only with precision amp" in page and 'href="#settings"' in page
+    alone = report.render(report.view_of(write_run(tmp_path, [{}])))
+    assert 'id="settings"' not in alone and 'href="#settings"' not in alone
+
+
+def test_the_tables_are_exported_with_exact_numbers(view: View) -> None:
+    frames = table_set.of(view).frames
+    effects = frames["effects"]
+    assert list(effects["setting"]) == ["precision amp", "compile", "channels_last", "without cudnn_benchmark"] * 2
+    assert effects["ratio"][1] == pytest.approx(1.2, rel=1e-12) and list(effects["pairs"]) == [8] * 8
+    assert list(effects["negative_control"]) == ["", "", "", "", "", "", "still", "still"]
+    told = frames["interactions"].dropna(subset="sentence")
+    assert list(told["settings"]) == ["precision x channels_last"]
+    assert list(frames["cheap_way"]["step"]) == [1, 2, 3, 1, 2]
+    assert exports.FORMATS["csv"]("effects", effects).startswith(b"model,mode,devices,setting,over,ratio")
