@@ -9,6 +9,7 @@ import pytest
 from boxes import bench, only
 
 from support import PATIENCE_SECONDS
+from torchmatrix.facts import event_fields
 from torchmatrix.ground import assets
 
 GOOD = """\
@@ -128,6 +129,20 @@ def test_a_launch_of_an_own_model_is_proven_as_any_other(real_python: str, tmp_p
     code, events, stderr = launched(real_python, tmp_path, GOOD, "--mode", mode)
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True and only(events, "setup")["frozen"] == 2
+
+
+NEGATIVE = GOOD.replace("nn.functional.cross_entropy", "-nn.functional.cross_entropy")
+WITHOUT_LOSS = GOOD.partition("def loss")[0].replace("return self.frozen", "return -10 + self.frozen")
+
+
+@pytest.mark.parametrize(("mode", "text"), [("train", NEGATIVE), ("infer", NEGATIVE), ("infer", WITHOUT_LOSS)])
+def test_a_loss_or_outputs_below_0_are_as_good_as_others(real_python: str, tmp_path: Path, mode: str, text: str) -> None:
+    code, events, stderr = launched(real_python, tmp_path, text, "--mode", mode)
+    assert code == 0, stderr
+    found = only(events, "reference")
+    assert found["agrees"] is True and (text is WITHOUT_LOSS) == (found["fingerprint"]["loss"] > 0)
+    for event in events:
+        event_fields.check(event)
 
 
 def test_a_file_other_than_the_one_asked_for_is_refused(real_python: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Another matrix from the text of one: what is kept, what is replaced, and that each workload can be written down."""
 
+from pathlib import Path
+
 import pytest
 
 from torchmatrix.ground import assets
@@ -40,6 +42,15 @@ def test_settings_and_devices_stay_and_workloads_and_stacks_are_replaced() -> No
     assert [stack.name for stack in found.stacks] == ["torch2.6.0-cpu", "torch2.7.1-cu126"]
     assert [one.model for one in found.workloads] == ["bert-tiny"] and found.text.startswith("# of mine\n")
     assert (found.method.launches, found.gpus.lists, found.cpus.counts) == (7, ((0, 1), (2, 3)), (3,))
+
+
+def test_a_users_own_model_is_named_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "tiny.py").write_text("def Tiny(): ...\ndef Tiny2(): ...\ndef batch(size, generator): ...\n")
+    text = TEXT.replace('"resnet50"', '["resnet18", "nets/tiny.py:Tiny", "nets/tiny.py:Tiny2"]')
+    for workload in matrix_file.parse(text, folder=tmp_path).workloads:
+        (found,) = matrix_file.parse(rewritten(text, keys_of(changed(workload, batch_for=()))), folder=tmp_path).workloads
+        assert found.id == workload.id and found.own == workload.own
 
 
 def matrices() -> list[Matrix]:

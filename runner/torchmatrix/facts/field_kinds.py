@@ -135,10 +135,13 @@ def object_field(name: str) -> Field:
 
 
 def named_numbers_field(name: str, most: float) -> Field:
-    def fits(value: Any) -> bool:
-        return type(value) is dict and _are_numbers(list(value.values()), most)
+    """An object of numbers of either sign."""
 
-    return Field(name=name, fits=fits, wanted=f"an object of numbers from 0 to {most:g}")
+    def fits(value: Any) -> bool:
+        every = list(value.values()) if type(value) is dict else [None]
+        return {type(one) for one in every} <= _NUMBERS and _are_numbers([abs(one) for one in every], most)
+
+    return Field(name=name, fits=fits, wanted=f"an object of numbers from {-most:g} to {most:g}")
 
 
 def known_named_numbers_field(name: str, most: float) -> Field:

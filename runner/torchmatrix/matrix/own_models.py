@@ -61,6 +61,12 @@ def is_own(model: str) -> bool:
     return ".py" in model and (model.partition(":")[0].endswith(".py") or "/" in model)
 
 
+def means(reference: str, model: str) -> bool:
+    """Whether `model`, an id (see OwnModel.id), is of the file and name that `reference` gives; the content may differ."""
+    found = _REFERENCE.fullmatch(reference)
+    return found is not None and model.startswith(f"{PurePosixPath(found['path']).stem}.{found['name']}.")
+
+
 def read(model: str, folder: Path | None) -> OwnModel:
     """The model that "path/to/file.py:NAME" names; the path is relative to `folder`, that of the matrix.
 
