@@ -8,15 +8,28 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import advising, bisecting, gathering, judge, keep, measure, nights, profiles, read, render, start
+from torchmatrix.cli import (
+    advising,
+    bisecting,
+    clustered,
+    gathering,
+    judge,
+    keep,
+    measure,
+    nights,
+    profiles,
+    read,
+    render,
+    start,
+)
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
 from torchmatrix.ground import address_space
 from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
 
 __all__ = [
-    "advising", "bisecting", "gathering", "invoke", "judge", "keep", "main", "measure", "nights", "profiles", "read", "render",
-    "start",
+    "advising", "bisecting", "clustered", "gathering", "invoke", "judge", "keep", "main", "measure", "nights", "profiles",
+    "read", "render", "start",
 ]  # fmt: skip
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""

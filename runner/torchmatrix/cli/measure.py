@@ -35,7 +35,8 @@ from torchmatrix.cli.options import (
     WhereOption,
 )
 from torchmatrix.cli.planned import refuse_nothing, skips_in_words
-from torchmatrix.ground.errors import NothingSelected
+from torchmatrix.engines.choose import SLURM
+from torchmatrix.ground.errors import BadInput, ExitCode, NothingSelected
 
 
 @app.command()
@@ -82,6 +83,9 @@ def run(
     parallel: ParallelOption = False,
     new: NewOption = False,
     locked: LockedOption = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --engine slurm: submit, and return; the same command then continues.")
+    ] = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
     as_json: Annotated[
@@ -92,6 +96,7 @@ def run(
 
     Continues an interrupted run of the same cells. With --ab, ends with the comparison of two stacks.
     """
+    from torchmatrix.cli import clustered
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
     from torchmatrix.running import session
 
@@ -100,6 +105,17 @@ def run(
         method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
         cold_compiles=cold_compiles, fork=fork, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
+    if engine == SLURM:
+        if ab or parallel or locked or until:
+            raise BadInput("--engine slurm knows neither --ab, --parallel, --locked nor --until", hint="leave it out")
+        _end_cluster(
+            clustered.measure(
+                matrix, results, globs or [], where or [], request, output, new=new, detach=detach, volume=volume
+            ),
+            as_json,
+        )
+    if detach:
+        raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab, parallel=parallel)
     done = measure(s, output, new=new, volume=volume, globs=globs, where=where)
     _end(compared(done, ab, volume) if ab else done, as_json)
@@ -251,3 +267,15 @@ def _end(done: Measured, as_json: bool = False) -> NoReturn:
     if done.stopped_by:
         raise done.stopped_by
     raise typer.Exit(done.exit_code)
+
+
+def _end_cluster(done: list[Measured], as_json: bool) -> NoReturn:
+    """As `_end`, for the runs of all kinds of nodes."""
+    if as_json:
+        print(json.dumps([one.as_record() for one in done]), flush=True)
+    else:
+        print("\n".join(one.in_words() for one in done), flush=True)
+    stopped = next((one.stopped_by for one in done if one.stopped_by), None)
+    if stopped:
+        raise stopped
+    raise typer.Exit(max((one.exit_code for one in done), default=ExitCode.OK))

@@ -94,7 +94,7 @@ def measure(
     refuse_nothing(s, globs or [], where or [])
     note_misses(s, globs or [], where or [], volume)
     with running.opened(s, new=new, command=as_typed()) as job:
-        todo, known, test = running.todo(s, job), running.known_seconds(s), job.folder.read_record().parallel
+        todo, known, test = running.todo(s, job.folder), running.known_seconds(s), job.folder.read_record().parallel
         before, lanes = running.preparing_seconds(s, todo, known, test), running.lanes_of(s, test)
         estimated = before + running.measuring_seconds(todo, known, lanes)
         _announce(s, job, todo, estimated, volume)

@@ -30,6 +30,7 @@ from torchmatrix.running.news import (
     LaunchFinished,
     LaunchPhase,
     LaunchStarted,
+    LaunchWaits,
     News,
     ProbeFinished,
 )
@@ -127,6 +128,8 @@ class Narrator:
             self._tell_batch(news)
         elif isinstance(news, LanesProbed | LanesDecided):
             self._tell_lanes(news)
+        elif isinstance(news, LaunchWaits):
+            self._line("waits", "yellow", f"{news.cell.id} for {news.place}: {printable(news.reason)}")
         else:
             self._tell_progress(news)
 

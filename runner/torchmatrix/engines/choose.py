@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NAMES = ("auto", "docker", "local")
 """The choices; auto takes containers if a daemon answers."""
+SLURM = "slurm"
+"""What `run` knows besides: each launch is a job on a node of a cluster, which chooses among NAMES."""
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST"
 VARIABLES = "DOCKER"
 """Prefixes of the variables that say where an engine is and how to reach it."""
@@ -43,6 +45,8 @@ class Engines:
 
 def choose(asked: str, owner: str) -> Engines:
     """The engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if Docker is requested but absent."""
+    if asked == SLURM:
+        raise BadInput("only `torchmatrix run` works on a cluster", hint=f"engines of the other verbs: {', '.join(NAMES)}")
     if asked not in NAMES:
         raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(NAMES)}")
     from torchmatrix.engines.local import LocalEngine

@@ -47,8 +47,8 @@ def holder(path: Path) -> str | None:
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """A new file, unbuffered. Raises EngineUnusable, also if there is one already."""
-    with disk_errors(path):
+    """A new file, unbuffered. Raises FileExistsError, and EngineUnusable if it can't be written."""
+    with disk_errors(path, FileExistsError):
         return path.open("xb", buffering=0)
 
 

@@ -138,8 +138,9 @@ def named_numbers_field(name: str, most: float) -> Field:
     """An object of numbers of either sign."""
 
     def fits(value: Any) -> bool:
-        every = list(value.values()) if type(value) is dict else [None]
-        return {type(one) for one in every} <= _NUMBERS and _are_numbers([abs(one) for one in every], most)
+        if type(value) is not dict or not {type(one) for one in value.values()} <= _NUMBERS:
+            return False
+        return _are_numbers([abs(one) for one in value.values()], most)
 
     return Field(name=name, fits=fits, wanted=f"an object of numbers from {-most:g} to {most:g}")
 

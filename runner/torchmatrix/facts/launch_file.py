@@ -20,7 +20,7 @@ class LaunchFile:
     """Writes one launch as it happens; every line is on disk before the next one is read."""
 
     def __init__(self, path: Path, number: int = 1) -> None:
-        """`number`: which try of this launch it is."""
+        """`number`: which try of this launch it is. Raises FileExistsError if another process has made the file."""
         self.path, self.number = path, number
         self._events = open_new(path)
         self._end = lines.End()
@@ -53,7 +53,8 @@ class LaunchFile:
         if self._logged + len(data) > self._site.log_mb * MEGABYTE:
             raise Refused(f"the box printed more than {self._site.log_mb} MB (setting log_mb)")
         if self._log is None:
-            self._log = open_new(self.path.with_suffix(".log"))
+            with disk_errors(self.path):
+                self._log = open_new(self.path.with_suffix(".log"))
         self._logged += len(data)
         with disk_errors(self.path):
             self._log.write(data)

@@ -14,11 +14,13 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 import calendar
 import hashlib
 import math
+import os
 import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +104,10 @@ class RunFolder:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         name = f"{kind}{number}"
-        tries = len(list(folder.glob(f"{name}-try*.jsonl")))
-        return LaunchFile(folder / f"{name}-try{tries + 1}.jsonl", tries + 1)
+        for tries in count(1 + len(list(folder.glob(f"{name}-try*.jsonl")))):
+            with suppress(FileExistsError):  # made meanwhile, by another node of a cluster
+                return LaunchFile(folder / f"{name}-try{tries}.jsonl", tries)
+        raise AssertionError("a count has no end")
 
     def tries(self, cell: str, number: int) -> int:
         """How many launches of this cell and round ended by themselves."""
@@ -172,7 +176,8 @@ class Results:
     @property
     def owner(self) -> str:
         """Marks this folder's containers and processes: one value per machine and folder."""
-        return hashlib.sha256(f"{socket.gethostname()}:{self.root}".encode()).hexdigest()[:16]
+        here = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        return hashlib.sha256(f"{here}:{self.root}".encode()).hexdigest()[:16]
 
     @property
     def lock_file(self) -> Path:
@@ -220,6 +225,13 @@ class Results:
                 path.mkdir()
                 return RunFolder(path)
         raise EngineUnusable(f"can't make a folder for a new run under {self.root}", hint="try again in a second")
+
+    def named_run(self, host: str, name: str) -> RunFolder:
+        """The run of this name in the folder `host`, which is made if it isn't there."""
+        path = self.root / host / name
+        with disk_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        return RunFolder(path)
 
     def unfinished(self, host: str, key: str) -> RunFolder | None:
         """The newest run in the folder `host` with the same request (`key`), if it is not complete."""

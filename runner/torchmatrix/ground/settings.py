@@ -15,6 +15,8 @@ The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
     [mirrors]                                                   # or TORCHMATRIX_MIRRORS="docker.io=HOST/hub,URL=URL"
     "docker.io" = "registry.example:5000/hub"
     "https://download.pytorch.org/whl" = "https://mirror.example/pytorch"
+    [slurm]                                                     # see docs/slurm.md
+    partition = "gpu"
 """
 
 import math
@@ -52,6 +54,15 @@ _KEYS = {
     "log_mb": Key(kind=int, default=20, minimum=1, maximum=4096),
     "machine": Key(kind=str),
     "mirrors": Key(kind=dict, default={}),
+    "slurm": Key(kind=dict, default={}),
+}
+_WORD = Key(kind=str, pattern=r"[^\s,%]+", explanation="is not one word")
+_SLURM_KEYS = {
+    **dict.fromkeys(("partition", "account", "qos", "constraint"), _WORD),
+    "minutes": Key(kind=int, minimum=1, maximum=525_600),
+    "launcher": Key(kind=str, default="auto", choices=("auto", "docker", "bare")),
+    "exclusive": Key(kind=bool, default=True),
+    "nodes": Key(kind=int, minimum=1, maximum=100_000),
 }
 
 
@@ -64,6 +75,24 @@ _NUMBERS = {
     "log_mb": "a number of megabytes",
 }
 """What the keys that hold a number mean, for messages."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmSettings:
+    """The table [slurm]. `partition`, `account`, `qos`, `constraint`, `minutes`: what sbatch is told; None: nothing.
+
+    `launcher`: what runs a launch on its node: docker, bare (a virtualenv) or auto. `exclusive`: a job has its node to itself.
+    `nodes`: on how many nodes at most.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    minutes: int | None = None
+    launcher: str = "auto"
+    exclusive: bool = True
+    nodes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +113,7 @@ class Settings:
     launch_file_mb: int = 64
     log_mb: int = 20
     machine: str | None = None
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
 
     def index(self, url: str) -> str:
         """The URL that serves a package index here."""
@@ -111,7 +141,7 @@ def full_reference(reference: str) -> str:
 def load() -> Settings:
     """Read the file and the environment once. Raises BadInput."""
     values = _from_file(_path())
-    for key in _KEYS:
+    for key in _KEYS.keys() - {"slurm"}:
         said = os.environ.get(f"TORCHMATRIX_{key.upper()}")
         if said:
             values[key] = _from_environment(key, said)
@@ -126,6 +156,7 @@ def load() -> Settings:
         launch_file_mb=values["launch_file_mb"],
         log_mb=values["log_mb"],
         machine=values["machine"],
+        slurm=values["slurm"],
     )
 
 
@@ -144,6 +175,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     values = check(data, _KEYS, Place(header="the top"), problems)
     mirrors = values["mirrors"] or {}
     check(mirrors, dict.fromkeys(mirrors, _MIRROR), Place(header="[mirrors]"), problems)
+    values["slurm"] = SlurmSettings(**check(values["slurm"] or {}, _SLURM_KEYS, Place(header="[slurm]"), problems))
     if problems.messages:
         raise BadInput(f"{path}:\n{problems}", hint=_EXPLAINED)
     return values

@@ -56,8 +56,20 @@ class Host:
         return {name: value for name, value in asdict(self).items() if name != "machine"}
 
 
+def of_record(record: Mapping[str, Any], machine: str | None) -> Host:
+    """What `Host.as_record` gave, also by way of JSON, with the identity beside it."""
+
+    def held(value: Any) -> Any:
+        return tuple(map(held, value)) if isinstance(value, list) else value
+
+    gpus = tuple(Gpu(**{name: held(value) for name, value in gpu.items()}) for gpu in record["gpus"])
+    return Host(**({name: held(value) for name, value in record.items()} | {"gpus": gpus, "machine": machine}))
+
+
 def detect() -> Host:
     """Look at this machine; what can't be read is None and, where it matters, said in `notes`.
+
+    In a job of Slurm it bears the name that its node has there.
 
     A mask that a scheduler set (CUDA_VISIBLE_DEVICES and the like) is kept: other GPUs belong to somebody else.
     """
@@ -67,7 +79,7 @@ def detect() -> Host:
         found = masked(amd_gpus(Path("/sys"), Path("/dev")), ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), os.environ, notes)
     cpus = Path("/sys/devices/system/cpu")
     return Host(
-        name=_safe_name(socket.gethostname()),
+        name=_safe_name(os.environ.get("SLURMD_NODENAME") or socket.gethostname()),
         vendor=found.gpus[0].vendor if found.gpus else None,
         gpus=found.gpus,
         links=found.links,

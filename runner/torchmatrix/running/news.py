@@ -68,6 +68,15 @@ class LaunchFinished:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchWaits:
+    """A launch waits for a cluster, which says why."""
+
+    cell: Cell
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LanesProbed:
     """It is tested now whether launches on these devices disturb each other. `least`, `most`: rounds that it may take."""
 
@@ -117,6 +126,7 @@ News = (
     | LaunchCommand
     | LaunchPhase
     | LaunchFinished
+    | LaunchWaits
     | LanesProbed
     | ProbeFinished
     | LanesDecided

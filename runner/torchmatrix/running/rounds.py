@@ -25,13 +25,20 @@ def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable
 
 
 def measure(
-    job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]
+    job: Job,
+    built: Mapping[str, Image | BuildFailed],
+    cells: list[Cell],
+    schedule: Iterable[tuple[Cell, int]],
+    known: Mapping[tuple[str, int], Mapping[str, float]] | None = None,
 ) -> Iterator[News]:
-    """As `execute`, with what was `built`, by stack."""
+    """As `execute`, with what was `built`, by stack.
+
+    `known`: what launches found that were proven before, by cell and batch.
+    """
     recorded: set[str] = set()
     compiled: set[str] = set()
     suspects: set[str] = set()
-    proven: dict[tuple[str, int], Mapping[str, float]] = {}
+    proven = dict(known or {})
     for cell, number in schedule:
         if cell.id in recorded:  # a failure recorded once is enough: the other rounds could only say the same
             continue
@@ -50,8 +57,8 @@ def measure(
             yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
             continue
         fresh = cell.workload.compile and number <= job.method.cold_compiles
-        known = None if fresh else proven.get((cell.id, batch))  # newly compiled code is proven anew
-        attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=known)
+        before = None if fresh else proven.get((cell.id, batch))  # newly compiled code is proven anew
+        attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=before)
         cold = fresh or (cell.workload.compile and cell.id not in compiled)  # its compiler would disturb the other lanes
         compiled.add(cell.id)
         with turn(job, cell, alone=cold):

@@ -11,7 +11,7 @@ from torchmatrix import __version__
 from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import last_tries, throughput
 from torchmatrix.facts.run_record import ParallelTest
-from torchmatrix.facts.store import run_event
+from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
@@ -28,14 +28,24 @@ from torchmatrix.running.session import Session
 @contextmanager
 def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
     """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
-    with s.results.hold(), watching(s) as (sensors, notes):
-        housekeeping.remove_orphans(s)
+
+    def folder() -> RunFolder:
         home = s.results.home(s.host.name, s.host.machine)
-        folder = None if new else s.results.unfinished(home, s.key)
-        if folder is None:
-            folder = s.results.new_run(home)
+        return (None if new else s.results.unfinished(home, s.key)) or s.results.new_run(home)
+
+    with s.results.hold(), at_work(s, folder) as job:
+        if command and not job.folder.record.exists():
+            open_record(s, job.folder, command, job.watch_notes)
+        yield job
+
+
+@contextmanager
+def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
+    """What launches on this machine need, into `folder`: sensors, engines without orphans; cleans up again on the way out."""
+    with watching(s) as (sensors, notes):
+        housekeeping.remove_orphans(s)
         job = Job(
-            folder=folder,
+            folder=folder(),
             host=s.host,
             owner=s.results.owner,
             timeout_seconds=s.matrix.timeout_seconds,
@@ -48,8 +58,6 @@ def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]
             marks=housekeeping.marks_folder(),
             engine_facts={engine.name: engine.facts() for engine in s.engines.every},
         )
-        if command and not folder.record.exists():
-            _open_record(s, job, command)
         try:
             yield job
         finally:
@@ -71,7 +79,8 @@ def watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
         yield found
 
 
-def _open_record(s: Session, job: Job, command: str) -> None:
+def open_record(s: Session, folder: RunFolder, command: str, watch_notes: Sequence[str], **more: Any) -> None:
+    """Begin the run's record: host, matrix, planned cells, skips; `more`: further fields of its first line."""
     header = run_event(
         "run",
         tool=__version__,
@@ -82,13 +91,14 @@ def _open_record(s: Session, job: Job, command: str) -> None:
         matrix=s.matrix.text,
         launches=s.matrix.method.launches,
         method=asdict(s.matrix.method),
-        watch_notes=list(job.watch_notes),
+        watch_notes=list(watch_notes),
         seed=s.matrix.seed,
         workload_hash=recipes.workload_hash(),
+        **more,
     )
     planned = [{"event": "planned", **_cell_record(cell)} for cell in s.plan.cells]
     skips = [{"event": "skip", **_cell_record(k.cell), "reason": k.why.reason, "fix": k.why.fix} for k in s.plan.skips]
-    job.folder.open_record([header, *planned, *skips])
+    folder.open_record([header, *planned, *skips])
 
 
 def _cell_record(cell: Cell) -> dict[str, Any]:
@@ -104,9 +114,9 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
     }
 
 
-def todo(s: Session, job: Job) -> list[tuple[Cell, int]]:
+def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
     """The launches known beforehand that an earlier session of this run hasn't done."""
-    return [(cell, number) for cell, number in s.launches if not job.folder.is_done(cell.id, number)]
+    return [(cell, number) for cell, number in s.launches if not folder.is_done(cell.id, number)]
 
 
 def _scheduled(

@@ -1,0 +1,149 @@
+"""`run --engine slurm`: what the nodes will do, the news of their launches, the reports; and the verb that runs on a node."""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchmatrix.cli.application import app
+from torchmatrix.cli.console import Volume, preamble, say, tell
+from torchmatrix.cli.measured import Measured, as_typed, tell_cells
+from torchmatrix.cli.planned import in_one_line, refuse_nothing
+from torchmatrix.ground.errors import EngineUnusable, ExitCode, NothingSelected, ToolError
+from torchmatrix.ground.texts import count
+
+if TYPE_CHECKING:
+    from torchmatrix.matrix.method import Request
+    from torchmatrix.planning.plan import Cell
+    from torchmatrix.running.cluster.cluster import Cluster, Kind
+    from torchmatrix.running.cluster.jobs import Submitted
+
+_DETACHED = "submitted; the same command without --detach watches, and writes the report; scancel --name={} ends it"
+
+
+def measure(
+    matrix: Path,
+    results: Path,
+    globs: list[str],
+    where: list[str],
+    request: "Request",
+    output: Path,
+    *,
+    new: bool,
+    detach: bool,
+    volume: Volume,
+) -> list[Measured]:
+    """Run what is planned on the cluster, and write a report of each kind of node whatever happens; none with `detach`."""
+    from torchmatrix.facts.store import Results
+    from torchmatrix.running.cluster import cluster as clusters
+    from torchmatrix.running.cluster import jobs
+
+    with Results(results).hold():
+        found = clusters.prepare(matrix, results, globs, where, request, new=new, tell=lambda text: say(text, volume))
+        todo, estimated = _announce(found, globs, where, volume)
+        jobs.begin(found, as_typed())
+        begin, known = time.monotonic(), _known(found)
+        submitted = jobs.submit_all(found)
+        if detach:
+            say(_DETACHED.format(found.name), volume)
+            return []
+        stopped_by: BaseException | None = None
+        try:
+            tell(jobs.watch(submitted), todo, known, volume, lanes=[lane for kind in found.kinds for lane in kind.lanes])
+        except BaseException as error:  # anything at all: it is raised again after the report is written
+            stopped_by = error
+            say("\nending the jobs; writing a report of what was measured so far", volume)
+            with suppress(EngineUnusable):
+                jobs.end(submitted)
+        jobs.finish(found, time.monotonic() - begin, estimated)
+        _tell_cancelled(submitted, volume)
+        several = len(found.kinds) > 1
+        left = jobs.todo(found)
+        if left and not stopped_by:
+            stopped_by = Incomplete(f"{count(len(left), 'launch')} not measured", hint="the same command continues the run")
+        return [_reported(kind, found, _named(output, kind, several), stopped_by, volume) for kind in found.kinds]
+
+
+class Incomplete(ToolError):
+    """Launches are missing that nobody here ended."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.INCOMPLETE)
+
+
+def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volume) -> "tuple[list[tuple[Cell, int]], float]":
+    from torchmatrix.running import run as running
+    from torchmatrix.running.cluster import jobs
+
+    say(f"slurm {found.version}", volume)
+    for node, why in found.silent.items():
+        say(f"note: {node} is left out: {why}", volume)
+    longest = 0.0
+    able = [kind for kind in found.kinds if kind.session.plan.cells]
+    for kind in found.kinds:
+        preamble(kind.session, volume)
+        if not able:
+            refuse_nothing(kind.session, globs, where)
+        left = running.todo(kind.session, kind.folder(found.order.run))
+        seconds = running.measuring_seconds(left, running.known_seconds(kind.session), kind.lanes)
+        longest = max(longest, seconds)
+        say(in_one_line(kind.session, left, seconds), volume)
+        say(f"nodes: {', '.join(lane.devices for lane in kind.lanes)}", volume)
+    if not found.kinds:
+        raise NothingSelected("no node said what it is", hint="squeue shows what they run; try again when one is free")
+    todo = jobs.todo(found)
+    say(f"run {found.order.run}: {count(len(todo), 'launch')} to do", volume)
+    say("Ctrl-C ends the jobs; the same command continues the run\n", volume)
+    return todo, longest
+
+
+def _known(found: "Cluster") -> dict[str, float]:
+    from torchmatrix.running import run as running
+
+    return {cell: seconds for kind in found.kinds for cell, seconds in running.known_seconds(kind.session).items()}
+
+
+def _tell_cancelled(submitted: "Submitted", volume: Volume) -> None:
+    if submitted.cancelled:
+        number = count(len(submitted.cancelled), "launch")
+        say(f"\n{number} cancelled by somebody else: not measured; the same command continues the run", volume)
+
+
+def _named(output: Path, kind: "Kind", several: bool) -> Path:
+    return output.with_name(f"{output.stem}-{kind.home}{output.suffix}") if several else output
+
+
+def _reported(kind: "Kind", found: "Cluster", output: Path, stopped_by: BaseException | None, volume: Volume) -> Measured:
+    from collections import Counter
+
+    from torchmatrix.facts.launch import last_tries
+    from torchmatrix.reporting import report
+
+    folder = kind.folder(found.order.run)
+    written = report.write(folder, output)
+    outcomes = dict(Counter(launch.outcome for launch in last_tries(folder.launches())))
+    cells = tell_cells(kind.session, folder, outcomes, volume)
+    return Measured(folder=folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+
+
+on_node = typer.Typer(help="What a job of `run --engine slurm` does on its node.", rich_markup_mode=None)
+app.add_typer(on_node, name="on-node", hidden=True)
+
+
+@on_node.command("describe")
+def describe(place: Path, name: Annotated[str, typer.Argument()]) -> None:
+    """Say what this node is."""
+    from torchmatrix.running.cluster import on_node as node
+
+    node.describe(place, name)
+
+
+@on_node.command("launch")
+def launch(place: Path, number: int) -> None:
+    """Make one launch of an array: that of the task that Slurm names."""
+    from torchmatrix.running.cluster import on_node as node
+
+    tell(node.launch(place, number, int(os.environ["SLURM_ARRAY_TASK_ID"])), [], {}, Volume.NORMAL)

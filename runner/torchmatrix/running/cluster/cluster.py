@@ -1,0 +1,224 @@
+"""A run on a cluster, as the machine sees it that submits: which nodes there are, what they can run, and who measures what.
+
+Nodes of one kind (the same GPUs, features, cores and memory, as Slurm describes them) measure one run together: each model and
+mode stays on one node, with all that is compared with it. Each kind has a run of its own, since its figures are of its own.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.engines import locked_stacks, recipes
+from torchmatrix.engines.choose import choose
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground import settings
+from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
+from torchmatrix.machine import host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.method import Request
+from torchmatrix.matrix.workloads import AUTO
+from torchmatrix.planning.fit import Disk, Supplies, Why
+from torchmatrix.planning.plan import Cell, Plan, Skip, make_plan, select
+from torchmatrix.running.allocation import Lane
+from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster.orders import Order
+from torchmatrix.running.cluster.slurm import POLL_SECONDS, Node, Slurm, Wish
+from torchmatrix.running.session import Session
+
+LAUNCHERS = {"docker": "docker", "bare": "local"}
+"""The engine that each launcher means on a node."""
+PATIENCE_SECONDS = 120.0
+"""So long a node may take to say what it is, once its job runs."""
+_NO_SEARCH = Why(
+    reason="no batch is searched for on a cluster",
+    fix="find it on one of its nodes (torchmatrix batch), and write the number into the matrix",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Nodes that are alike, and what they measure. `at`: which of them measures a cell, by the cell's id."""
+
+    nodes: tuple[Node, ...]
+    session: Session
+    home: str
+    at: Mapping[str, str]
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """What each node measures, one launch at a time."""
+        cells = self.session.plan.cells
+        return tuple(
+            Lane(devices=name, cells=tuple(cell for cell in cells if self.at[cell.id] == name))
+            for name in dict.fromkeys(self.at.values())
+        )
+
+    def folder(self, run: str) -> RunFolder:
+        """That of their run."""
+        return self.session.results.named_run(self.home, run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What is to be measured where. `silent`: nodes that were left out, and why."""
+
+    slurm: Slurm
+    version: str
+    order: Order
+    kinds: tuple[Kind, ...]
+    silent: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Of its jobs."""
+        return job_name(self.order.run)
+
+
+def job_name(run: str) -> str:
+    return f"torchmatrix-{run}"
+
+
+def prepare(
+    path: Path,
+    results: Path,
+    globs: Sequence[str],
+    where: Sequence[str],
+    request: Request,
+    *,
+    new: bool = False,
+    tell: Callable[[str], None],
+) -> Cluster:
+    """Ask one node of each kind what it is, and plan. Raises ToolError.
+
+    Continues the order that asks for the same and isn't done.
+    """
+    site = settings.load().slurm
+    slurm, matrix = Slurm(site), matrix_file.under(matrix_file.load(path), request)
+    if matrix.method.until:
+        raise BadInput("--until decides after each launch, which a cluster's jobs can't", hint="use --launches on a cluster")
+    version, every = slurm.version(), slurm.nodes()
+    usable = [node for node in every if node.is_usable][: site.nodes]
+    if not usable:
+        states = ", ".join(f"{node.name} ({node.state})" for node in every)
+        raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
+    order = _order(path, matrix, results.absolute(), globs, where, request, new=new)
+    kinds, silent = [], {node.name: node.state for node in every if not node.is_usable}
+    for alike in _alike(usable):
+        said = _said(slurm, order, alike, tell)
+        if said is None:
+            silent |= {node.name: "no answer" for node in alike}
+        elif "error" in said:
+            raise ToolError(str(said["error"]), hint=str(said["hint"]), exit_code=ExitCode(said["exit_code"]))
+        else:
+            kinds.append(_kind(matrix, order, alike, said))
+    return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
+
+
+def _order(
+    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, *, new: bool
+) -> Order:
+    """The unfinished order of the same cells, measured in the same way, or a new one."""
+    wanted = Order(
+        run=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
+        results=results,
+        folder=path.absolute().parent,
+        engine=LAUNCHERS.get(settings.load().slurm.launcher, "auto"),
+        globs=tuple(globs),
+        where=tuple(where),
+        request=request,
+    )
+    for place in sorted((results / ".slurm").glob("*/order.json"), reverse=not new):
+        held = orders.read(place.parent)
+        same = replace(held, run=wanted.run) == wanted and held.matrix().digest == matrix.digest
+        if same and not new and not orders.is_done(held):
+            return held
+    lock = locked_stacks.path_beside(path)
+    orders.keep(wanted, matrix.text, lock.read_bytes() if lock.exists() else None)
+    return wanted
+
+
+def _alike(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+    found: dict[tuple[object, ...], list[Node]] = {}
+    for node in nodes:
+        found.setdefault((node.gres, node.features, node.cpus, node.memory_mb), []).append(node)
+    return [tuple(members) for members in found.values()]
+
+
+def _said(slurm: Slurm, order: Order, alike: Sequence[Node], tell: Callable[[str], None]) -> dict[str, Any] | None:
+    """What one of some nodes that are alike says of itself; None if its job doesn't run, or says nothing."""
+    node = min(alike, key=lambda one: one.state != "idle")
+    if (said := orders.said_by(order, node.name)) is not None:
+        return said
+    name = f"{job_name(order.run)}-{node.name}"
+    others = f" (and {len(alike) - 1} like it)" if len(alike) > 1 else ""
+    tell(f"asking {node.name}{others} what it has")
+    script = orders.script("describe", str(order.place), node.name)
+    output = str(order.place / "jobs" / f"{node.name}.out")
+    slurm.submit(Wish(script=script, name=name, node=node.name, tasks=(0,), output=output, gpus=node.gpus))
+    end = time.monotonic() + PATIENCE_SECONDS
+    try:
+        while time.monotonic() < end:
+            if (said := orders.said_by(order, node.name)) is not None:
+                return said
+            time.sleep(POLL_SECONDS / 4)
+        return None
+    finally:
+        slurm.cancel(name)
+
+
+def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[str, Any]) -> Kind:
+    found = dict(said["supplies"])
+    supplies = Supplies(**(found | {"disk": Disk(**found["disk"]) if found["disk"] else None}))
+    names = ", ".join(node.name for node in alike)
+    its = replace(host.of_record(said["host"], said["machine"]), name=alike[0].name)
+    planned = _without_search(select(make_plan(matrix, its, supplies), order.globs, order.where))
+    engines = choose("local", Results(order.results).owner) if order.engine == "local" else choose(order.engine, "")
+    held = order.held()
+    locks, drifts = locked_stacks.applicable(held, matrix.stacks, engines.builder) if held else ({}, {})
+    notes = locked_stacks.unlocked(recipes.stacks_of(planned.cells), locks, drifts) if held else ()
+    ids = sorted(cell.id for cell in planned.cells)
+    key = json.dumps([matrix.digest, ids, asdict(matrix.method), recipes.workload_hash(), "slurm", order.run])
+    session = Session(
+        matrix=matrix,
+        host=its,
+        engines=replace(engines, why=f"slurm on {names}; {said['engine']}"),
+        plan=planned,
+        supplies=supplies,
+        locks=locks,
+        notes=(*said["notes"], *notes),
+        is_here=False,
+        results=Results(order.results),
+        key=hashlib.sha256(key.encode()).hexdigest()[:16],
+    )
+    home = session.results.home(its.name, its.machine)
+    return Kind(nodes=alike, session=session, home=home, at=placed(planned.cells, [node.name for node in alike]))
+
+
+def _without_search(plan: Plan) -> Plan:
+    def judged(entry: Cell | Skip) -> Cell | Skip:
+        searched = isinstance(entry, Cell) and entry.workload.batch == AUTO
+        return Skip(cell=entry, why=_NO_SEARCH) if searched and isinstance(entry, Cell) else entry
+
+    return Plan(entries=tuple(map(judged, plan.entries)))
+
+
+def placed(cells: Sequence[Cell], nodes: Sequence[str]) -> dict[str, str]:
+    """Which of the nodes measures a cell, by id. All cells of a model and mode are on one, since they are compared.
+
+    The largest groups first, each on the node with the fewest cells: the same cells and nodes give the same places.
+    """
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.workload.model, cell.workload.mode), []).append(cell)
+    taken = dict.fromkeys(nodes, 0)
+    found = {}
+    for members in sorted(groups.values(), key=len, reverse=True):
+        node = min(taken, key=lambda name: taken[name])
+        taken[node] += len(members)
+        found.update({cell.id: node for cell in members})
+    return found

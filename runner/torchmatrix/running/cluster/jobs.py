@@ -1,0 +1,244 @@
+"""The launches of a run as Slurm's jobs: submitted as arrays, one per node and round; watched; collected. Yields news.
+
+A node that dies makes Slurm run a job twice. Each try writes a file of its own in the run's folder, whose last line completes
+it: what is complete is not launched again, and of two complete tries the later one is the launch's, so that none counts twice.
+"""
+
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torchmatrix.facts.launch import UNFINISHED, Launch
+from torchmatrix.facts.reading import launches_below, sorted_out
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import run
+from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster.cluster import Cluster, Kind
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, Task, Wish, array_index
+from torchmatrix.running.launch_cell import Job, record_failure
+from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
+
+MOST_TASKS = 1000
+"""Of one array: Slurm's own limit, unless its administrator raised it."""
+SETTLING_POLLS = 3
+"""A job is over before its node's last line is seen on a shared file system."""
+_STUCK = ("held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc")
+"""What is in the reason of a job that somebody has to do something for, or that other jobs keep waiting for long."""
+MOST_UNANSWERED = 150
+"""Polls in a row: about five minutes, and longer where the controller's commands wait themselves."""
+MOST_RETRIES = 2
+"""Of a launch that the cluster lost."""
+THE_CELLS = {"FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", "DEADLINE": "timeout"}
+"""What a job's end means for its cell; every other end is the cluster's, and the launch is tried again."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Waiting:
+    """A launch that is with Slurm. `polls`: how often its job was found to be over; `retries`: how often it was lost."""
+
+    kind: Kind
+    cell: Cell
+    number: int
+    started: bool = False
+    polls: int = 0
+    retries: int = 0
+    state: str = ""
+
+
+@dataclass(kw_only=True)
+class Submitted:
+    """The launches that are with Slurm, by job and task. `cancelled`: those that somebody else ended."""
+
+    cluster: Cluster
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    cancelled: list[Waiting] = field(default_factory=list)
+
+    def submit(self, kind: Kind, node: str, launches: Sequence[tuple[Cell, int]], retries: int = 0, after: str = "") -> str:
+        """Submit launches on a node, one at a time and in their order; returns the last job."""
+        order = self.cluster.order
+        gpus = next(its.gpus for its in kind.nodes if its.name == node)
+        for start in range(0, len(launches), MOST_TASKS):
+            part = launches[start : start + MOST_TASKS]
+            number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in part])
+            wish = Wish(
+                script=orders.script("launch", str(order.place), str(number)),
+                name=self.cluster.name,
+                node=node,
+                tasks=range(len(part)),
+                output=str(order.place / "jobs" / f"{number}-%a.out"),
+                gpus=gpus,
+                after=after,
+            )
+            after = self.cluster.slurm.submit(wish)
+            orders.keep_job(order, number, after)
+            for task, (cell, its) in enumerate(part):
+                self.waiting[f"{after}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=retries)
+        return after
+
+
+def todo(cluster: Cluster) -> list[tuple[Cell, int]]:
+    """The launches that are not complete, of all kinds of nodes."""
+    return [one for kind in cluster.kinds for one in run.todo(kind.session, kind.folder(cluster.order.run))]
+
+
+def submit_all(cluster: Cluster) -> Submitted:
+    """Submit what is neither complete nor with Slurm already: each node gets an array per round, one after the other."""
+    found = Submitted(cluster=cluster)
+    _attach(found)
+    held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in found.waiting.values()}
+    for kind in cluster.kinds:
+        last: dict[str, str] = {}
+        for its_round in _rounds(run.todo(kind.session, kind.folder(cluster.order.run))):
+            for node in kind.nodes:
+                own = [(c, n) for c, n in its_round if kind.at[c.id] == node.name and (kind.home, c.id, n) not in held]
+                if own:
+                    last[node.name] = found.submit(kind, node.name, own, after=last.get(node.name, ""))
+    return found
+
+
+def _attach(found: Submitted) -> None:
+    """Take up the launches that an earlier command submitted and that Slurm still has."""
+    order, arrays = found.cluster.order, orders.jobs_of(found.cluster.order)
+    kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in found.cluster.kinds}
+    for task in found.cluster.slurm.tasks(found.cluster.name) if arrays else ():
+        job, index = array_index(task.id)
+        if job not in arrays or task.state in OVER:
+            continue
+        home, launches = orders.launches_of(order, arrays[job])
+        cell, number = launches[index]
+        kind, cells = kinds[home]
+        found.waiting[task.id] = Waiting(kind=kind, cell=cells[cell], number=number)
+
+
+def _rounds(launches: Iterable[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
+    """The launches of each round, in their order."""
+    found: dict[int, list[tuple[Cell, int]]] = {}
+    for cell, number in launches:
+        found.setdefault(number, []).append((cell, number))
+    yield from found.values()
+
+
+def watch(found: Submitted) -> Generator[News, None, None]:
+    """Tell what becomes of the launches until none is left; what the cluster lost is submitted again."""
+    unanswered, told = 0, set[str]()
+    while found.waiting:
+        time.sleep(POLL_SECONDS)
+        try:
+            tasks = {task.id: task for task in found.cluster.slurm.tasks(found.cluster.name)}
+        except EngineUnusable:  # a controller may be restarted; its jobs go on meanwhile
+            unanswered += 1
+            if unanswered > MOST_UNANSWERED:
+                raise
+            continue
+        unanswered = 0
+        for name, waiting in list(found.waiting.items()):
+            task = tasks.get(name)
+            if task and task.state not in OVER:
+                yield from _under_way(waiting, task)
+                yield from _told(waiting, task, told)
+            elif news := _settled(found, name, waiting, task):
+                yield news
+
+
+def _under_way(waiting: Waiting, task: Task) -> Iterator[News]:
+    """A job that was requeued begins again."""
+    waiting.polls = 0
+    if task.state == "RUNNING" and not waiting.started:
+        waiting.started = True
+        yield LaunchStarted(cell=waiting.cell, number=waiting.number)
+    waiting.started = waiting.started and task.state == "RUNNING"
+
+
+def _told(waiting: Waiting, task: Task, told: set[str]) -> Iterator[News]:
+    """Why a launch waits, where neither time nor its turn ends that: once for each reason."""
+    place = waiting.kind.at[waiting.cell.id]
+    said = f"{place}: {task.reason}"
+    if task.state == "PENDING" and any(word in task.reason for word in _STUCK) and said not in told:
+        told.add(said)
+        yield LaunchWaits(cell=waiting.cell, place=place, reason=task.reason)
+
+
+def _settled(found: Submitted, name: str, waiting: Waiting, task: Task | None) -> LaunchFinished | None:
+    """How a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
+    folder = waiting.kind.folder(found.cluster.order.run)
+    if launch := _complete(folder, waiting):
+        del found.waiting[name]
+        return LaunchFinished(
+            cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=_retried(launch)
+        )
+    waiting.polls += 1
+    if waiting.polls < SETTLING_POLLS:
+        return None
+    del found.waiting[name]
+    state = task.state if task else "gone"
+    if state == "CANCELLED":
+        found.cancelled.append(waiting)
+        return None
+    if state not in THE_CELLS and waiting.retries < MOST_RETRIES:
+        at = waiting.kind.at[waiting.cell.id]
+        found.submit(waiting.kind, at, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
+        return None
+    return _recorded(found.cluster, folder, waiting, state)
+
+
+def _complete(folder: RunFolder, waiting: Waiting) -> Launch | None:
+    launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, f"round{waiting.number}-try*.jsonl"))
+    return next((launch for launch in reversed(launches) if launch.outcome not in UNFINISHED), None)
+
+
+def _retried(launch: Launch) -> str:
+    return f"try {launch.number}" if launch.number > 1 else ""
+
+
+def _recorded(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str) -> LaunchFinished:
+    """A launch of which nothing is there but how its job ended."""
+    s = waiting.kind.session
+    job = Job(
+        folder=folder,
+        host=s.host,
+        owner=s.results.owner,
+        timeout_seconds=s.matrix.timeout_seconds,
+        seed=s.matrix.seed,
+        method=s.matrix.method,
+        engine_for=s.engine_for,
+        recipe_for=s.recipe_for,
+    )
+    node = waiting.kind.at[waiting.cell.id]
+    message = (
+        f"Slurm's job on {node} ended as {state} without a launch; what it printed is below {cluster.order.place / 'jobs'}"
+    )
+    reason, command = THE_CELLS.get(state, "crashed"), f"torchmatrix run --engine slurm '{waiting.cell.id}'"
+    return record_failure(job, waiting.cell, waiting.number, reason, message, command)
+
+
+def end(found: Submitted) -> None:
+    """End all that is with Slurm, and wait until the launches have been closed."""
+    found.cluster.slurm.cancel(found.cluster.name)
+    for _ in range(int(60 / POLL_SECONDS)):
+        if all(task.state in OVER for task in found.cluster.slurm.tasks(found.cluster.name)):
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def begin(cluster: Cluster, command: str) -> None:
+    """Begin the record of each kind's run, if an earlier command didn't."""
+    for kind in cluster.kinds:
+        folder = kind.folder(cluster.order.run)
+        if not folder.record.exists():
+            nodes = {node.name: node.gres for node in kind.nodes}
+            scheduler = {"name": "slurm", "version": cluster.version, "nodes": nodes, "placed": dict(kind.at)}
+            notes = ["each node watches its own devices: what can't be watched is said in each launch"]
+            run.open_record(kind.session, folder, command, notes, scheduler=scheduler)
+
+
+def finish(cluster: Cluster, seconds: float, estimated: float) -> None:
+    """Say in each run's record that it is complete, if all launches are; then the order is done."""
+    complete = [not run.todo(kind.session, kind.folder(cluster.order.run)) for kind in cluster.kinds]
+    for kind, is_complete in zip(cluster.kinds, complete, strict=True):
+        folder = kind.folder(cluster.order.run)
+        if is_complete and not folder.read_record().complete:
+            folder.append("run-exit", complete=True, seconds=seconds, estimated_seconds=estimated)
+    if all(complete):
+        orders.close(cluster.order)

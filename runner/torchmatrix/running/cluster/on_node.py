@@ -1,0 +1,82 @@
+"""What a job does on its node: says what the node is, or makes one launch in the run's folder. Yields news, prints nothing."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.engines import recipes
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.errors import BadInput, ToolError
+from torchmatrix.running import rounds, run, session
+from torchmatrix.running.build_stacks import build_all
+from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster.orders import Order
+from torchmatrix.running.launch_cell import Job, record_failure
+from torchmatrix.running.news import News
+from torchmatrix.running.session import Session
+
+
+def describe(place: Path, name: str) -> None:
+    """Say what this node is, and what of the order it can run; an error of the user's is said, too. `place`: of the order."""
+    order = orders.read(place)
+    try:
+        s = _session(order, order.globs, order.where)
+    except ToolError as error:
+        orders.keep_node(order, name, {"error": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
+        return
+    said = {
+        "host": s.host.as_record(),
+        "machine": s.host.machine,
+        "supplies": _plain(asdict(s.supplies)),
+        "engine": s.engines.why,
+        "notes": s.notes,
+    }
+    orders.keep_node(order, name, said)
+
+
+def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
+    """Make the launch `task` of the array `number`, unless another node has made it meanwhile."""
+    order = orders.read(place)
+    home, launches = orders.launches_of(order, number)
+    cell, its_round = launches[task]
+    folder = RunFolder(order.results / home / order.run)
+    if folder.is_done(cell, its_round):
+        return
+    s = _session(order, [cell], [])
+    with run.at_work(s, lambda: folder) as job:
+        yield from _launched(s, job, cell, its_round)
+
+
+def _session(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
+    held = order.held()
+    s = session.assemble(order.matrix(), held, order.results, order.engine, globs, where)
+    return s if held else session.without_locks(s)
+
+
+def _launched(s: Session, job: Job, cell: str, number: int) -> Generator[News, None, None]:
+    if s.plan.skips:
+        skip = s.plan.skips[0]
+        message = f"{s.host.name} can't run it: {skip.why.reason}"
+        yield record_failure(job, skip.cell, number, "crashed", message, f"torchmatrix run '{cell}'")
+        return
+    if not s.plan.cells:
+        raise BadInput(
+            f"{s.host.name} has no cell {cell}: {s.host.gpus_in_words}", hint="its devices differ from those asked for"
+        )
+    planned = list(s.plan.cells)
+    built = yield from build_all(job, recipes.stacks_of(planned))
+    here = [launch for launch in job.folder.of_cell(cell) if launch.machine == s.host.machine]
+    yield from rounds.measure(job, built, planned, [(planned[0], number)], _proven(here))
+
+
+def _proven(launches: list[Launch]) -> dict[tuple[str, int], Mapping[str, float]]:
+    """What the launches of a cell found that were proven in full."""
+    found = [(launch, rounds.proof_of(launch)) for launch in launches]
+    return {(launch.cell, launch.batch_used): proof for launch, proof in found if proof and launch.batch_used}
+
+
+def _plain(said: dict[str, Any]) -> dict[str, Any]:
+    """For JSON."""
+    return {name: sorted(value) if isinstance(value, set | frozenset) else value for name, value in said.items()}

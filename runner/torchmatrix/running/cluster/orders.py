@@ -1,0 +1,145 @@
+"""What the jobs of a run are told, in files below the results folder, which the nodes share.
+
+results/.slurm/RUN/order.json         who submitted what: the command line's wishes, the matrix's folder, the engine
+results/.slurm/RUN/matrix.toml        the matrix as it was when the run began, and its matrix.lock
+results/.slurm/RUN/nodes/NODE.json    what a node said of itself
+results/.slurm/RUN/jobs/N.json        the launches of one array: task 0 is the first
+results/.slurm/RUN/jobs/*.out         what the jobs printed
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.engines import lockfile
+from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.facts.disk import disk_errors
+from torchmatrix.ground.files import write_whole
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.method import Request
+
+Launches = list[tuple[str, int]]
+"""(cell id, round), in order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """`folder`: that of the matrix, for the user's own models. `engine`: what runs a launch on its node.
+
+    `globs`, `where`: which cells.
+    """
+
+    run: str
+    results: Path
+    folder: Path
+    engine: str
+    globs: tuple[str, ...]
+    where: tuple[str, ...]
+    request: Request
+
+    @property
+    def place(self) -> Path:
+        """The folder of this order."""
+        return place_of(self.results, self.run)
+
+    def matrix(self) -> Matrix:
+        """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
+        text = (self.place / "matrix.toml").read_text(encoding="utf-8")
+        return matrix_file.under(matrix_file.parse(text, folder=self.folder), self.request)
+
+    def held(self) -> Mapping[str, StackLock]:
+        """The locks as they were."""
+        return lockfile.read(self.place / "matrix.lock")
+
+
+def place_of(results: Path, run: str) -> Path:
+    """Where the order of a run is."""
+    return results / ".slurm" / run
+
+
+def keep(order: Order, matrix: str, lock: bytes | None) -> None:
+    """Write an order, for the nodes and for the command that continues it. Raises EngineUnusable."""
+    with disk_errors(order.place):
+        for name in ("nodes", "jobs"):
+            (order.place / name).mkdir(parents=True, exist_ok=True)
+        write_whole(order.place / "matrix.toml", matrix.encode())
+        if lock is not None:
+            write_whole(order.place / "matrix.lock", lock)
+        record = asdict(order) | {"results": str(order.results), "folder": str(order.folder)}
+        write_whole(order.place / "order.json", json.dumps(record).encode())
+
+
+def read(place: Path) -> Order:
+    """The order in this folder."""
+    said = json.loads((place / "order.json").read_bytes())
+    return Order(
+        run=said["run"],
+        results=Path(said["results"]),
+        folder=Path(said["folder"]),
+        engine=said["engine"],
+        globs=tuple(said["globs"]),
+        where=tuple(said["where"]),
+        request=Request(**said["request"]),
+    )
+
+
+def keep_node(order: Order, name: str, said: Mapping[str, Any]) -> None:
+    """Write what a node says of itself; it appears whole."""
+    with disk_errors(order.place):
+        write_whole(order.place / "nodes" / f"{name}.json", json.dumps(said).encode())
+
+
+def said_by(order: Order, name: str) -> dict[str, Any] | None:
+    """What a node said of itself; None as long as it said nothing."""
+    try:
+        found: dict[str, Any] = json.loads((order.place / "nodes" / f"{name}.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) -> int:
+    """Write the launches of one array on the node whose runs are in the folder `home`; returns the array's number."""
+    number = len(list((order.place / "jobs").glob("*.json"))) + 1
+    with disk_errors(order.place):
+        content = json.dumps({"home": home, "launches": list(launches)}).encode()
+        write_whole(order.place / "jobs" / f"{number}.json", content)
+    return number
+
+
+def launches_of(order: Order, number: int) -> tuple[str, Launches]:
+    """The folder and the launches of an array."""
+    said = json.loads((order.place / "jobs" / f"{number}.json").read_bytes())
+    return said["home"], [(cell, int(its)) for cell, its in said["launches"]]
+
+
+def keep_job(order: Order, number: int, job: str) -> None:
+    """Write which job of Slurm's an array became."""
+    with disk_errors(order.place):
+        write_whole(order.place / "jobs" / f"{number}.id", job.encode())
+
+
+def jobs_of(order: Order) -> dict[str, int]:
+    """The arrays by their jobs of Slurm's."""
+    return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id")}
+
+
+def close(order: Order) -> None:
+    """All is measured: the same command begins anew."""
+    with disk_errors(order.place):
+        write_whole(order.place / "done", b"")
+
+
+def is_done(order: Order) -> bool:
+    return (order.place / "done").exists()
+
+
+def script(verb: str, *words: str) -> str:
+    """A batch script that runs a verb of the tool on the node; Slurm's signals reach the tool itself."""
+    command = shlex.join([sys.executable, "-m", "torchmatrix", "on-node", verb, *words])
+    return f"#!/bin/sh\nexec {command}\n"

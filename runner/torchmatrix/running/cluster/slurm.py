@@ -1,0 +1,170 @@
+"""The commands of Slurm that are needed: sinfo, sbatch, squeue, scancel. Knows nothing of matrices and launches."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.settings import SlurmSettings
+
+ANSWER_SECONDS = 60.0
+"""As long as a command may take to answer."""
+POLL_SECONDS = 2.0
+"""The controller is asked so often, once for all jobs."""
+_AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
+_USABLE = {"idle", "mixed", "mix", "allocated", "alloc", "completing", "comp"}
+OVER = frozenset({
+    "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "DEADLINE",
+    "REVOKED", "SPECIAL_EXIT",
+})  # fmt: skip
+"""States from which a job doesn't come back, unless Slurm requeues it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """As Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle."""
+
+    name: str
+    state: str
+    gres: str
+    features: str
+    cpus: int
+    memory_mb: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a job can be expected to run there; a mark after the state says that it doesn't answer or is powered down."""
+        return self.state in _USABLE
+
+    @property
+    def gpus(self) -> int:
+        """How many it offers."""
+        return sum(int(found) for found in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", self.gres))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """A task of an array. `id` such as 17_3; `state` in capitals; `node`: where it runs or ran; `reason`: why it waits."""
+
+    id: str
+    state: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What is to be submitted: `script` as an array of `tasks` on `node`, `after` another job, all of its `gpus`.
+
+    `at_once`: how many of the tasks may run at the same time.
+    """
+
+    script: str
+    name: str
+    node: str
+    tasks: Sequence[int]
+    output: str
+    gpus: int = 0
+    at_once: int = 1
+    after: str = ""
+
+
+class Slurm:
+    """The cluster that this machine's commands reach."""
+
+    def __init__(self, site: SlurmSettings) -> None:
+        self._site = site
+
+    def version(self) -> str:
+        """Such as 22.05.8. Raises EngineUnusable where there is no Slurm."""
+        return self._asked(["sinfo", "--version"]).strip().removeprefix("slurm ").removeprefix("slurm-wlm ")
+
+    def nodes(self) -> list[Node]:
+        """Those of the partition that the settings name, or of the default one, by name. Raises EngineUnusable, BadInput."""
+        lines = self._asked(["sinfo", "-h", "-N", "-o", "%N|%P|%T|%G|%f|%c|%m"]).splitlines()
+        rows = [line.split("|") for line in lines if line.count("|") == 6]
+        wanted = self._site.partition
+        of_it = [row for row in rows if (row[1].rstrip("*") == wanted if wanted else row[1].endswith("*"))]
+        if not of_it:
+            partitions = ", ".join(sorted({row[1].rstrip("*") for row in rows})) or "none"
+            which = f'no partition "{wanted}" with nodes' if wanted else "no default partition with nodes"
+            raise BadInput(f"Slurm has {which}; it has: {partitions}", hint="name one in the settings: [slurm] partition")
+        found = [
+            Node(
+                name=name, state=state.lower(), gres=gres, features=features, cpus=int(cpus), memory_mb=int(memory.rstrip("+"))
+            )
+            for name, _, state, gres, features, cpus, memory in of_it
+        ]
+        return sorted(found, key=lambda node: _in_order(node.name))
+
+    def submit(self, wish: Wish) -> str:
+        """Submit an array; returns the job's id. Raises BadInput with Slurm's own words if it refuses."""
+        words = ["sbatch", "--parsable", *self._options(wish)]
+        done = self._run(words, wish.script)
+        if done.returncode:
+            said = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
+            raise BadInput(f"Slurm refused the job: {said}", hint="fix [slurm] in the settings; sinfo shows the partitions")
+        return done.stdout.strip().partition(";")[0]
+
+    def tasks(self, name: str) -> list[Task]:
+        """The tasks of all jobs of this name that Slurm still knows, also those that are over. Raises EngineUnusable."""
+        lines = self._asked(["squeue", "-h", "-r", "-t", "all", "-n", name, "-o", "%i|%T|%N|%r"]).splitlines()
+        rows = [line.split("|", 3) for line in lines if line.count("|") >= 3]
+        return [Task(id=row[0], state=row[1], node=row[2], reason=row[3]) for row in rows]
+
+    def cancel(self, name: str) -> None:
+        """End all jobs of this name, those that wait and those that run."""
+        self._run(["scancel", f"--name={name}", f"--user={os.getuid()}"])
+
+    def _options(self, wish: Wish) -> list[str]:
+        site = self._site
+        named = {
+            "job-name": wish.name,
+            "array": f"{','.join(map(str, wish.tasks))}%{wish.at_once}",
+            "nodelist": wish.node,
+            "nodes": "1",
+            "output": wish.output,
+            "open-mode": "append",
+            "signal": "B:TERM@30",
+            "gres": f"gpu:{wish.gpus}" if wish.gpus else "",
+            "dependency": f"afterany:{wish.after}" if wish.after else "",
+            "time": str(site.minutes) if site.minutes else "",
+            **{key: getattr(site, key) for key in ("partition", "account", "qos", "constraint")},
+        }
+        kept = [f"--{key}={value}" for key, value in named.items() if value]
+        return [*kept, "--requeue", "--kill-on-invalid-dep=yes", *(["--exclusive"] if site.exclusive else [])]
+
+    def _asked(self, words: Sequence[str]) -> str:
+        """What a command prints. Raises EngineUnusable if it fails."""
+        done = self._run(words)
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            raise EngineUnusable(f"{words[0]} failed: {said[-1] if said else done.returncode}", hint=_AGAIN)
+        return done.stdout
+
+    @staticmethod
+    def _run(words: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+        if not shutil.which(words[0]):
+            raise EngineUnusable(
+                f"there is no {words[0]} here",
+                hint="run torchmatrix where Slurm's commands are: on a login node of the cluster",
+            )
+        try:
+            return subprocess.run(words, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise EngineUnusable(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
+
+
+def array_index(task: str) -> tuple[str, int]:
+    """The job's id and the task's number in one such as 17_3."""
+    job, _, number = task.partition("_")
+    return job, int(number) if number.isdigit() else 0
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """node2 before node10."""
+    parts: Iterable[str] = re.findall(r"\d+|\D+", name)
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]

@@ -1,0 +1,227 @@
+"""`run --engine slurm` on a real Slurm: each launch is a job, all facts come home, whatever the cluster does meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import slurm_cluster
+from slurm_cluster import Cluster
+from support import FAKE_PYTHON, until
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+
+pytestmark = [
+    pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not()),
+    pytest.mark.xdist_group("slurm"),
+]
+MATRIX = """
+[run]
+launches = 2
+[cpus]
+counts = [1]
+when = "always"
+[[stack]]
+name = "fake"
+python = "{python}"
+accelerator = "cpu"
+[[workload]]
+device = "cpu"
+model = ["resnet18", "resnet50"]
+batch = [2, 4]
+steps = 5
+windows = 2
+"""
+SETTINGS = '[slurm]\nlauncher = "bare"\n'
+Started = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    with slurm_cluster.started(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def run(tmp_path: Path, cluster: Cluster) -> Started:
+    """Starts the command as a user would, who closes the terminal at times."""
+    (tmp_path / "settings.toml").write_text(SETTINGS)
+
+    def start(*words: str, seconds: float = 0.0) -> "subprocess.Popen[str]":
+        python = FAKE_PYTHON
+        if seconds:
+            python = tmp_path / "slow" / "python"
+            python.parent.mkdir(exist_ok=True)
+            python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", f"ITEM_SECONDS = {seconds / 30}"))
+            python.chmod(0o755)
+        if not (tmp_path / "matrix.toml").exists():
+            (tmp_path / "matrix.toml").write_text(MATRIX.format(python=python))
+        own = {"TORCHMATRIX_SETTINGS": str(tmp_path / "settings.toml"), "TORCHMATRIX_CACHE": str(tmp_path / "cache")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words],
+            cwd=tmp_path, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    return start
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def launches(folder: Path) -> list[Launch]:
+    return [launch for one in Results(folder / "results").runs() for launch in one.launches()]
+
+
+def test_each_launch_is_a_job_and_a_model_stays_on_one_node(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    code, out, err = ended(run())
+    assert code == 0, err
+    assert out.strip().endswith("index.html") and "launches: 8 ok" in err
+    found = launches(tmp_path)
+    assert Counter(launch.outcome for launch in found) == {"ok": 8} and {launch.number for launch in found} == {1}
+    nodes: dict[str, set[str]] = {}
+    for launch in found:
+        nodes.setdefault(launch.workload.model, set()).add(str(launch.host["name"]))
+    assert sorted(map(sorted, nodes.values())) == [["node1"], ["node2"]]
+    (record,) = (one.read_record() for one in Results(tmp_path / "results").runs())
+    assert record.complete
+    assert len(cluster.jobs("all")) >= 8 and not cluster.jobs()
+
+
+def test_a_node_that_dies_loses_no_launch_and_doubles_none(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.3)
+    until(lambda: any(" RUNNING node2" in job for job in cluster.jobs()) and begun(tmp_path, "node2"), process)
+    cluster.kill_node("node2")
+    until(lambda: "down" in " ".join(cluster.states()), process)
+    cluster.start_node("node2")
+    code, _, err = ended(process)
+    assert code == 0, err
+    counted = Counter((launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok")
+    assert len(counted) == 8 and set(counted.values()) == {1}
+    lost = [launch for launch in launches(tmp_path) if launch.outcome != "ok"]
+    assert [launch.outcome for launch in lost] == ["lost"] and "try 2" in err
+    assert not cluster.jobs()
+
+
+def begun(folder: Path, node: str) -> bool:
+    """Whether a launch of a node has written its first lines and isn't over."""
+    return any(launch.host["name"] == node and launch.exit is None for launch in launches(folder))
+
+
+def test_the_tool_may_be_killed_and_goes_on_with_what_slurm_has(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.5)
+    until(lambda: len(launches(tmp_path)) >= 2, process)
+    process.kill()
+    process.communicate()
+    before = {job.split()[0] for job in cluster.jobs()}
+    assert before
+    code, _, err = ended(run())
+    assert code == 0, err
+    assert {launch.outcome for launch in launches(tmp_path)} == {"ok"} and len(launches(tmp_path)) == 8
+    assert len(Results(tmp_path / "results").runs()) == 1 and not cluster.jobs()
+
+
+def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=2.0)
+    until(lambda: begun(tmp_path, "node1"), process)
+    process.send_signal(signal.SIGINT)
+    code, out, err = ended(process)
+    assert code == 130 and out.strip().endswith("index.html"), err
+    assert not cluster.jobs()
+    assert {launch.outcome for launch in launches(tmp_path)} <= {"ok", "interrupted"}
+    code, _, err = ended(run())
+    assert code == 0, err
+    done = Counter((launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok")
+    assert len(done) == 8 and set(done.values()) == {1} and len(Results(tmp_path / "results").runs()) == 1
+
+
+def test_what_somebody_else_cancels_is_said_and_can_be_continued(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.3)
+    until(lambda: begun(tmp_path, "node1"), process)
+    (name,) = set(cluster.asked("squeue", "-h", "-o", "%j").split())
+    cluster.asked("scancel", f"--name={name}", "--state=PENDING")
+    code, _, err = ended(process)
+    assert code == 6 and "cancelled by somebody else" in err and "continues the run" in err
+    code, _, err = ended(run())
+    assert code == 0 and len({(one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok"}) == 8, err
+
+
+def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.5)
+    until(lambda: begun(tmp_path, "node1"), process)
+    cluster.restart_controller()
+    code, _, err = ended(process)
+    assert code == 0, err
+    assert Counter(launch.outcome for launch in launches(tmp_path)) == {"ok": 8}
+
+
+def test_why_a_launch_waits_that_nothing_but_a_person_can_help_is_said(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.3)
+    until(lambda: begun(tmp_path, "node2"), process)
+    (job,) = {job.split()[0].partition("_")[0] for job in cluster.jobs("PENDING")[-1:]}
+    cluster.asked("scontrol", "hold", job)
+    assert process.stderr and any("waits" in line and "JobHeld" in line for line in process.stderr)
+    cluster.asked("scontrol", "release", job)
+    code, _, err = ended(process)
+    assert code == 0, err
+
+
+def test_detached_it_returns_and_the_same_command_collects(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    code, out, err = ended(run("--detach"))
+    assert code == 0 and not out.strip() and "the same command without --detach" in err
+    until(lambda: not cluster.jobs())
+    assert len(launches(tmp_path)) == 8
+    code, out, err = ended(run())
+    assert code == 0 and "0 launches to do" in err and out.strip().endswith("index.html")
+    assert len(Results(tmp_path / "results").runs()) == 1
+
+
+def test_nodes_of_two_kinds_each_measure_everything(tmp_path: Path, run: Started) -> None:
+    folder = tmp_path / "two-kinds"
+    folder.mkdir()
+    with slurm_cluster.started(folder, memory=(1000, 900)) as cluster:
+        (tmp_path / "two.toml").write_text(MATRIX.format(python=FAKE_PYTHON))
+        own = {"TORCHMATRIX_SETTINGS": str(tmp_path / "settings.toml"), "TORCHMATRIX_CACHE": str(tmp_path / "cache")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", "--matrix", "two.toml", "resnet18", "*resnet18*"],
+            cwd=tmp_path, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        code, out, err = ended(process)
+    assert code == 0, err
+    assert len(out.split()) == 2 and "index-node1.html" in out and "index-node2.html" in out
+    assert Counter(str(launch.host["name"]) for launch in launches(tmp_path)) == {"node1": 4, "node2": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ('[slurm]\npartition = "gone"\n', 'no partition "gone" with nodes; it has: tests'),
+        ('[slurm]\npartitions = "tests"\n', 'unknown key "partitions"; did you mean "partition"?'),
+        ('[slurm]\nqos = "a b"\n', "is not one word"),
+        ('[slurm]\naccount = "x"\nconstraint = "h100"\nlauncher = "bare"\n', "Slurm refused the job"),
+    ],
+)
+def test_what_slurm_or_the_settings_refuse_is_said(
+    tmp_path: Path, cluster: Cluster, run: Started, settings: str, said: str
+) -> None:
+    process = run()
+    process.kill()
+    process.communicate()
+    (tmp_path / "settings.toml").write_text(settings)
+    code, _, err = ended(run())
+    assert code == 2 and said in err and "hint: " in err and "Traceback" not in err
+    assert not cluster.jobs()
+
+
+def test_without_slurm_it_says_where_to_run_it(tmp_path: Path, run: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = ended(run())
+    assert code == 4 and "there is no sinfo here" in err and "login node" in err

@@ -1,0 +1,164 @@
+"""A real Slurm on this machine, of one controller and some nodes, for the tests; nothing of it outlives them."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from support import until
+
+COMMANDS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo")
+_CONF = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+MpiDefault=none
+ReturnToService=2
+SlurmctldTimeout=10
+SlurmdTimeout=5
+KillWait=5
+BatchStartTimeout=5
+CompleteWait=0
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+{nodes}
+PartitionName=tests Nodes=ALL Default=YES State=UP
+"""
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory={memory} State=UNKNOWN"
+
+
+class Cluster:
+    """`variables`: what a command needs to reach it."""
+
+    def __init__(self, folder: Path, nodes: int, memory: tuple[int, ...]) -> None:
+        self._folder = folder
+        self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
+        self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
+        host, ports = socket.gethostname(), _free_ports(nodes + 1)
+        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
+            (folder / name).mkdir()
+        rows = [
+            _NODE.format(name=name, host=host, port=port, memory=memory[i % len(memory)])
+            for i, (name, port) in enumerate(zip(self.nodes, ports[1:], strict=True))
+        ]
+        text = _CONF.format(host=host, controller=ports[0], folder=folder, nodes="\n".join(rows))
+        (folder / "slurm.conf").write_text(text)
+
+    def start(self) -> None:
+        self._run("slurmctld", "-c", "-i")
+        for node in self.nodes:
+            self.start_node(node)
+        until(lambda: self.states().count("idle") == len(self.nodes))
+
+    def start_node(self, node: str) -> None:
+        self._run("slurmd", "-N", node)
+
+    def kill_node(self, node: str) -> None:
+        """As if its power were cut: what belongs to it is gone at once."""
+        jobs = self._marked(f"SLURMD_NODENAME={node}")
+        steps = {pid for pid in map(_parent_of, jobs) if _command_of(pid).startswith("slurmstepd")}
+        for pid in [*self._daemons(f"slurmd -N {node}"), *steps, *jobs]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def restart_controller(self) -> None:
+        for pid in self._daemons("slurmctld"):
+            os.kill(pid, signal.SIGTERM)  # it writes its state
+        until(lambda: not self._daemons("slurmctld"))  # a zombie has no environment to be found by
+        self._run("slurmctld")
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            self.kill_node(node)
+        for pid in self._daemons("slurmctld"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def states(self) -> list[str]:
+        """Of the nodes."""
+        return self.asked("sinfo", "-h", "-N", "-o", "%T").split()
+
+    def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> list[str]:
+        """The jobs in these states, each as its id, state and node."""
+        return self.asked("squeue", "-h", "-r", "-t", states, "-o", "%i %T %N").splitlines()
+
+    def asked(self, *words: str) -> str:
+        return self._run(*words).stdout
+
+    def _run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(words, env=os.environ | self.variables, capture_output=True, text=True, timeout=60, check=False)
+
+    def _daemons(self, command: str) -> list[int]:
+        return [
+            pid for pid in self._marked(f"SLURM_CONF={self.variables['SLURM_CONF']}") if _command_of(pid).startswith(command)
+        ]
+
+    def _marked(self, mark: str) -> list[int]:
+        """The processes of this cluster with this in their environment."""
+        ours = f"SLURM_CONF={self.variables['SLURM_CONF']}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                variables = (path / "environ").read_bytes().split(b"\0")
+                found += [int(path.name)] if ours in variables and mark.encode() in variables else []
+        return [pid for pid in found if pid != os.getpid()]
+
+
+def why_not() -> str:
+    """Why no cluster can be had here; empty if one can."""
+    missing = [name for name in COMMANDS if not shutil.which(name)]
+    if missing:
+        return f"there is no {missing[0]} here: tests/install-packages slurm-wlm"
+    return "" if os.geteuid() == 0 else "only root can start Slurm's daemons"
+
+
+@contextmanager
+def started(folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,)) -> Iterator[Cluster]:
+    """`memory`: what the nodes have, in megabytes, in turns: nodes that differ in it are of different kinds."""
+    cluster = Cluster(folder, nodes, memory)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").rpartition("/")[2]
+    except OSError:
+        return ""
+
+
+def _parent_of(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _free_ports(number: int) -> list[int]:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
