@@ -96,6 +96,7 @@ def test_each_launch_is_a_job_and_a_model_stays_on_one_node(tmp_path: Path, clus
     assert len(cluster.jobs("all")) >= 8 and not cluster.jobs()
 
 
+@pytest.mark.thorough
 def test_a_node_that_dies_loses_no_launch_and_doubles_none(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.3)
     until(lambda: any(" RUNNING node2" in job for job in cluster.jobs()) and begun(tmp_path, "node2"), process)
@@ -116,6 +117,7 @@ def begun(folder: Path, node: str) -> bool:
     return any(launch.host["name"] == node and launch.exit is None for launch in launches(folder))
 
 
+@pytest.mark.thorough
 def test_the_tool_may_be_killed_and_goes_on_with_what_slurm_has(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.5)
     until(lambda: len(launches(tmp_path)) >= 2, process)
@@ -143,6 +145,7 @@ def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, clu
     assert len(done) == 8 and set(done.values()) == {1} and len(Results(tmp_path / "results").runs()) == 1
 
 
+@pytest.mark.thorough
 def test_what_somebody_else_cancels_is_said_and_can_be_continued(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.3)
     until(lambda: begun(tmp_path, "node1"), process)
@@ -154,6 +157,7 @@ def test_what_somebody_else_cancels_is_said_and_can_be_continued(tmp_path: Path,
     assert code == 0 and len({(one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok"}) == 8, err
 
 
+@pytest.mark.thorough
 def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.5)
     until(lambda: begun(tmp_path, "node1"), process)
@@ -163,6 +167,7 @@ def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, cluster: Clust
     assert Counter(launch.outcome for launch in launches(tmp_path)) == {"ok": 8}
 
 
+@pytest.mark.thorough
 def test_why_a_launch_waits_that_nothing_but_a_person_can_help_is_said(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.3)
     until(lambda: begun(tmp_path, "node2"), process)
@@ -174,6 +179,7 @@ def test_why_a_launch_waits_that_nothing_but_a_person_can_help_is_said(tmp_path:
     assert code == 0, err
 
 
+@pytest.mark.thorough
 def test_detached_it_returns_and_the_same_command_collects(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     code, out, err = ended(run("--detach"))
     assert code == 0 and not out.strip() and "the same command without --detach" in err
@@ -184,6 +190,7 @@ def test_detached_it_returns_and_the_same_command_collects(tmp_path: Path, clust
     assert len(Results(tmp_path / "results").runs()) == 1
 
 
+@pytest.mark.thorough
 def test_nodes_of_two_kinds_each_measure_everything(tmp_path: Path, run: Started) -> None:
     folder = tmp_path / "two-kinds"
     folder.mkdir()

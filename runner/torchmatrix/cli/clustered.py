@@ -12,7 +12,7 @@ from torchmatrix.cli.application import app
 from torchmatrix.cli.console import Volume, preamble, say, tell
 from torchmatrix.cli.measured import Measured, as_typed, tell_cells
 from torchmatrix.cli.planned import in_one_line, refuse_nothing
-from torchmatrix.ground.errors import EngineUnusable, ExitCode, NothingSelected, ToolError
+from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
         say(in_one_line(kind.session, left, seconds), volume)
         say(f"nodes: {', '.join(lane.devices for lane in kind.lanes)}", volume)
     if not found.kinds:
-        raise NothingSelected("no node said what it is", hint="squeue shows what they run; try again when one is free")
+        raise EngineUnusable(f"no node said what it is: {'; '.join(found.silent.values())}", hint="the jobs' output says why")
     todo = jobs.todo(found)
     say(f"run {found.order.run}: {count(len(todo), 'launch')} to do", volume)
     say("Ctrl-C ends the jobs; the same command continues the run\n", volume)

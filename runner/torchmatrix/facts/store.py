@@ -131,7 +131,7 @@ class RunFolder:
         path = self.lock_of(stack)
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            write_whole(path, text.encode())
 
     @property
     def models(self) -> Path:

@@ -7,7 +7,8 @@ mode stays on one node, with all that is compared with it. Each kind has a run o
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,11 @@ from torchmatrix.planning.plan import Cell, Plan, Skip, make_plan, select
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import Order
-from torchmatrix.running.cluster.slurm import POLL_SECONDS, Node, Slurm, Wish
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, Node, Slurm, Wish
 from torchmatrix.running.session import Session
 
 LAUNCHERS = {"docker": "docker", "bare": "local"}
 """The engine that each launcher means on a node."""
-PATIENCE_SECONDS = 120.0
-"""So long a node may take to say what it is, once its job runs."""
 _NO_SEARCH = Why(
     reason="no batch is searched for on a cluster",
     fix="find it on one of its nodes (torchmatrix batch), and write the number into the matrix",
@@ -108,14 +107,20 @@ def prepare(
         raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
     order = _order(path, matrix, results.absolute(), globs, where, request, new=new)
     kinds, silent = [], {node.name: node.state for node in every if not node.is_usable}
-    for alike in _alike(usable):
-        said = _said(slurm, order, alike, tell)
-        if said is None:
-            silent |= {node.name: "no answer" for node in alike}
-        elif "error" in said:
-            raise ToolError(str(said["error"]), hint=str(said["hint"]), exit_code=ExitCode(said["exit_code"]))
-        else:
-            kinds.append(_kind(matrix, order, alike, said))
+    with ExitStack() as stack:
+        asked = []
+        for alike in _alike(usable):
+            node = min(alike, key=lambda one: one.state != "idle")
+            tell(f"asking {node.name}{f' (and {len(alike) - 1} like it)' if len(alike) > 1 else ''} what it has")
+            asked.append((alike, node, stack.enter_context(_asked(slurm, order, node))))
+        for alike, node, name in asked:
+            said = _said(slurm, order, node, name, tell)
+            if said is None:
+                silent |= {one.name: f"{node.name} said nothing; see {order.place / 'jobs'}" for one in alike}
+            elif "error" in said:
+                raise ToolError(str(said["error"]), hint=str(said["hint"]), exit_code=ExitCode(said["exit_code"]))
+            else:
+                kinds.append(_kind(matrix, order, alike, said))
     return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
 
@@ -149,26 +154,34 @@ def _alike(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
     return [tuple(members) for members in found.values()]
 
 
-def _said(slurm: Slurm, order: Order, alike: Sequence[Node], tell: Callable[[str], None]) -> dict[str, Any] | None:
-    """What one of some nodes that are alike says of itself; None if its job doesn't run, or says nothing."""
-    node = min(alike, key=lambda one: one.state != "idle")
-    if (said := orders.said_by(order, node.name)) is not None:
-        return said
+@contextmanager
+def _asked(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
+    """A job on a node that says what the node is, unless it said so before; gives the job's name, and ends it at last."""
     name = f"{job_name(order.run)}-{node.name}"
-    others = f" (and {len(alike) - 1} like it)" if len(alike) > 1 else ""
-    tell(f"asking {node.name}{others} what it has")
-    script = orders.script("describe", str(order.place), node.name)
-    output = str(order.place / "jobs" / f"{node.name}.out")
-    slurm.submit(Wish(script=script, name=name, node=node.name, tasks=(0,), output=output, gpus=node.gpus))
-    end = time.monotonic() + PATIENCE_SECONDS
+    if orders.said_by(order, node.name) is None:
+        script = orders.script("describe", str(order.place), node.name)
+        output = str(order.place / "jobs" / f"{node.name}.out")
+        slurm.submit(Wish(script=script, name=name, node=node.name, tasks=(0,), output=output, gpus=node.gpus))
     try:
-        while time.monotonic() < end:
-            if (said := orders.said_by(order, node.name)) is not None:
-                return said
-            time.sleep(POLL_SECONDS / 4)
-        return None
+        yield name
     finally:
         slurm.cancel(name)
+
+
+def _said(slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str], None]) -> dict[str, Any] | None:
+    """What a node says of itself, however long its job waits; None if the job ends and says nothing."""
+    polls, told = 0, ""
+    while polls < SETTLING_POLLS:
+        if (said := orders.said_by(order, node.name)) is not None:
+            return said
+        waiting = [task for task in slurm.tasks(name) if task.state not in OVER]
+        polls = 0 if waiting else polls + 1
+        reason = waiting[0].reason if waiting and waiting[0].state == "PENDING" else "None"
+        if reason not in ("None", "Priority", told):
+            told = reason
+            tell(f"waiting for {node.name}: {reason}; Ctrl-C ends it")
+        time.sleep(POLL_SECONDS)
+    return None
 
 
 def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[str, Any]) -> Kind:

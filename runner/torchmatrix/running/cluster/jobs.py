@@ -16,14 +16,12 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import run
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, Task, Wish, array_index
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, Task, Wish, array_index
 from torchmatrix.running.launch_cell import Job, record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
 MOST_TASKS = 1000
 """Of one array: Slurm's own limit, unless its administrator raised it."""
-SETTLING_POLLS = 3
-"""A job is over before its node's last line is seen on a shared file system."""
 _STUCK = ("held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc")
 """What is in the reason of a job that somebody has to do something for, or that other jobs keep waiting for long."""
 MOST_UNANSWERED = 150

@@ -14,6 +14,8 @@ ANSWER_SECONDS = 60.0
 """As long as a command may take to answer."""
 POLL_SECONDS = 2.0
 """The controller is asked so often, once for all jobs."""
+SETTLING_POLLS = 3
+"""A job is over before its node's last line is seen on a shared file system."""
 _AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
 _USABLE = {"idle", "mixed", "mix", "allocated", "alloc", "completing", "comp"}
 OVER = frozenset({

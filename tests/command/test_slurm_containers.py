@@ -1,0 +1,90 @@
+"""Real PyTorch on a real Slurm, in containers and in virtualenvs, with a node that dies on the way."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import docker
+import pytest
+
+import slurm_cluster
+from slurm_cluster import Cluster
+from support import PATIENCE_SECONDS, REAL_MATRIX, until
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not()),
+]
+WORKLOAD = """
+[[workload]]
+device = "cpu"
+counts = [1, 2]
+model = ["resnet18", "bert-tiny"]
+batch = 2
+image_size = 32
+sequence_length = 16
+steps = 2
+warmup_steps = 2
+warmup_cap = 2
+"""
+
+
+def begin(folder: Path, cluster: Cluster, launcher: str) -> "subprocess.Popen[str]":
+    (folder / "matrix.toml").write_text(REAL_MATRIX.replace("counts = [1, 2]", 'counts = [1, 2]\nwhen = "always"') + WORKLOAD)
+    (folder / "settings.toml").write_text(f'[slurm]\nlauncher = "{launcher}"\n')
+    return subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm"], cwd=folder, text=True,
+        env=os.environ | cluster.variables | {"TORCHMATRIX_SETTINGS": str(folder / "settings.toml")},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def launches(folder: Path) -> list[Launch]:
+    return [launch for run in Results(folder / "results").runs() for launch in run.launches()]
+
+
+def is_measuring(folder: Path, node: str) -> bool:
+    return any(
+        launch.host["name"] == node and launch.windows == () and launch.box and not launch.exit for launch in launches(folder)
+    )
+
+
+def check(folder: Path, process: "subprocess.Popen[str]", engine: str) -> None:
+    """All that was asked for is there, once, on the node that it belongs to, and proven."""
+    _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, told
+    good = [launch for launch in launches(folder) if launch.outcome == "ok"]
+    assert Counter((launch.workload.model, len(launch.devices.indices)) for launch in good) == {
+        ("resnet18", 1): 1, ("resnet18", 2): 1, ("bert-tiny", 1): 1, ("bert-tiny", 2): 1,
+    }  # fmt: skip
+    assert {launch.engine["engine"] for launch in good} == {engine}
+    assert len({(launch.workload.model, launch.host["name"]) for launch in good}) == 2
+    assert all(launch.reference and not launch.reference.problems for launch in good)
+
+
+def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
+    (tmp_path / "slurm").mkdir()
+    with slurm_cluster.started(tmp_path / "slurm") as cluster:
+        check(tmp_path, begin(tmp_path, cluster, "bare"), "local")
+        assert not cluster.jobs()
+
+
+def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurm").mkdir()
+    with slurm_cluster.started(tmp_path / "slurm") as cluster:
+        process = begin(tmp_path, cluster, "docker")
+        until(lambda: is_measuring(tmp_path, "node2"), process)
+        cluster.kill_node("node2")
+        until(lambda: "down" in " ".join(cluster.states()), process)
+        cluster.start_node("node2")
+        check(tmp_path, process, "docker")
+        assert [launch.outcome for launch in launches(tmp_path) if launch.outcome != "ok"] == ["lost"]
+        assert not cluster.jobs()
+    for node in cluster.nodes:
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        mark = f"torchmatrix.owner={Results(tmp_path / 'results').owner}"
+        assert not client.containers.list(all=True, filters={"label": mark}), "no container is left"

@@ -1,0 +1,86 @@
+"""What is decided about a cluster before anything is submitted: which nodes count, and who measures what."""
+
+from collections import Counter
+
+import pytest
+
+from torchmatrix.ground import settings
+from torchmatrix.ground.settings import SlurmSettings
+from torchmatrix.machine import host
+from torchmatrix.machine.host import Host
+from torchmatrix.matrix import matrix_file
+from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.plan import Cell, make_plan
+from torchmatrix.running.cluster.cluster import placed
+from torchmatrix.running.cluster.slurm import Node, Slurm, array_index
+
+MATRIX = """
+[gpus]
+counts = [1, 2]
+[[stack]]
+torch = "2.7.1"
+cuda = "12.8"
+[[stack]]
+torch = "2.5.1"
+cuda = "12.4"
+[[workload]]
+model = ["resnet50", "resnet18", "bert-tiny"]
+mode = ["train", "infer"]
+precision = ["fp32", "amp"]
+batch = 8
+"""
+
+
+def node(gres: str = "(null)", state: str = "idle") -> Node:
+    return Node(name="n", state=state, gres=gres, features="", cpus=8, memory_mb=1000)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("(null)", 0), ("gpu:4", 4), ("gpu:a100:8(S:0-1)", 8), ("gpu:a100:2(S:0),gpu:v100:3(S:1)", 5),
+        ("tmpdisk:100,gpu:h100:4", 4), ("shard:16,gpu:l4:2(S:0,1)", 2),
+    ],
+)  # fmt: skip
+def test_the_gpus_of_a_node_are_counted(gres: str, gpus: int) -> None:
+    assert node(gres).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("state", "usable"),
+    [("idle", True), ("mixed", True), ("allocated", True), ("idle*", False), ("drained", False), ("down", False)],
+)
+def test_a_node_that_is_down_or_does_not_answer_is_left_out(state: str, usable: bool) -> None:
+    assert node(state=state).is_usable is usable
+
+
+@pytest.fixture
+def cells(nvidia_host: Host) -> tuple[Cell, ...]:
+    found = make_plan(matrix_file.parse(MATRIX), nvidia_host, Supplies(containers=True)).cells
+    assert len(found) > 12
+    return found
+
+
+@pytest.mark.parametrize("nodes", [["a"], ["a", "b"], ["a", "b", "c", "d", "e", "f", "g", "h"]])
+def test_what_is_compared_stays_on_one_node_and_the_work_is_spread(cells: tuple[Cell, ...], nodes: list[str]) -> None:
+    found = placed(cells, nodes)
+    assert found == placed(cells, nodes) and set(found) == {cell.id for cell in cells}
+    groups: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        groups.setdefault((cell.workload.model, cell.workload.mode), set()).add(found[cell.id])
+    assert {len(used) for used in groups.values()} == {1}
+    loads = Counter(found.values())
+    assert len(loads) == min(len(nodes), len(groups))
+
+
+def test_a_hosts_record_gives_the_host_back(nvidia_host: Host, cpu_host: Host) -> None:
+    for one in (nvidia_host, cpu_host):
+        assert host.of_record(one.as_record(), one.machine) == one
+
+
+def test_the_commands_say_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert array_index("17_3") == ("17", 3) and array_index("17") == ("17", 0)
+    assert settings.SlurmSettings() == SlurmSettings(exclusive=True, launcher="auto")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(Exception, match="there is no sinfo here"):
+        Slurm(SlurmSettings()).version()
