@@ -1,5 +1,7 @@
 """Verbs that manage what is kept: lock, bundle, clean."""
 
+import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -158,6 +160,37 @@ def bundle_import(
         say(f"wheels {found.wheelhouse}; to use them: export TORCHMATRIX_WHEELHOUSE={found.wheelhouse}", volume)
     say("next: torchmatrix run --locked", volume)
     print(into / "matrix.toml")
+
+
+@bundle_app.command("kubernetes")
+def bundle_kubernetes(
+    globs: GlobsArgument = None,
+    where: WhereOption = None,
+    image: Annotated[str, typer.Option("--image", help="The tool's own image, in a registry that the nodes reach.")] = "",
+    claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
+    gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
+    vendor: Annotated[
+        str, typer.Option("--vendor", help="nvidia or amd.", autocompletion=completing.one_of("nvidia", "amd"))
+    ] = "nvidia",
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each for itself.")] = 1,
+    name: Annotated[str, typer.Option("--name", help="Of the Job and the ConfigMap.")] = "torchmatrix",
+    matrix: MatrixOption = MATRIX,
+) -> None:
+    """Print manifests for Kubernetes: a Job that runs the matrix on each of some nodes.
+
+    As JSON, for kubectl apply -f -. Nothing was tried on a real cluster.
+    """
+    from torchmatrix.running import kubernetes
+
+    if not image or not claim:
+        raise BadInput("--image and --claim are needed", hint="docs/slurm.md shows how to build the image, under Kubernetes")
+    if vendor not in kubernetes.GPUS:
+        raise BadInput(f"--vendor is {vendor}, neither nvidia nor amd", hint="--vendor nvidia")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name):
+        raise BadInput(f"--name {name} is no name for Kubernetes", hint="use up to 52 small letters, digits and -")
+    words = (*(globs or ()), *(word for condition in where or () for word in ("--where", condition)))
+    wanted = kubernetes.Wanted(name=name, image=image, claim=claim, gpus=gpus, vendor=vendor, nodes=nodes, words=words)
+    print(json.dumps(kubernetes.manifests(matrix, wanted), indent=2))
 
 
 @app.command()

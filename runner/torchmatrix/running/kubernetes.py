@@ -1,0 +1,129 @@
+"""A matrix as manifests for Kubernetes: a ConfigMap with its files and an Indexed Job, one pod per node. Pure.
+
+Each pod runs the whole matrix on the GPUs of its node, in virtualenvs, and writes a results folder of its own into one volume,
+as machines do that have nothing in common but a file system.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.engines import locked_stacks
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.matrix import matrix_file
+
+GPUS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""The resource that each vendor's device plugin offers."""
+USER = 1000
+"""As whom the pods run; the tool's own image has this user."""
+MOST_BYTES = 1_000_000
+"""Of the files: the API server refuses objects of more than 1 MiB."""
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """`image`: that of the tool; `claim`: a PersistentVolumeClaim for the results; `gpus` of `vendor` per pod; `nodes`: pods.
+
+    `words`: what the command is given besides, such as cells.
+    """
+
+    name: str
+    image: str
+    claim: str
+    gpus: int
+    vendor: str
+    nodes: int
+    words: tuple[str, ...] = ()
+
+
+def manifests(matrix: Path, wanted: Wanted) -> dict[str, Any]:
+    """A List of the two objects. Raises BadInput if the matrix can't be read or is too large."""
+    files = _files(matrix)
+    keys = {name: f"file{number}" for number, name in enumerate(files)}
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": wanted.name},
+        "data": {keys[name]: text for name, text in files.items()},
+    }
+    return {"apiVersion": "v1", "kind": "List", "items": [config, _job(wanted, keys)]}
+
+
+def _files(matrix: Path) -> dict[str, str]:
+    """The matrix, its lock and the users' own models, by their paths from its folder."""
+    found = matrix_file.load(matrix)
+    lock = locked_stacks.path_beside(matrix)
+    files = {"matrix.toml": found.text, **({"matrix.lock": lock.read_text(encoding="utf-8")} if lock.exists() else {})}
+    files |= {own.path: own.content.decode() for own in (workload.own for workload in found.workloads) if own}
+    size = sum(len(text.encode()) for text in files.values())
+    if size > MOST_BYTES:
+        raise BadInput(
+            f"the matrix and its files have {size:,} bytes, and a ConfigMap takes 1 MiB",
+            hint="put them into the volume of the results, and name them there: --matrix FILE",
+        )
+    return files
+
+
+def _job(wanted: Wanted, keys: Mapping[str, str]) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "torchmatrix", "app.kubernetes.io/instance": wanted.name}
+    apart = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    volumes = [
+        {"name": "matrix", "configMap": {"name": wanted.name, "items": [{"key": keys[path], "path": path} for path in keys]}},
+        {"name": "results", "persistentVolumeClaim": {"claimName": wanted.claim}},
+        {"name": "cache", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    pod = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "containers": [_container(wanted)],
+        "volumes": volumes,
+    }  # fmt: skip
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": wanted.name, "labels": labels},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": wanted.nodes,
+            "parallelism": wanted.nodes,
+            "backoffLimit": 2 * wanted.nodes,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _container(wanted: Wanted) -> dict[str, Any]:
+    """A pod that is started again continues the run of its index, since it has the same name, machine and folder."""
+    results = "/results/$(INDEX)"
+    limits = {GPUS[wanted.vendor]: wanted.gpus} if wanted.gpus else {}
+    return {
+        "name": "torchmatrix",
+        "image": wanted.image,
+        "args": [
+            "run", "--engine", "local", "--matrix", "/matrix/matrix.toml", "--results", results,
+            "--output", f"{results}/index.html", *wanted.words,
+        ],
+        "workingDir": "/cache",
+        "env": [
+            {"name": "INDEX", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+            {"name": "TORCHMATRIX_MACHINE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "TORCHMATRIX_CACHE", "value": "/cache/torchmatrix"},
+            {"name": "HOME", "value": "/cache"},
+        ],
+        "resources": {"limits": limits, "requests": limits},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [
+            {"name": "matrix", "mountPath": "/matrix", "readOnly": True},
+            {"name": "results", "mountPath": "/results"},
+            {"name": "cache", "mountPath": "/cache"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }  # fmt: skip
