@@ -9,12 +9,14 @@ RUN command -v g++ >/dev/null || { apt-get update && apt-get install -y --no-ins
 ARG INDEX_URL
 COPY pyproject.toml README.md matrix.toml /src/
 COPY images /src/images
-COPY reports /src/reports
+COPY reports/templates /src/reports/templates
+COPY reports/published /src/reports/published
 COPY runner /src/runner
-RUN python3 -m pip install --no-cache-dir --disable-pip-version-check ${INDEX_URL:+--index-url ${INDEX_URL}} /src && rm -r /src \
+RUN python3 -m venv /opt/torchmatrix && /opt/torchmatrix/bin/pip install --no-cache-dir --disable-pip-version-check \
+    ${INDEX_URL:+--index-url ${INDEX_URL}} /src && rm -r /src \
     && useradd --uid 1000 --create-home torchmatrix && mkdir /results /cache && chown 1000:1000 /results /cache
 
-ENV TORCHMATRIX_CACHE=/cache/torchmatrix
+ENV PATH=/opt/torchmatrix/bin:$PATH TORCHMATRIX_CACHE=/cache/torchmatrix
 USER 1000:1000
 WORKDIR /results
 ENTRYPOINT ["torchmatrix"]
