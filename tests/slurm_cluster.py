@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,16 +42,17 @@ CompleteWait=0
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+{gres}
 {nodes}
 PartitionName=tests Nodes=ALL Default=YES State=UP
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory={memory} State=UNKNOWN"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory={memory}{gres} State=UNKNOWN"
 
 
 class Cluster:
     """`variables`: what a command needs to reach it."""
 
-    def __init__(self, folder: Path, nodes: int, memory: tuple[int, ...]) -> None:
+    def __init__(self, folder: Path, nodes: int, memory: tuple[int, ...], gpus: int) -> None:
         self._folder = folder
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -58,11 +60,16 @@ class Cluster:
         for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (folder / name).mkdir()
         rows = [
-            _NODE.format(name=name, host=host, port=port, memory=memory[i % len(memory)])
+            _NODE.format(name=name, host=host, port=port, memory=memory[i % len(memory)], gres=f" Gres=gpu:{gpus}" * bool(gpus))
             for i, (name, port) in enumerate(zip(self.nodes, ports[1:], strict=True))
         ]
-        text = _CONF.format(host=host, controller=ports[0], folder=folder, nodes="\n".join(rows))
+        kinds = "GresTypes=gpu" if gpus else ""
+        text = _CONF.format(host=host, controller=ports[0], folder=folder, gres=kinds, nodes="\n".join(rows))
         (folder / "slurm.conf").write_text(text)
+        for number in range(gpus):  # of a device number that no driver has: Slurm wants devices, and nothing opens them
+            os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(240, number))
+        if gpus:
+            (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-{gpus - 1}]\n")
 
     def start(self) -> None:
         self._run("slurmctld", "-c", "-i")
@@ -133,9 +140,9 @@ def why_not() -> str:
 
 
 @contextmanager
-def started(folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,)) -> Iterator[Cluster]:
-    """`memory`: what the nodes have, in megabytes, in turns: nodes that differ in it are of different kinds."""
-    cluster = Cluster(folder, nodes, memory)
+def started(folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,), gpus: int = 0) -> Iterator[Cluster]:
+    """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node."""
+    cluster = Cluster(folder, nodes, memory, gpus)
     try:
         cluster.start()
         yield cluster

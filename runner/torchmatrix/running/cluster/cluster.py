@@ -117,6 +117,8 @@ def prepare(
             said = _said(slurm, order, node, name, tell)
             if said is None:
                 silent |= {one.name: f"{node.name} said nothing; see {order.place / 'jobs'}" for one in alike}
+            elif said.get("wrong"):
+                silent |= {one.name: f"{node.name}: {said['wrong']}" for one in alike}
             elif "error" in said:
                 raise ToolError(str(said["error"]), hint=str(said["hint"]), exit_code=ExitCode(said["exit_code"]))
             else:

@@ -1,5 +1,6 @@
 """What a job does on its node: says what the node is, or makes one launch in the run's folder. Yields news, prints nothing."""
 
+import os
 from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,8 @@ from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput, ToolError
+from torchmatrix.ground.texts import count
+from torchmatrix.machine.host import Host
 from torchmatrix.running import rounds, run, session
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.cluster import orders
@@ -16,6 +19,9 @@ from torchmatrix.running.cluster.orders import Order
 from torchmatrix.running.launch_cell import Job, record_failure
 from torchmatrix.running.news import News
 from torchmatrix.running.session import Session
+
+GIVEN = "SLURM_GPUS_ON_NODE"
+"""The variable in which Slurm says how many GPUs a job has on its node."""
 
 
 def describe(place: Path, name: str) -> None:
@@ -32,8 +38,21 @@ def describe(place: Path, name: str) -> None:
         "supplies": _plain(asdict(s.supplies)),
         "engine": s.engines.why,
         "notes": s.notes,
+        "wrong": why_not_given(s.host, os.environ.get(GIVEN)),
     }
     orders.keep_node(order, name, said)
+
+
+def why_not_given(host: Host, given: str | None) -> str:
+    """Why a node can't be used: it shows other GPUs than Slurm gave to the job; empty if it shows as many.
+
+    `given`: how many, in Slurm's words; None where it gives none.
+    """
+    number = int(given) if given and given.isdigit() else 0
+    if number == len(host.gpus):
+        return ""
+    notes = "".join(f"; {note}" for note in host.notes)
+    return f"Slurm gave {count(number, 'GPU')}, but {host.gpus_in_words} can be seen{notes}"
 
 
 def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
@@ -45,6 +64,8 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
     if folder.is_done(cell, its_round):
         return
     s = _session(order, [cell], [])
+    if wrong := why_not_given(s.host, os.environ.get(GIVEN)):
+        raise BadInput(f"{s.host.name}: {wrong}", hint="drain the node; its GPUs are not what Slurm takes them for")
     with run.at_work(s, lambda: folder) as job:
         yield from _launched(s, job, cell, its_round)
 
@@ -56,16 +77,17 @@ def _session(order: Order, globs: list[str] | tuple[str, ...], where: list[str] 
 
 
 def _launched(s: Session, job: Job, cell: str, number: int) -> Generator[News, None, None]:
-    if s.plan.skips:
-        skip = s.plan.skips[0]
+    """The launch of one cell; the session's plan may have its baselines, too."""
+    skip = next((one for one in s.plan.skips if one.cell.id == cell), None)
+    if skip:
         message = f"{s.host.name} can't run it: {skip.why.reason}"
         yield record_failure(job, skip.cell, number, "crashed", message, f"torchmatrix run '{cell}'")
         return
-    if not s.plan.cells:
+    planned = [one for one in s.plan.cells if one.id == cell]
+    if not planned:
         raise BadInput(
             f"{s.host.name} has no cell {cell}: {s.host.gpus_in_words}", hint="its devices differ from those asked for"
         )
-    planned = list(s.plan.cells)
     built = yield from build_all(job, recipes.stacks_of(planned))
     here = [launch for launch in job.folder.of_cell(cell) if launch.machine == s.host.machine]
     yield from rounds.measure(job, built, planned, [(planned[0], number)], _proven(here))
