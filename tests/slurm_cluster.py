@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ AuthType=auth/none
 CredType=cred/none
 AuthInfo=cred_expire=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -58,14 +59,15 @@ class Cluster:
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
         host, ports = socket.gethostname(), _free_ports(nodes + 1)
-        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
-            (folder / name).mkdir()
+        self._spool = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # sockets lie there, whose paths must be short
+        for place in (folder / "state", *(self._spool / node for node in self.nodes)):
+            place.mkdir()
         rows = [
             _NODE.format(name=name, host=host, port=port, memory=memory[i % len(memory)], gres=f" Gres=gpu:{gpus}" * bool(gpus))
             for i, (name, port) in enumerate(zip(self.nodes, ports[1:], strict=True))
         ]
         kinds = "GresTypes=gpu" if gpus else ""
-        text = _CONF.format(host=host, controller=ports[0], folder=folder, gres=kinds, nodes="\n".join(rows))
+        text = _CONF.format(host=host, controller=ports[0], folder=folder, spool=self._spool, gres=kinds, nodes="\n".join(rows))
         (folder / "slurm.conf").write_text(text)
         for number in range(gpus):  # of a device number that no driver has: Slurm wants devices, and nothing opens them
             os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(240, number))
@@ -101,6 +103,7 @@ class Cluster:
         for pid in self._daemons("slurmctld"):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self._spool, ignore_errors=True)
 
     def states(self) -> list[str]:
         """Of the nodes."""

@@ -139,6 +139,9 @@ def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, clu
     assert code == 130 and out.strip().endswith("index.html"), err
     assert not cluster.jobs()
     assert {launch.outcome for launch in launches(tmp_path)} <= {"ok", "interrupted"}
+    foreign = tmp_path / "results" / ".slurm" / "20990101T000000Z"
+    foreign.mkdir()
+    (foreign / "order.json").write_text('{"of": "another version"}')
     code, _, err = ended(run())
     assert code == 0, err
     done = Counter((launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok")

@@ -6,13 +6,17 @@ from typing import Annotated
 import typer
 
 from torchmatrix.cli import completing
-from torchmatrix.engines.choose import NAMES
+from torchmatrix.engines.choose import NAMES, SLURM
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
 EngineOption = Annotated[
     str,
     typer.Option("--engine", help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}.", autocompletion=completing.one_of(*NAMES)),
+]
+RunEngineOption = Annotated[
+    str,
+    typer.Option("--engine", help=f"{', '.join(NAMES)} or {SLURM}.", autocompletion=completing.one_of(*NAMES, SLURM)),
 ]
 GlobsArgument = Annotated[
     list[str] | None,

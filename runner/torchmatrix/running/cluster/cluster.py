@@ -139,10 +139,8 @@ def _order(
         where=tuple(where),
         request=request,
     )
-    for place in sorted((results / ".slurm").glob("*/order.json"), reverse=not new):
-        held = orders.read(place.parent)
-        same = replace(held, run=wanted.run) == wanted and held.matrix().digest == matrix.digest
-        if same and not new and not orders.is_done(held):
+    for held in () if new else orders.unfinished(results):
+        if replace(held, run=wanted.run) == wanted and orders.text_of(held) == matrix.text:
             return held
     lock = locked_stacks.path_beside(path)
     orders.keep(wanted, matrix.text, lock.read_bytes() if lock.exists() else None)

@@ -11,6 +11,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,7 @@ class Order:
 
     def matrix(self) -> Matrix:
         """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
-        text = (self.place / "matrix.toml").read_text(encoding="utf-8")
-        return matrix_file.under(matrix_file.parse(text, folder=self.folder), self.request)
+        return matrix_file.under(matrix_file.parse(text_of(self), folder=self.folder), self.request)
 
     def held(self) -> Mapping[str, StackLock]:
         """The locks as they were."""
@@ -86,6 +86,20 @@ def read(place: Path) -> Order:
         where=tuple(said["where"]),
         request=Request(**said["request"]),
     )
+
+
+def text_of(order: Order) -> str:
+    """The matrix file as it was when the run began."""
+    return (order.place / "matrix.toml").read_text(encoding="utf-8")
+
+
+def unfinished(results: Path) -> list[Order]:
+    """The orders that aren't done, newest first; what another version wrote, or no version, is left out."""
+    found = []
+    for path in sorted((results / ".slurm").glob("*/order.json"), reverse=True):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(read(path.parent))
+    return [order for order in found if (order.place / "matrix.toml").exists() and not is_done(order)]
 
 
 def keep_node(order: Order, name: str, said: Mapping[str, Any]) -> None:
