@@ -58,12 +58,11 @@ def measure(
             say("\nending the jobs; writing a report of what was measured so far", volume)
             with suppress(EngineUnusable):
                 jobs.end(submitted)
-        jobs.finish(found, time.monotonic() - begin, estimated)
+        missing = jobs.finish(found, time.monotonic() - begin, estimated)
         _tell_cancelled(submitted, volume)
         several = len(found.kinds) > 1
-        left = jobs.todo(found)
-        if left and not stopped_by:
-            stopped_by = Incomplete(f"{count(len(left), 'launch')} not measured", hint="the same command continues the run")
+        if missing and not stopped_by:
+            stopped_by = Incomplete(f"{count(missing, 'launch')} not measured", hint="the same command continues the run")
         return [_reported(kind, found, _named(output, kind, several), stopped_by, volume) for kind in found.kinds]
 
 
@@ -76,11 +75,11 @@ class Incomplete(ToolError):
 
 def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volume) -> "tuple[list[tuple[Cell, int]], float]":
     from torchmatrix.running import run as running
-    from torchmatrix.running.cluster import jobs
 
     say(f"slurm {found.version}", volume)
     for node, why in found.silent.items():
         say(f"note: {node} is left out: {why}", volume)
+    todo: list[tuple[Cell, int]] = []
     longest = 0.0
     able = [kind for kind in found.kinds if kind.session.plan.cells]
     for kind in found.kinds:
@@ -89,12 +88,11 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
             refuse_nothing(kind.session, globs, where)
         left = running.todo(kind.session, kind.folder(found.order.run))
         seconds = running.measuring_seconds(left, running.known_seconds(kind.session), kind.lanes)
-        longest = max(longest, seconds)
+        todo, longest = todo + left, max(longest, seconds)
         say(in_one_line(kind.session, left, seconds), volume)
         say(f"nodes: {', '.join(lane.devices for lane in kind.lanes)}", volume)
     if not found.kinds:
         raise EngineUnusable(f"no node said what it is: {'; '.join(found.silent.values())}", hint="the jobs' output says why")
-    todo = jobs.todo(found)
     say(f"run {found.order.run}: {count(len(todo), 'launch')} to do", volume)
     say("Ctrl-C ends the jobs; the same command continues the run\n", volume)
     return todo, longest
@@ -117,14 +115,12 @@ def _named(output: Path, kind: "Kind", several: bool) -> Path:
 
 
 def _reported(kind: "Kind", found: "Cluster", output: Path, stopped_by: BaseException | None, volume: Volume) -> Measured:
-    from collections import Counter
-
-    from torchmatrix.facts.launch import last_tries
     from torchmatrix.reporting import report
+    from torchmatrix.running import run as running
 
     folder = kind.folder(found.order.run)
     written = report.write(folder, output)
-    outcomes = dict(Counter(launch.outcome for launch in last_tries(folder.launches())))
+    outcomes = running.outcomes(folder)
     cells = tell_cells(kind.session, folder, outcomes, volume)
     return Measured(folder=folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
 

@@ -256,7 +256,7 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
         if only_print:
             return
         tell(reproducing.run(again, job), s.launches, {}, volume)
-    outcomes = running.outcomes(job)
+    outcomes = running.outcomes(job.folder)
     tell_cells(s, job.folder, outcomes, volume)
     say(reproducing.outcome_in_words(again, job.folder), volume)
     raise typer.Exit(exit_codes.of_launches(outcomes))

@@ -105,7 +105,7 @@ def measure(
             stopped_by = error
             say("\nstopped; writing a report of what was measured so far", volume)
         written = report.write(job.folder, output)
-        outcomes = running.outcomes(job)
+        outcomes = running.outcomes(job.folder)
     cells = tell_cells(s, job.folder, outcomes, volume)
     tell_estimate(job.folder, volume)
     return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)

@@ -44,15 +44,8 @@ def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
     """What launches on this machine need, into `folder`: sensors, engines without orphans; cleans up again on the way out."""
     with watching(s) as (sensors, notes):
         housekeeping.remove_orphans(s)
-        job = Job(
-            folder=folder(),
-            host=s.host,
-            owner=s.results.owner,
-            timeout_seconds=s.matrix.timeout_seconds,
-            seed=s.matrix.seed,
-            method=s.matrix.method,
-            engine_for=s.engine_for,
-            recipe_for=s.recipe_for,
+        job = replace(
+            job_of(s, folder()),
             sensors=sensors,
             watch_notes=notes,
             marks=housekeeping.marks_folder(),
@@ -65,6 +58,20 @@ def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
                 engine.close()
             with suppress(EngineUnusable):  # a lost engine has been reported; the next start finds what it left
                 housekeeping.remove_orphans(s)
+
+
+def job_of(s: Session, folder: RunFolder) -> Job:
+    """What launches need of a session, without what runs on this machine."""
+    return Job(
+        folder=folder,
+        host=s.host,
+        owner=s.results.owner,
+        timeout_seconds=s.matrix.timeout_seconds,
+        seed=s.matrix.seed,
+        method=s.matrix.method,
+        engine_for=s.engine_for,
+        recipe_for=s.recipe_for,
+    )
 
 
 @contextmanager
@@ -251,6 +258,6 @@ def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]
     return (yield from rounds.find_batches(job, recipes.stacks_of(s.plan.cells), list(largest.values())))
 
 
-def outcomes(job: Job) -> dict[str, int]:
+def outcomes(folder: RunFolder) -> dict[str, int]:
     """How many launches ended how, counting the last try of each."""
-    return dict(Counter(launch.outcome for launch in last_tries(job.folder.launches())))
+    return dict(Counter(launch.outcome for launch in last_tries(folder.launches())))

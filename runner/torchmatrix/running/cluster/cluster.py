@@ -190,7 +190,8 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
     names = ", ".join(node.name for node in alike)
     its = replace(host.of_record(said["host"], said["machine"]), name=alike[0].name)
     planned = _without_search(select(make_plan(matrix, its, supplies), order.globs, order.where))
-    engines = choose("local", Results(order.results).owner) if order.engine == "local" else choose(order.engine, "")
+    results = Results(order.results)
+    engines = choose(order.engine, results.owner)
     held = order.held()
     locks, drifts = locked_stacks.applicable(held, matrix.stacks, engines.builder) if held else ({}, {})
     notes = locked_stacks.unlocked(recipes.stacks_of(planned.cells), locks, drifts) if held else ()
@@ -205,10 +206,10 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
         locks=locks,
         notes=(*said["notes"], *notes),
         is_here=False,
-        results=Results(order.results),
+        results=results,
         key=hashlib.sha256(key.encode()).hexdigest()[:16],
     )
-    home = session.results.home(its.name, its.machine)
+    home = results.home(its.name, its.machine)
     return Kind(nodes=alike, session=session, home=home, at=placed(planned.cells, [node.name for node in alike]))
 
 

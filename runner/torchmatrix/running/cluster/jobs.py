@@ -17,7 +17,7 @@ from torchmatrix.running import run
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, Task, Wish, array_index
-from torchmatrix.running.launch_cell import Job, record_failure
+from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
 MOST_TASKS = 1000
@@ -42,7 +42,6 @@ class Waiting:
     started: bool = False
     polls: int = 0
     retries: int = 0
-    state: str = ""
 
 
 @dataclass(kw_only=True)
@@ -74,11 +73,6 @@ class Submitted:
             for task, (cell, its) in enumerate(part):
                 self.waiting[f"{after}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=retries)
         return after
-
-
-def todo(cluster: Cluster) -> list[tuple[Cell, int]]:
-    """The launches that are not complete, of all kinds of nodes."""
-    return [one for kind in cluster.kinds for one in run.todo(kind.session, kind.folder(cluster.order.run))]
 
 
 def submit_all(cluster: Cluster) -> Submitted:
@@ -192,17 +186,7 @@ def _retried(launch: Launch) -> str:
 
 def _recorded(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str) -> LaunchFinished:
     """A launch of which nothing is there but how its job ended."""
-    s = waiting.kind.session
-    job = Job(
-        folder=folder,
-        host=s.host,
-        owner=s.results.owner,
-        timeout_seconds=s.matrix.timeout_seconds,
-        seed=s.matrix.seed,
-        method=s.matrix.method,
-        engine_for=s.engine_for,
-        recipe_for=s.recipe_for,
-    )
+    job = run.job_of(waiting.kind.session, folder)
     node = waiting.kind.at[waiting.cell.id]
     message = (
         f"Slurm's job on {node} ended as {state} without a launch; what it printed is below {cluster.order.place / 'jobs'}"
@@ -231,12 +215,15 @@ def begin(cluster: Cluster, command: str) -> None:
             run.open_record(kind.session, folder, command, notes, scheduler=scheduler)
 
 
-def finish(cluster: Cluster, seconds: float, estimated: float) -> None:
-    """Say in each run's record that it is complete, if all launches are; then the order is done."""
-    complete = [not run.todo(kind.session, kind.folder(cluster.order.run)) for kind in cluster.kinds]
-    for kind, is_complete in zip(cluster.kinds, complete, strict=True):
+def finish(cluster: Cluster, seconds: float, estimated: float) -> int:
+    """Say in each run's record that it is complete, if all launches are; then the order is done. Returns how many are not."""
+    missing = 0
+    for kind in cluster.kinds:
         folder = kind.folder(cluster.order.run)
-        if is_complete and not folder.read_record().complete:
+        left = len(run.todo(kind.session, folder))
+        missing += left
+        if not left and not folder.read_record().complete:
             folder.append("run-exit", complete=True, seconds=seconds, estimated_seconds=estimated)
-    if all(complete):
+    if not missing:
         orders.close(cluster.order)
+    return missing

@@ -46,7 +46,7 @@ class Order:
     @property
     def place(self) -> Path:
         """The folder of this order."""
-        return place_of(self.results, self.run)
+        return self.results / ".slurm" / self.run
 
     def matrix(self) -> Matrix:
         """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
@@ -55,11 +55,6 @@ class Order:
     def held(self) -> Mapping[str, StackLock]:
         """The locks as they were."""
         return lockfile.read(self.place / "matrix.lock")
-
-
-def place_of(results: Path, run: str) -> Path:
-    """Where the order of a run is."""
-    return results / ".slurm" / run
 
 
 def keep(order: Order, matrix: str, lock: bytes | None) -> None:

@@ -59,10 +59,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """What is to be submitted: `script` as an array of `tasks` on `node`, `after` another job, all of its `gpus`.
-
-    `at_once`: how many of the tasks may run at the same time.
-    """
+    """What to submit: `script` as an array of `tasks`, one at a time, on `node` with all its `gpus`, `after` another job."""
 
     script: str
     name: str
@@ -70,7 +67,6 @@ class Wish:
     tasks: Sequence[int]
     output: str
     gpus: int = 0
-    at_once: int = 1
     after: str = ""
 
 
@@ -125,7 +121,7 @@ class Slurm:
         site = self._site
         named = {
             "job-name": wish.name,
-            "array": f"{','.join(map(str, wish.tasks))}%{wish.at_once}",
+            "array": f"{','.join(map(str, wish.tasks))}%1",
             "nodelist": wish.node,
             "nodes": "1",
             "output": wish.output,
