@@ -43,12 +43,18 @@ def runtimes_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _python_of(["resnet18"], tmp_path_factory, more)
 
 
-def _python_of(models: list[str], tmp_path_factory: pytest.TempPathFactory, more: str = "") -> str:
+@pytest.fixture(scope="session")
+def newest_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of the newest torch."""
+    return _python_of(["resnet18", "bert-tiny"], tmp_path_factory, text=REAL_MATRIX.replace("2.5.1", "2.15.0"))
+
+
+def _python_of(models: list[str], tmp_path_factory: pytest.TempPathFactory, more: str = "", text: str = REAL_MATRIX) -> str:
     from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results
     from torchmatrix.matrix import matrix_file
 
-    text = REAL_MATRIX + f'[[workload]]\ndevice = "cpu"\nmodel = {json.dumps(models)}\nbatch = 1\n{more}'
+    text += f'[[workload]]\ndevice = "cpu"\nmodel = {json.dumps(models)}\nbatch = 1\n{more}'
     (stack,) = matrix_file.parse(text).stacks
     local = choose("local", Results(tmp_path_factory.mktemp("results")).owner).local
     lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))

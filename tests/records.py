@@ -83,17 +83,19 @@ def launch_lines(
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
     parallel: str = "ddp", edges: tuple[float, float] | None = None, readings: Sequence[tuple[float, dict[str, Any]]] = (),
     flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
-    job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, **more: Any,
+    job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, nodes: int = 1,
+    told: Sequence[dict[str, Any]] = (), **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
 
     `edges`: of the timed window on the monotonic clock; by default from 100 on. `readings`: (monotonic seconds, reading) of the
     telemetry; the default window is then about 20 s long. `job`: other values of the workload's fields. `served`: by kind the
-    seconds of each rank's requests, after the window; it infers then.
+    seconds of each rank's requests, after the window; it infers then. `nodes`: on each of them are these devices; `told`:
+    further events.
     """
     prefix = "cpu" if vendor == "cpu" else "gpu"
-    label = prefix + "+".join(map(str, devices))
-    n, batch = len(devices), (job or {}).get("batch", 4)
+    label = prefix + "+".join(map(str, devices)) + (f"@{nodes}nodes" if nodes > 1 else "")
+    n, batch = len(devices) * nodes, (job or {}).get("batch", 4)
     if served:
         job = {"mode": "infer", "requests": max(map(len, served.values())), **(job or {})}
     used = more.get("batch_used") or (4 if batch == "auto" else batch)
@@ -120,7 +122,7 @@ def launch_lines(
             "channels_last": False, "attention": None, "batch": batch, "parallel": parallel, "image_size": 224,
             **(job or {}),
         },
-        "gpus": {"indices": list(devices), "label": label, "vendor": vendor, "gpus": gpus, "threads": 1},
+        "gpus": {"indices": list(devices), "label": label, "vendor": vendor, "gpus": gpus, "threads": 1, "nodes": nodes},
         "engine": {"engine": "docker", "ServerVersion": "20.10"},
         **more,
     }  # fmt: skip
@@ -146,6 +148,7 @@ def launch_lines(
             begun, end = end + 0.5, end + 0.5 + sum(some)
             times = {"start_monotonic_seconds": begun, "stop_monotonic_seconds": end}
             body += [{"event": "requests", "kind": kind, "rank": rank, "seconds": some, **times} for rank in range(n)]
+        body += told
         body.append({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32"}] * n})
         body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})
         body += [{"event": "telemetry", "monotonic_seconds": t, "readings": [reading]} for t, reading in readings]

@@ -51,7 +51,9 @@ def parse(argv):
     parser.add_argument("--image-size", type=int, default=224, help="pixels per side")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
     parser.add_argument("--audio-seconds", type=int, default=10, help="length of a clip of sound")
-    parser.add_argument("--parallel", choices=("ddp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact")
+    parser.add_argument(
+        "--parallel", choices=("ddp", "fsdp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"
+    )
     parser.add_argument("--steps", type=int, default=50, help="minimum number of steps in a timed window")
     parser.add_argument("--seconds", type=float, default=0, help="minimum length of a timed window")
     parser.add_argument("--windows", type=int, default=1, help="number of timed windows")
@@ -70,7 +72,7 @@ def parse(argv):
     parser.add_argument("--proof", choices=("full", "fingerprint", "none"), default="full", help="how the work is proven")
     parser.add_argument("--proven", type=_numbers, default={}, help="of a launch that was proven: loss=2.5,gradient_norm=0.7,…")
     parser.add_argument("--peak-flops", type=float, default=0, help="of one device, in FLOP/s; more is refused; 0: unknown")
-    parser.add_argument("--all-reduce-probe", action="store_true", help="also time all-reduces, up to the gradients' size")
+    parser.add_argument("--all-reduce-probe", action="store_true", help="also time collectives, up to the gradients' size")
     parser.add_argument("--profile", type=int, default=0, help="trace so many steps instead of measuring; gives no figure")
     parser.add_argument("--name-kernels", action="store_true", help="with --profile: name what is compiled for a CPU; slow")
     parser.add_argument("--seed", type=int, default=0)

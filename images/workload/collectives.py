@@ -1,4 +1,9 @@
-"""How fast the ranks can all-reduce: from 1 MB to the size of this model's gradients (docs/method.md)."""
+"""How fast the ranks can exchange data: from 1 MB to the size of this model's gradients (docs/method.md).
+
+Sizes, times and bus bandwidths are defined as in nccl-tests
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the bus bandwidth is what each link of a ring carries, so
+that it can be compared across N.
+"""
 
 import time
 
@@ -7,15 +12,27 @@ import torch.distributed as dist
 
 REPEATS = 10
 WARM_UP = 3
+ALL_REDUCE = "all-reduce"
 
 
-def probe(world, gradient_bytes):
-    """One record per size: `bytes`, median `seconds` of an all-reduce of float32 and the bus bandwidth in bytes per second.
+def probe(world, gradient_bytes, operation=ALL_REDUCE):
+    """One record per size: `bytes`, median `seconds` of the operation on float32 and the bus bandwidth in bytes per second."""
+    return [_measure(world, operation, size) for size in sizes(gradient_bytes)]
 
-    Bus bandwidth = bytes / seconds * 2 (N - 1) / N: what each link of a ring carries, so that it can be compared across N
-    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
-    """
-    return [_measure(world, size) for size in sizes(gradient_bytes)]
+
+def others(world, gradient_bytes):
+    """(operation, records, error) of what is not an all-reduce: no records where the library can't do it."""
+    for operation in OPERATIONS:
+        if operation != ALL_REDUCE:
+            try:
+                yield operation, probe(world, gradient_bytes, operation), None
+            except (
+                RuntimeError,
+                NotImplementedError,
+                ValueError,
+                AttributeError,
+            ) as error:  # on all ranks alike: gloo's are incomplete
+                yield operation, [], str(error).split("\n")[0][:200]
 
 
 def sizes(gradient_bytes):
@@ -27,19 +44,63 @@ def sizes(gradient_bytes):
     return [*found, gradient_bytes]
 
 
-def _measure(world, size):
-    tensor = torch.ones(max(1, size // 4), device=world.device)
-    seconds = []
-    for index in range(WARM_UP + REPEATS):
+def _all_reduce(world, elements):
+    tensor = torch.ones(elements, device=world.device)
+
+    def run():
         tensor.fill_(1.0)
+        return lambda: dist.all_reduce(tensor)
+
+    return run
+
+
+def _all_gather(world, elements):
+    part = torch.ones(max(1, elements // world.size), device=world.device)
+    every = torch.empty(part.numel() * world.size, device=world.device)
+    return lambda: lambda: dist.all_gather_into_tensor(every, part)
+
+
+def _reduce_scatter(world, elements):
+    part = torch.empty(max(1, elements // world.size), device=world.device)
+    every = torch.ones(part.numel() * world.size, device=world.device)
+    return lambda: lambda: dist.reduce_scatter_tensor(part, every)
+
+
+def _send_and_receive(world, elements):
+    """Each rank sends to the next one and receives from the one before."""
+    out, into = torch.ones(elements, device=world.device), torch.empty(elements, device=world.device)
+
+    def exchange():
+        sent = dist.P2POp(dist.isend, out, (world.rank + 1) % world.size)
+        received = dist.P2POp(dist.irecv, into, (world.rank - 1) % world.size)
+        for work in dist.batch_isend_irecv([sent, received]):
+            work.wait()
+
+    return lambda: exchange
+
+
+OPERATIONS = {
+    ALL_REDUCE: (_all_reduce, lambda ranks: 2 * (ranks - 1) / ranks),
+    "all-gather": (_all_gather, lambda ranks: (ranks - 1) / ranks),
+    "reduce-scatter": (_reduce_scatter, lambda ranks: (ranks - 1) / ranks),
+    "send-receive": (_send_and_receive, lambda ranks: 1.0),
+}
+"""What prepares an operation on so many elements, and the bus bandwidth over bytes per second. The size is that of all ranks'
+parts together where each has a part (all-gather, reduce-scatter), else that of each rank's tensor."""
+
+
+def _measure(world, operation, size):
+    make, factor = OPERATIONS[operation]
+    prepare, seconds = make(world, max(1, size // 4)), []
+    for index in range(WARM_UP + REPEATS):
+        run = prepare()
         world.barrier()
         world.synchronize()
         begin = time.perf_counter()
-        dist.all_reduce(tensor)
+        run()
         world.synchronize()
         if index >= WARM_UP:
             seconds.append(time.perf_counter() - begin)
     slowest = sorted(max(times) for times in zip(*world.gather(seconds)))
     median = slowest[len(slowest) // 2]
-    bus = size / median * 2 * (world.size - 1) / world.size
-    return {"bytes": size, "seconds": median, "bus_bytes_per_second": bus}
+    return {"bytes": size, "seconds": median, "bus_bytes_per_second": size / median * factor(world.size)}

@@ -89,6 +89,8 @@ def _measure(channel, args, world):
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
+        for operation, found, error in collectives.others(world, gradient_bytes):
+            channel.emit("collective", operation=operation, sizes=found, error=error)
     return {"model": model, "step": step, "seconds_per_step": seconds_per_step}, first
 
 

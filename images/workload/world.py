@@ -3,8 +3,12 @@
 import datetime
 import os
 
+import sharded
 import torch
 import torch.distributed as dist
+
+ONE_MODEL = ("ddp", "fsdp")
+"""The values of --parallel by which several ranks train one model."""
 
 
 class World:
@@ -26,9 +30,11 @@ class World:
             self.backend = None
 
     def distribute(self, args, model):
-        """`model`, wrapped in DDP if several ranks train one model; otherwise (one rank, inference, independent) unchanged."""
+        """`model`, for DDP or FSDP if several ranks train one model; otherwise (one rank, inference, independent) unchanged."""
         if self.size == 1 or args.mode == "infer" or args.parallel == "independent":
             return model
+        if args.parallel == "fsdp":
+            return sharded.shard(model, self.device)
         ids = [self.local_rank] if self.device.type == "cuda" else None
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
 

@@ -10,6 +10,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import scaling, tables
+from torchmatrix.analysis.collectives import collectives_table
 
 RATES = (0.99, 1.0, 1.01)
 
@@ -98,3 +99,57 @@ def test_the_weakest_of_equal_devices_is_not_weak_by_noise() -> None:
     assert np.mean([min(map(np.median, alone)) for alone in draws]) < 99.2
     weak = [[*alone[:7], [rate - 10 for rate in alone[7]]] for alone in draws]
     assert np.mean([np.mean(scaling.weakest_of(alone)) for alone in weak]) == pytest.approx(90.0, abs=0.1)
+
+
+IB = {"event": "transport", "library": "nccl", "network": "IB", "paths": ["NET/IB/0/GDRDMA"], "interface": "ib0"}
+NODES: tuple[dict[str, Any], ...] = (
+    {"rate": 100.0}, {"rate": 180.0, "devices": (0, 1)},
+    {"rate": 306.0, "devices": (0, 1), "nodes": 2, "told": [IB]}, {"rate": 160.0, "nodes": 2, "told": [IB]},
+)  # fmt: skip
+
+
+def test_a_loss_over_nodes_is_what_is_lost_inside_a_node_times_what_is_lost_between(tmp_path: Path) -> None:
+    rows = {row["per_node"]: row for row in scaling.nodes_table(table(tmp_path, *NODES)).to_dict("records")}
+    assert (rows[2]["count"], rows[2]["nodes"], rows[2]["devices"]) == (4, 2, "gpu0+1@2nodes")
+    assert (rows[2]["S_nodes"], rows[2]["E_inside"], rows[2]["E_between"]) == pytest.approx((1.7, 0.9, 0.85))
+    assert rows[2]["E"] == pytest.approx(0.9 * 0.85) and rows[2]["E_low"] < 0.765 < rows[2]["E_high"]
+    assert (rows[1]["E_inside"], rows[1]["E_between"]) == pytest.approx((1.0, 0.8))
+    assert rows[2]["transport"] == "nccl over IB (NET/IB/0/GDRDMA)"
+
+
+def test_scale_factors_go_on_over_nodes_against_one_device(tmp_path: Path) -> None:
+    found = {row["devices"]: row for row in scaling.scaling_table(table(tmp_path, *NODES)).to_dict("records")}
+    row = found["gpu0+1@2nodes"]
+    assert (row["count"], row["S"], row["E"], row["s"]) == pytest.approx((4, 3.06, 0.765, 2.06 / 3))
+    assert row["baseline"].endswith("/gpu0") and math.isnan(row["E_star"]), "the devices of other nodes were not measured alone"
+
+
+def test_without_its_node_alone_a_cell_over_nodes_has_no_ratio_to_it(tmp_path: Path) -> None:
+    (row,) = scaling.nodes_table(table(tmp_path, NODES[0], NODES[2])).to_dict("records")
+    assert math.isnan(row["E_between"]) and math.isnan(row["S_nodes"]) and row["E"] == pytest.approx(0.765)
+
+
+def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: Path) -> None:
+    def probed(event: str, seconds: float, **named: str) -> dict[str, Any]:
+        return {
+            "event": event,
+            **named,
+            "sizes": [{"bytes": 2**20, "seconds": seconds, "bus_bytes_per_second": 2**20 / seconds}],
+        }
+
+    launches = [
+        {"devices": (0, 1), "told": [probed("all-reduce", seconds), probed("collective", 2 * seconds, operation="all-gather")]}
+        for seconds in (1.0, 2.0, 4.0)
+    ]
+    launches += [{"devices": (0, 1), "outcome": "oom"}]
+    found = collectives_table(tables.launches_table(write_run(tmp_path, launches).launches())).to_dict("records")
+    assert [(row["operation"], row["bytes"], row["n"], row["seconds"], row["bus_bytes_per_second"]) for row in found] == [
+        ("all-reduce", 2**20, 3, 2.0, 2**19), ("all-gather", 2**20, 3, 4.0, 2**18),
+    ]  # fmt: skip
+
+
+def test_what_a_library_can_not_do_has_no_row(tmp_path: Path) -> None:
+    told = [{"event": "collective", "operation": "reduce-scatter", "sizes": [], "error": "gloo can't"}]
+    run = write_run(tmp_path, [{"devices": (0, 1), "told": told}])
+    assert run.launches()[0].collectives[0].error == "gloo can't" and run.launches()[0].outcome == "ok"
+    assert collectives_table(tables.launches_table(run.launches())).empty

@@ -41,6 +41,20 @@ def no_all_reduce():
     World.distribute = lambda self, args, model: model
 
 
+def unsynchronized_shards():
+    """FSDP keeps each rank's own gradients apart, and the optimizer has none to use."""
+    import sharded
+
+    real = sharded.shard
+
+    def shard(model, device):
+        done = real(model, device)
+        done.set_requires_gradient_sync(False)
+        return done
+
+    sharded.shard = shard
+
+
 def dropped_gradient_sync():
     """DDP's hook returns the rank's own gradients."""
     import torch

@@ -170,6 +170,11 @@ def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_
     probe = only(events, "all-reduce")
     assert probe["sizes"][0]["bytes"] == 2**20 and probe["sizes"][-1]["bytes"] == probe["gradient_bytes"] == 4 * 11_689_512
     assert all(size["bus_bytes_per_second"] > 0 for size in probe["sizes"])
+    others = {event["operation"]: event for event in events if event["event"] == "collective"}
+    assert set(others) == {"all-gather", "reduce-scatter", "send-receive"}
+    for name in ("all-gather", "send-receive"):
+        assert [size["bytes"] for size in others[name]["sizes"]] == [size["bytes"] for size in probe["sizes"]]
+    assert bool(others["reduce-scatter"]["sizes"]) != bool(others["reduce-scatter"]["error"]), "gloo has learnt it lately"
 
 
 def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: str) -> None:

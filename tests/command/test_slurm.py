@@ -13,6 +13,8 @@ import pytest
 import slurm_cluster
 from slurm_cluster import Cluster
 from support import FAKE_PYTHON, until
+from torchmatrix.analysis.scaling import nodes_table
+from torchmatrix.analysis.tables import launches_table
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -235,3 +237,57 @@ def test_without_slurm_it_says_where_to_run_it(tmp_path: Path, run: Started, mon
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = ended(run())
     assert code == 4 and "there is no sinfo here" in err and "login node" in err
+
+
+def test_a_cell_over_two_nodes_is_one_launch_with_the_facts_of_both(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    several(tmp_path, launches=2)
+    code, _, err = ended(run())
+    assert code == 0, err
+    found = launches(tmp_path)
+    assert Counter(launch.devices.label for launch in found) == {"cpu0": 2, "cpu0+1": 2, "cpu0@2nodes": 2, "cpu0+1@2nodes": 2}
+    assert {launch.outcome for launch in found} == {"ok"}
+    both = [launch for launch in found if launch.devices.nodes == 2]
+    assert all([node.name for node in launch.other_nodes] == ["node2"] for launch in both)
+    assert {launch.host["name"] for launch in found} == {"node1"} and {launch.devices.count for launch in both} == {2, 4}
+    assert all(launch.transport and launch.transport.network == "TCP" for launch in both)
+    for launch in both:
+        assert {r["device"] for told in launch.telemetry for r in told.readings} == {"cpu", "cpu@2"}
+        assert "node 1 met the first one" in launch.path.with_suffix(".log").read_text()
+    assert not cluster.jobs()
+
+
+def test_the_report_shows_what_is_lost_between_nodes(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    several(tmp_path, launches=3)
+    assert ended(run())[0] == 0
+    (folder,) = Results(tmp_path / "results").runs()
+    rows = {row.per_node: row for row in nodes_table(launches_table(folder.launches())).itertuples()}
+    assert rows[1].E_between == pytest.approx(0.8) and rows[1].S_nodes == pytest.approx(1.6)
+    assert rows[2].E_inside == pytest.approx(0.75) and pytest.approx(0.75 * 0.8) == rows[2].E
+    page = (tmp_path / "reports" / "index.html").read_text()
+    assert "Across nodes" in page and "gloo over TCP" in page and "4 CPU slots on 2 nodes" in page
+
+
+def test_a_rank_that_dies_on_another_node_fails_the_launch_and_leaves_nothing(
+    tmp_path: Path, cluster: Cluster, run: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several(tmp_path, launches=1)
+    monkeypatch.setenv("FAKE_BEHAVIOUR", "other-node-dies")
+    code, _, err = ended(run("*/cpu0@2nodes", "--where", "nodes=2"))
+    assert code == 1, err
+    (launch,) = [launch for launch in launches(tmp_path) if launch.devices.nodes == 2]
+    assert (launch.outcome, launch.error) == ("crashed", "node2: ended by SIGKILL")
+    assert launch.seconds < 60
+    assert not cluster.jobs() and not left_of(tmp_path)
+
+
+def several(folder: Path, launches: int) -> None:
+    """One workload on one or two slots of one or two nodes."""
+    text = MATRIX.replace("counts = [1]", "counts = [1, 2]\nnodes = [1, 2]").replace("launches = 2", f"launches = {launches}")
+    text = text.replace('["resnet18", "resnet50"]', '"resnet18"').replace("[2, 4]", "2")
+    (folder / "matrix.toml").write_text(text.format(python=FAKE_PYTHON))
+
+
+def left_of(folder: Path) -> list[str]:
+    """The processes of launches that are still there."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if str(FAKE_PYTHON) in line and "bench.py" in line]

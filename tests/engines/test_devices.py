@@ -1,9 +1,12 @@
 """(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
 
-from torchmatrix.engines.commands import bench_command
+import itertools
+from dataclasses import replace
+
+from torchmatrix.engines.commands import bench_command, box_environment
 from torchmatrix.engines.container_caches import Volume
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
-from torchmatrix.engines.engine import Image, LaunchSpec
+from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
 from torchmatrix.engines.limits import Limits
 from torchmatrix.engines.local import visible_devices
 from torchmatrix.engines.seals import CacheFacts
@@ -85,6 +88,33 @@ def test_one_process_runs_under_python_and_more_under_torchrun(nvidia_host: Host
     words = bench_command("python3", "/box/b.py", spec_for(nvidia(nvidia_host, 0, 1)), 29500)
     assert words[:2] == ["python3", "/box/torchrun.py"] and words[words.index("--monitor_interval") + 2] == "/box/b.py"
     assert words[words.index("--nproc_per_node") + 1] == "2" and words[words.index("--master_port") + 1] == "29500"
+
+
+def test_ranks_on_several_nodes_meet_at_the_first_and_say_how_they_talk(nvidia_host: Host) -> None:
+    meeting = Meeting(node=1, nodes=2, address="10.0.0.1", port=4000, interface="ib0", devices=("/dev/infiniband",))
+    spec = replace(spec_for(nvidia(nvidia_host, 0)), meeting=meeting)
+    words = bench_command("python3", "/box/b.py", spec, 29500)
+    asked = dict(itertools.pairwise(words))
+    assert (asked["--nnodes"], asked["--node_rank"], asked["--master_addr"], asked["--master_port"]) == (
+        "2",
+        "1",
+        "10.0.0.1",
+        "4000",
+    )
+    options = container_options(Image(reference="torchmatrix/x:1", environment="abc"), spec)
+    assert options["network_mode"] == "host" and options["devices"] == ["/dev/infiniband:/dev/infiniband:rw"]
+    assert options["environment"]["NCCL_SOCKET_IFNAME"] == "ib0" and options["environment"]["NCCL_DEBUG"] == "INFO"
+    assert "--network host" in run_command(options) and options["cap_drop"] == ["ALL"]
+    assert (
+        "NCCL_DEBUG"
+        not in container_options(Image(reference="x", environment="abc"), replace(spec, meeting=None))["environment"]
+    )
+
+
+def test_gloo_uses_the_loopback_unless_another_interface_reaches_the_other_nodes() -> None:
+    meeting = Meeting(node=0, nodes=2, address="a", port=1)
+    assert box_environment("cpu")["GLOO_SOCKET_IFNAME"] == "lo"
+    assert box_environment("cpu", replace(meeting, interface="eth1"))["GLOO_SOCKET_IFNAME"] == "eth1"
 
 
 def test_a_pasted_command_has_the_limits_of_the_launch(nvidia_host: Host) -> None:

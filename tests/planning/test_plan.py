@@ -223,3 +223,26 @@ def test_an_ab_runs_what_both_stacks_can_do_and_says_why_the_rest_is_skipped(nvi
     left = [skip for skip in found.skips if skip.cell.stack.name == ab[0] and skip not in whole.skips]
     (why,) = {skip.why.reason for skip in left}
     assert why.startswith("torch1.13.1-cu117 can't do the same: ") and "no torch.compile" in why
+
+
+NODES = TEXT.replace("[[stack]]", "[gpus]\ncounts = [8]\nnodes = [2]\n[[stack]]", 1)
+
+
+def test_sets_on_several_nodes_have_their_baselines_on_one(nvidia_host: Host) -> None:
+    many = replace(nvidia_host, gpus=tuple(replace(nvidia_host.gpus[0], index=i, uuid=f"GPU-{i}") for i in range(8)))
+    plan = plan_for(many, NODES, replace(CONTAINERS, nodes=2))
+    eight = "gpu0+1+2+3+4+5+6+7"
+    assert {(c.gpus.label, c.gpus.count) for c in plan.cells if c.workload.device == "gpu"} == {
+        ("gpu0", 1), (eight, 8), (f"{eight}@2nodes", 16),
+    }  # fmt: skip
+    (kept,) = {frozenset(c.gpus.label for c in select(plan, [f"*fp32*/{eight}@2nodes"], ["compile=false"]).cells)}
+    assert kept == {"gpu0", eight, f"{eight}@2nodes"}
+    assert {c.gpus.nodes for c in select(plan, [], ["nodes=1"]).cells} == {1}
+
+
+@pytest.mark.parametrize(("there", "reason"), [(1, "needs 2 nodes of a cluster"), (3, "needs 4 nodes; the cluster has 3")])
+def test_more_nodes_than_there_are_is_a_skip_with_a_fix(nvidia_host: Host, there: int, reason: str) -> None:
+    text = NODES.replace("nodes = [2]", f"nodes = [1, {2 if there == 1 else 4}]").replace("counts = [8]", "counts = [1]")
+    plan = plan_for(nvidia_host, text, replace(CONTAINERS, nodes=there))
+    assert any(why.startswith(reason) for why in reasons(plan, "nodes"))
+    assert {cell.gpus.nodes for cell in plan.cells} == {1}

@@ -226,6 +226,7 @@ PLANTED = {
     "mirror": "nexus.acme",
     "address": "10.20.30.40", "mac": "3c:ec:ef:12:34:56", "project": "secret-project", "other-user": "bobjones",
     "container": "9f2c1ab34de5", "mount": "/mnt/tank", "machine": "5a0c66e0f1d2b3a4",
+    "node": "sisterbox8", "node's machine": "7b1d55e0aa0c1122",
 }  # fmt: skip
 """Words that must not be in anything that is published with --redact."""
 
@@ -263,16 +264,18 @@ def planted_run(root: Path) -> Any:
         "foreign": ["process 12 (secret-project, user bobjones)"],
         "error": everything,
     }
+    node = {"event": "node", "name": "sisterbox8", "number": 2, "machine": "7b1d55e0aa0c1122", "host": host, "gpus": gpus}
+    scheduler = {"nodes": [{"host name": "sisterbox8", "gres": "gpu:1"}], "placed": {"alicesmith-stack/w/gpu0": ["sisterbox8"]}}
     run = write_run(
         root,
         [
-            {**launch, "rate": 100.0, "stack": "alicesmith-stack", "readings": [(float(t), reading) for t in (100, 110, 119)]},
+            {**launch, "rate": 100.0, "stack": "alicesmith-stack", "told": [node], "readings": [(float(t), reading) for t in (100, 110, 119)]},
             {**launch, "stack": "alicesmith-stack", "outcome": "crashed"},
             {**launch, "stack": "b", "outcome": "build-failed"},
         ],
         skips=[("gpubox7-stack/w/gpu0", everything)],
         host=host, command=everything, matrix=f'# {everything}\n[[stack]]\npython = "/mnt/tank/secret-project/python"\n',
-        watch_notes=[everything], machine="5a0c66e0f1d2b3a4",
+        watch_notes=[everything], machine="5a0c66e0f1d2b3a4", scheduler=scheduler,
     )  # fmt: skip
     host_folder = run.path.parent.rename(root / "gpubox7.corp-acme.example")
     folder = type(run)(host_folder / run.id)

@@ -65,12 +65,24 @@ def cells(nvidia_host: Host) -> tuple[Cell, ...]:
 def test_what_is_compared_stays_on_one_node_and_the_work_is_spread(cells: tuple[Cell, ...], nodes: list[str]) -> None:
     found = placed(cells, nodes)
     assert found == placed(cells, nodes) and set(found) == {cell.id for cell in cells}
-    groups: dict[tuple[str, str], set[str]] = {}
+    groups: dict[tuple[str, str], set[tuple[str, ...]]] = {}
     for cell in cells:
         groups.setdefault((cell.workload.model, cell.workload.mode), set()).add(found[cell.id])
     assert {len(used) for used in groups.values()} == {1}
     loads = Counter(found.values())
     assert len(loads) == min(len(nodes), len(groups))
+
+
+def test_cells_over_several_nodes_begin_on_the_node_of_their_baselines(nvidia_host: Host) -> None:
+    text = MATRIX.replace("counts = [1, 2]", "counts = [1, 2]\nnodes = [1, 3]")
+    cells = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=True, nodes=3)).cells
+    found = placed(cells, ["n1", "n2", "n3"])
+    assert {len(found[cell.id]) for cell in cells if cell.gpus.nodes == 3} == {3}
+    assert all(len(set(found[cell.id])) == cell.gpus.nodes for cell in cells)
+    firsts: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        firsts.setdefault((cell.workload.model, cell.workload.mode), set()).add(found[cell.id][0])
+    assert {len(used) for used in firsts.values()} == {1} and len({node for used in firsts.values() for node in used}) == 3
 
 
 def test_a_hosts_record_gives_the_host_back(nvidia_host: Host, cpu_host: Host) -> None:

@@ -7,6 +7,7 @@ is read: its loss, the gradients in the parameters and the parameters themselves
 import collections
 import math
 
+import sharded
 import torch
 
 import families
@@ -32,7 +33,7 @@ def set_state(model, values):
     """Give `model` what another instance of it had as its `state`."""
     with torch.no_grad():
         for own, other in zip(state(model), values):
-            own.copy_(other)
+            sharded.fill(own, other)
 
 
 def training(args, model, step, fresh, index):
@@ -48,11 +49,16 @@ def training(args, model, step, fresh, index):
             break
     before = [other.detach().to(own.dtype) for own, other in zip(model.parameters(), fresh.parameters())]
     idle = [p.grad is None for p in model.parameters()]
-    return Deed(loss, gradients(model), idle, before, [p.detach().cpu().clone() for p in model.parameters()])
+    return Deed(loss, gradients(model), idle, before, [_copied(p) for p in model.parameters()])
 
 
 def gradients(model):
-    return [torch.zeros(p.shape) if p.grad is None else p.grad.detach().cpu().float().clone() for p in model.parameters()]
+    return [torch.zeros(p.shape) if p.grad is None else _copied(p.grad).float() for p in model.parameters()]
+
+
+def _copied(tensor):
+    """All of it, on the CPU."""
+    return sharded.whole(tensor.detach()).cpu().clone()
 
 
 def inference(args, step, index):
@@ -81,12 +87,12 @@ class Fingerprint:
 
     def __init__(self, step, model):
         self._step, self._model = step, model
-        self._before = _watched(model).detach().cpu().clone() if step.optimizer else None
+        self._before = _copied(_watched(model)) if step.optimizer else None
 
     def read(self, loss):
         if self._before is None:
             return {"loss": loss, "output_norm": _norm(tensors_of(self._step.outputs()))}
-        change = _watched(self._model).detach().cpu() - self._before
+        change = _copied(_watched(self._model)) - self._before
         found = _norm([parameter.grad.detach() for parameter in self._model.parameters() if parameter.grad is not None])
         if self._step.scaler.is_enabled() and not math.isfinite(found):
             return {"loss": loss}  # GradScaler skipped the step
@@ -94,7 +100,8 @@ class Fingerprint:
 
 
 def _norm(tensors):
-    return float(torch.stack([one.float().norm() for one in tensors]).double().norm()) if tensors else 0.0
+    norms = [sharded.whole(one.float().norm()) for one in tensors]
+    return float(torch.stack(norms).double().norm()) if norms else 0.0
 
 
 def of_ranks(found):

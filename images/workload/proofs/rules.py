@@ -5,6 +5,7 @@ import math
 import torch
 
 from proofs import agreement
+from world import ONE_MODEL
 
 LOSS = {"fp32": 2e-5, "tf32": 1e-2, "amp": 1e-2, "half": 1e-2, "amp-bf16": 8e-2, "bf16-weights": 8e-2}
 LOSS.update({"int8": 8e-2, "float8": 0.15, "int4": 0.3})
@@ -156,7 +157,7 @@ def sharing(args, world, deed):
     if world.size == 1:
         return []
     gradients, weights = (_digests(world, tensors) for tensors in (deed.gradients, deed.weights))
-    if args.parallel == "ddp":
+    if args.parallel in ONE_MODEL:
         wrong = [name for name, ranks in (("gradients", gradients), ("parameters", weights)) if not _are_equal(ranks)]
         return ["the ranks' %s differ after a step: they were not all-reduced" % name for name in wrong]
     if _are_equal(gradients):
@@ -177,7 +178,7 @@ def speed(args, flops_per_item, seconds_per_step):
 def shared_norm(args, world, own):
     """The gradients' norm, which is equal on all ranks that train one model."""
     norms = world.gather(own.get("gradient_norm"))
-    if args.parallel != "ddp" or None in norms or max(norms) - min(norms) <= EQUAL * max(norms):
+    if args.parallel not in ONE_MODEL or None in norms or max(norms) - min(norms) <= EQUAL * max(norms):
         return []
     return ["the norms of the ranks' gradients differ after the windows: %s" % ", ".join("%.7g" % norm for norm in norms)]
 

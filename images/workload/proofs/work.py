@@ -12,6 +12,7 @@ import failures
 import families
 from proofs import agreement, deeds, parity, rules
 from proofs.reference import Reference, fresh
+from world import ONE_MODEL
 
 BATCH = 1
 """Not the first one: a callable that returns what it once computed is found out."""
@@ -163,7 +164,7 @@ def _compare_outputs(args, own, exact, rounded, record):
 
 
 def _shared(args, world, tensors):
-    return world.mean(tensors) if args.parallel == "ddp" else tensors
+    return world.mean(tensors) if args.parallel in ONE_MODEL else tensors
 
 
 def _by_group(found, allowed, noise, size):

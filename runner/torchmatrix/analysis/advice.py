@@ -124,7 +124,7 @@ def _never_varied(points: Points) -> Iterable[Factor]:
     known = catalog.find(points.model)
     takes = known.takes if known else ()
     for factor in FACTORS:
-        applies = factor.has_column and factor.asked and factor.name not in ("model", "mode", *points.varied)
+        applies = factor.has_column and factor.name not in ("model", "mode", *points.varied)
         if applies and factor.applies(takes, points.mode, device) and row.get(factor.name) is not None:
             yield factor
 

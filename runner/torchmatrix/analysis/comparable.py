@@ -21,7 +21,7 @@ BATCH = "batch_used"
 MOST_DIFFERENCES = 2
 """Works that differ in more fields have nothing to do with each other."""
 EQUAL, EQUIVALENT = "equal", "equivalent"
-_LEFT_OUT = {"method.parallel": False, "method.fork": False}
+_LEFT_OUT = {"method.parallel": False, "method.fork": False, "nodes": 1}
 """What fields mean that only some launches have."""
 _SETTINGS = tuple(factor for factor in FACTORS if factor.decides and factor.part)
 """What names a workload; how long and how often its steps are timed does not."""
@@ -55,6 +55,7 @@ def work_of(launch: Launch) -> dict[str, Any]:
     fields = {"workload_hash": launch.workload_hash, "protocol": launch.wire_version, BATCH: launch.batch_used}
     fields |= {factor.name: _decided(factor, launch.workload.factors) for factor in FACTORS if factor.decides}
     fields |= {f"method.{name}": launch.method.facts.get(name) for name in method.DECIDES_THE_NUMBER}
+    fields["nodes"] = launch.devices.nodes if launch.devices.nodes > 1 else None
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from torchmatrix.analysis.centers import variance_of
+from torchmatrix.matrix.factors import ONE_MODEL
 
 FEWEST = 3
 """Launches of either kind, below which scatters are not compared."""
@@ -26,7 +27,7 @@ def compiles_table(launches: pd.DataFrame) -> pd.DataFrame:
     `sd_same_artefact`. `varies`: the former scatter is larger than the latter beyond chance, by an F test of the variances of
     the logarithms, one-sided, at LEVEL over the number of tests (Bonferroni); None with fewer than FEWEST launches of a kind.
     """
-    ok = launches[launches["compile"] & (launches["outcome"] == "ok") & (launches["parallel"] == "ddp")]
+    ok = launches[launches["compile"] & (launches["outcome"] == "ok") & launches["parallel"].isin(ONE_MODEL)]
     rows = [_row(group) for _, group in ok.groupby("cell", sort=False)]
     shown = [row for row in rows if row["compiled"]]
     tests = sum(not math.isnan(row["p"]) for row in shown)

@@ -188,7 +188,7 @@ def _facts(run: RunFolder) -> Facts:
 def _environments(launches: Sequence[Launch]) -> dict[str, Environment]:
     chosen: dict[str, tuple[tuple[bool, int], Launch]] = {}
     for launch in launches:
-        stack, rank = launch.stack.name, (launch.box is not None, len(launch.devices.indices))
+        stack, rank = launch.stack.name, (launch.box is not None, launch.devices.count)
         if stack not in chosen or rank > chosen[stack][0]:
             chosen[stack] = (rank, launch)
     return {stack: environment_of(launch) for stack, (_, launch) in chosen.items()}

@@ -12,6 +12,7 @@ from torchmatrix.analysis import comparable, tables
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.comparable import StackUsed, Work
 from torchmatrix.analysis.launch_row import Row
+from torchmatrix.matrix.factors import ONE_MODEL
 
 Slot = tuple[Any, ...]
 """Workload settings, batch and number of devices."""
@@ -64,7 +65,7 @@ class Side:
 def cells_of(launches: pd.DataFrame, batch: str) -> list[FleetCell]:
     """One per machine, stack, job and number of devices (and batch, unless each GPU has its own)."""
     groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in tables.records(launches[launches["parallel"] == "ddp"]):
+    for row in tables.records(launches[launches["parallel"].isin(ONE_MODEL)]):
         groups.setdefault(tables.key_of(row), []).append(row)
     found: dict[tuple[Any, ...], list[FleetCell]] = {}
     for own in groups.values():

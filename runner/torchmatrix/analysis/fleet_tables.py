@@ -11,6 +11,7 @@ from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.tables import records, with_none
+from torchmatrix.matrix.factors import ONE_MODEL
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
 GPU_COLUMNS = [
@@ -62,7 +63,7 @@ def worth_table(cells: pd.DataFrame, held: PriceList = NONE) -> pd.DataFrame:
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
     """
-    rows = [_worth(row, held) for row in records(cells) if row["parallel"] == "ddp" and row["n"]]
+    rows = [_worth(row, held) for row in records(cells) if row["parallel"] in ONE_MODEL and row["n"]]
     return pd.DataFrame(rows, columns=WORTH_COLUMNS) if rows else _empty(WORTH_COLUMNS)
 
 

@@ -54,6 +54,10 @@ DEFINITIONS = {
     "impossible": "E above 1.02 is marked if its 95 % interval excludes 1 (of single launches: above 1.10), because no machine "
     "scales better than linearly: look for a wrong baseline. Several marks are corrected for the number of cells (Benjamini "
     "and Hochberg, one-sided, 2.5 %).",
+    "S_nodes": "The throughput on several nodes over that of one of them, the same devices on each.",
+    "E_inside": "The efficiency of one node's devices: their throughput together over that of one, by their number.",
+    "E_between": "The throughput on several nodes over that of one node, same devices on each, by the number of nodes: what "
+    "the network between the nodes costs.",
     "E_hetero": "The weakest device alone over the first device alone: what unequal devices cost when all wait for the "
     "slowest. Each launch of the weakest is picked by the other launches, so that noise does not make a device weak.",
     "E_corun": "N independent processes at once over N times the weakest alone: what sharing power, PCIe and CPU costs.",
@@ -140,5 +144,6 @@ DEFINITIONS = {
     "pooled": "Machines with the same GPU stand together in one figure, the mean of the machines' figures. Where both sides "
     "have two machines or more, the interval is over machines; otherwise it is over the launches of these very machines and "
     "says nothing of another machine with such a GPU.",
-    "bus_bandwidth": "Bytes of an all-reduce ÷ its time × 2 (N - 1) / N: what each link carries in a ring.",
+    "bus_bandwidth": "What each link carries in a ring, as nccl-tests define it: bytes ÷ time, × 2 (N - 1) / N for an "
+    "all-reduce, × (N - 1) / N for an all-gather or reduce-scatter, × 1 for sending to the next device.",
 }

@@ -8,6 +8,7 @@ import pandas as pd
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import PEAKED, GpuFacts
 from torchmatrix.analysis.tables import records
+from torchmatrix.matrix.factors import ONE_MODEL
 
 _FROM_CATALOG = (
     "vendor", "architecture", "compute_capability", "devices_per_card", "memory_gb", "memory_type",
@@ -55,7 +56,7 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> d
 
 
 def _best_mfu(precision: str, rows: list[dict[str, Any]]) -> float:
-    known = [row["mfu"] for row in rows if row["precision"] == precision and row["parallel"] == "ddp"]
+    known = [row["mfu"] for row in rows if row["precision"] == precision and row["parallel"] in ONE_MODEL]
     return max((mfu for mfu in known if not math.isnan(mfu)), default=math.nan)
 
 

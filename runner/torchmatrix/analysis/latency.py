@@ -6,6 +6,7 @@ from typing import Any
 from torchmatrix.analysis.intervals import center_interval
 from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES, Metric, value_in
 from torchmatrix.analysis.tables import CellKey, key_of, shown, told_by
+from torchmatrix.matrix.factors import ONE_MODEL
 
 Row = dict[str, Any]
 _OF_CELL = ("cell", "stack", "workload", "model", "precision", "devices", "count", "batch", "unit", "statistic")
@@ -19,7 +20,7 @@ def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
     """
     cells: dict[CellKey, list[Row]] = {}
     for row in launches:
-        if row["requests"] and row["parallel"] == "ddp":
+        if row["requests"] and row["parallel"] in ONE_MODEL:
             cells.setdefault(key_of(row), []).append(row)
     return [_row(some, kind) for some in cells.values()]
 

@@ -39,18 +39,18 @@ PARITY = ("largest_absolute", "largest_relative", "cosine", "top1")
 COLUMNS_OF_LAUNCHES = (
     "cell", "run", "round", "outcome", "error", "stack", "accelerator", "recipe", "gpu_names", "workload", "ddp_workload",
     "parallel", "devices", "device_list",
-    "count", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
+    "count", "nodes", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
     "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
     "effective", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
-    "bus_bytes_per_second", "seconds", "clock_jump_seconds", "command", "work", "path",
+    "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 MAY_BE_NONE = (
     "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
     "device_name", "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat",
-    "effective", "unchecked", "requests",
+    "effective", "unchecked", "requests", "transport",
 )  # fmt: skip
 
 
@@ -82,7 +82,8 @@ def _as_asked(launch: Launch) -> Row:
         "parallel": launch.workload.parallel,
         "devices": launch.devices.label,
         "device_list": launch.devices.names,
-        "count": len(launch.devices.indices),
+        "count": launch.devices.count,
+        "nodes": launch.devices.nodes,
         "mixed": len({gpu.name for gpu in launch.devices.gpus}) > 1,
         "unit": launch.workload.unit,
         **{factor.name: factor.recorded_in(launch.workload.factors) for factor in COLUMNS},
@@ -112,6 +113,8 @@ def _as_the_box_told(launch: Launch) -> Row:
         **_parity(launch),
         "unchecked": launch.reference.error if launch.reference else None,
         "bus_bytes_per_second": launch.bus_bytes_per_second,
+        "transport": _transport(launch),
+        "collectives": _COMPACT.encode([[one.operation, *size] for one in launch.collectives for size in one.sizes]),
         "peak_bytes": _peak(launch, "warm"),
         "cold_peak_bytes": _peak(launch, "cold"),
     }
@@ -127,7 +130,7 @@ def _as_timed(launch: Launch) -> Row:
         "start_unknown": _is_start_unknown(launch),
         "throughput": rate,
         "requests": metrics.requests_of(launch),
-        "per_device": rate / len(launch.devices.indices),
+        "per_device": rate / launch.devices.count,
         **{key: getattr(seen, key) for key in _FROM_WATCH},
         "energy_per_item": seen.energy_joules / measured_items(launch) if launch.windows else math.nan,
         "host_bound": _host_bound(launch),
@@ -184,6 +187,15 @@ def _effective(launch: Launch) -> str | None:
     others = {"convolution": first.convolution, "linear layers": first.linear or first.matmul}
     differing = ", ".join(f"{name}: {one}" for name, one in others.items() if one != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul
+
+
+def _transport(launch: Launch) -> str | None:
+    """Such as "nccl over IB (NET/IB/0/GDRDMA)"; None on one node."""
+    found = launch.transport
+    if found is None:
+        return None
+    paths = f" ({', '.join(found.paths)})" if found.paths else ""
+    return f"{found.library} over {found.network or 'an unknown network'}{paths}"
 
 
 def _parity(launch: Launch) -> Row:

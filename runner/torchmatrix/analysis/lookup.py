@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from torchmatrix.analysis.tables import CellKey, told_by
+from torchmatrix.matrix.factors import ONE_MODEL
 
 
 class Known:
@@ -31,9 +32,9 @@ class Known:
         """The index of a table, or itself: what makes several tables of ratios makes it once."""
         return launches if isinstance(launches, Known) else cls(launches)
 
-    def cells(self, parallel: str) -> list[Any]:
-        """One row per cell of this kind, in the order in which the cells first appear."""
-        return [row for row in self._rows if row.parallel == parallel]
+    def figures(self) -> list[Any]:
+        """One row per cell but those that only explain others, in the order in which the cells first appear."""
+        return [row for row in self._rows if row.parallel in ONE_MODEL]
 
     def machine(self, row: Any) -> str:
         """Of a row; "" in a table of one machine."""
@@ -43,16 +44,16 @@ class Known:
         """The machine and the GPU of a row, by column; nothing in a table of one machine."""
         return {name: getattr(row, name) for name in self.fleet}
 
-    def other(self, row: Any, devices: tuple[str, ...], parallel: str = "ddp") -> Any | None:
-        """The cell of a row's machine, stack and (DDP) workload on other devices or of another kind, if there is one."""
-        return self._others.get((self.machine(row), row.stack, row.ddp_workload, parallel, devices))
+    def other(self, row: Any, devices: tuple[str, ...], parallel: str = "") -> Any | None:
+        """The cell of a row's machine, stack and workload on other devices or with another `parallel`, if there is one."""
+        return self._others.get((self.machine(row), row.stack, row.ddp_workload, parallel or row.parallel, devices))
 
     def samples_of(self, row: Any | None) -> list[float]:
         """Items per second of each ok launch of a cell."""
         return [] if row is None else self._samples.get(self._key_of(row), [])
 
     def samples(self, row: Any, devices: tuple[str, ...]) -> list[float]:
-        """The same of its DDP cell on other devices."""
+        """The same of its cell on other devices."""
         return self.samples_of(self.other(row, devices))
 
     def highest(self, row: Any, column: str) -> float:

@@ -36,7 +36,7 @@ class SideCell:
     @property
     def count(self) -> int:
         """Of devices."""
-        return len(self.first.devices.indices)
+        return self.first.devices.count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

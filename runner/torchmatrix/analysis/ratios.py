@@ -50,7 +50,7 @@ def speedup_table(launches: pd.DataFrame | Known, baseline: str | None = None) -
     `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
     """
     known = Known.of(launches)
-    cells = known.cells("ddp")
+    cells = known.figures()
     _check(baseline, list(dict.fromkeys(row.stack for row in cells)))
     bases: dict[tuple[str, str, str], Any] = {}
     for row in sorted(cells, key=lambda row: not known.samples_of(row)):
@@ -70,7 +70,7 @@ def settings_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     Columns as SETTING_COLUMNS, one row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
     known = Known.of(launches)
-    cells = known.cells("ddp")
+    cells = known.figures()
     twins = {(known.machine(row), _all_but(row)): row for row in cells}
     rows = []
     for name, pair in _PAIRS:
@@ -153,7 +153,7 @@ def _unjudged(table: pd.DataFrame) -> list[bool]:
 def _tests_of_best(known: Known) -> Iterator[Chances]:
     """For each job that several stacks did on the same devices: whether one of them is the fastest."""
     jobs: dict[tuple[Any, ...], list[Any]] = {}
-    for row in known.cells("ddp"):
+    for row in known.figures():
         if known.samples_of(row):
             jobs.setdefault((known.machine(row), row.workload, row.devices, row.batch), []).append(row)
     for rows in jobs.values():

@@ -28,7 +28,7 @@ def scaling_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     known = Known.of(launches)
     rows: list[dict[str, Any]] = []
     p_values: list[float] = []
-    for row in known.cells("ddp"):
+    for row in known.figures():
         if row.count < 2:
             continue
         base = known.other(row, (row.device_list[0],))
@@ -56,7 +56,7 @@ def decomposition_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """One row per DDP cell that was explained: E as the product of FACTORS, the exposed communication, the bus bandwidth."""
     known = Known.of(launches)
     rows = []
-    for row in known.cells("ddp"):
+    for row in known.figures():
         others = [known.other(row, row.device_list, parallel) for parallel in ("independent", "no-sync")]
         if row.count < 2 or others == [None, None]:
             continue
@@ -75,6 +75,32 @@ def decomposition_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*_DECOMPOSITION_COLUMNS, *known.fleet])
 
 
+def nodes_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
+    """One row per DDP cell on several nodes: E as the product of the efficiencies inside a node and between nodes.
+
+    `S_nodes`: its throughput over that of the same devices on one node; `E_between`: that by the number of nodes; `E_inside`:
+    the efficiency of one node's devices. Each with its limits; NaN where a baseline has no ok launch.
+    """
+    known = Known.of(launches)
+    rows = []
+    for row in known.figures():
+        if row.nodes < 2:
+            continue
+        own, each = known.samples_of(row), row.count // row.nodes
+        on_one, alone = known.samples(row, row.device_list[:each]), known.samples(row, row.device_list[:1])
+        speedup = ratio(own, on_one, row.statistic)
+        rows.append({
+            "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
+            "nodes": row.nodes, "per_node": each, **_limits("S_nodes", speedup),
+            **_limits("E", _scaled(ratio(own, alone, row.statistic), 1 / row.count)),
+            **_limits("E_inside", _scaled(ratio(on_one, alone, row.statistic), 1 / each)),
+            **_limits("E_between", _scaled(speedup, 1 / row.nodes)),
+            "bus_bytes_per_second": known.highest(row, "bus_bytes_per_second"), "transport": row.transport,
+            **known.named(row),
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=[*_NODES_COLUMNS, *known.fleet])
+
+
 def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """One row per device measured alone, where several were: its throughput over the median device's; is it weak?
 
@@ -82,7 +108,7 @@ def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     """
     known = Known.of(launches)
     groups: dict[tuple[str, str, str, str], list[Any]] = {}
-    for row in known.cells("ddp"):
+    for row in known.figures():
         if row.count == 1 and known.samples_of(row):
             groups.setdefault((row.stack, row.workload, row.device_name or "", known.machine(row)), []).append(row)
     rows: list[dict[str, Any]] = []
@@ -113,6 +139,11 @@ _DECOMPOSITION_COLUMNS = [
     "cell", "stack", "workload", "count", "devices",
     *(f"{name}{suffix}" for name in ("E", *FACTORS) for suffix in ("", "_low", "_high")),
     "exposed_seconds", "step_seconds", "bus_bytes_per_second",
+]  # fmt: skip
+_NODES_COLUMNS = [
+    "cell", "stack", "workload", "count", "devices", "nodes", "per_node",
+    *(f"{name}{suffix}" for name in ("S_nodes", "E", "E_inside", "E_between") for suffix in ("", "_low", "_high")),
+    "bus_bytes_per_second", "transport",
 ]  # fmt: skip
 _DEVICES_COLUMNS = [
     "stack", "workload", "device_name", "device", "unit", "throughput", "ratio", "ratio_low", "ratio_high", "weak",

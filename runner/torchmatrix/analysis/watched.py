@@ -129,7 +129,7 @@ def summarize(launch: Launch) -> Watched:
 
 
 def _beside(launch: Launch, series: Sequence["Series"], windows: list[tuple[float, float]]) -> list[str]:
-    """On a CPU: how many CPUs' worth of work others did meanwhile, if that was much."""
+    """On CPUs: how many CPUs' worth of work others did meanwhile, if that was much; of several nodes their mean."""
     if not launch.devices.is_cpu:
         return []
     own = len(launch.devices.indices) * launch.devices.threads
@@ -150,12 +150,13 @@ def clock_jump_seconds(launch: Launch) -> float:
 
 
 def _series(launch: Launch) -> list[Series]:
-    """One per device that the launch used; on a CPU that is the CPU."""
+    """One per device that the launch used; on CPUs one per node."""
     by_device: dict[str | None, list[tuple[float, Facts]]] = {}
     for told in launch.telemetry:
         for reading in told.readings:
             by_device.setdefault(reading["device"], []).append((told.monotonic_seconds, reading))
-    own = [gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]
+    nodes = [(launch.devices.gpus, "cpu"), *((node.gpus, f"cpu@{node.number}") for node in launch.other_nodes)]
+    own = [device for gpus, cpu in nodes for device in ([gpu.uuid for gpu in gpus] or [cpu])]
     return [Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
 
 

@@ -1,10 +1,13 @@
 """`run --engine slurm`: what the nodes will do, the news of their launches, the reports; and the verb that runs on a node."""
 
+import json
 import os
+import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -135,6 +138,20 @@ def describe(place: Path, name: Annotated[str, typer.Argument()]) -> None:
     from torchmatrix.running.cluster import on_node as node
 
     node.describe(place, name)
+
+
+@on_node.command("join")
+def join(place: Path, number: int, task: int, asked: str) -> None:
+    """Take part in a launch that another node records: the word to begin comes on stdin, what is told goes to stdout."""
+    from torchmatrix.running.cluster.taking_part import take_part
+
+    lock = threading.Lock()
+
+    def tell(told: dict[str, Any]) -> None:
+        with lock:
+            print(json.dumps(told, default=str), flush=True)
+
+    take_part(place, number, task, json.loads(asked), tell, lambda: bool(sys.stdin.readline()))
 
 
 @on_node.command("launch")

@@ -2,28 +2,42 @@
 
 from pathlib import PurePosixPath
 
-from torchmatrix.engines.engine import LaunchSpec
+from torchmatrix.engines.engine import LaunchSpec, Meeting
 
 MONITOR_SECONDS = "0.1"
 """How often torchrun looks whether its ranks have ended: as newer releases do; those before 2.4 did it every 5 s."""
 
 
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
-    """The command line inside the box: python for one process, torchrun for more."""
-    if spec.processes == 1:
+    """The command line inside the box: python for one process, torchrun for more. `port`: a free one of this machine."""
+    if spec.processes == 1 and not spec.meeting:
         return [python, script, *spec.arguments]
-    return [python, *torchrun(script, spec.processes, port), script, *spec.arguments]
+    meeting = spec.meeting or Meeting(node=0, nodes=1, address="127.0.0.1", port=port)
+    return [python, *torchrun(script, spec.processes, meeting), script, *spec.arguments]
 
 
-def torchrun(script: str, processes: int, port: int) -> list[str]:
-    """The program of images/workload that runs torchrun, beside `script`, and its flags."""
+def torchrun(script: str, processes: int, meeting: Meeting) -> list[str]:
+    """The program of images/workload that runs torchrun, beside `script`, and its flags; `processes`: on this node."""
     program = str(PurePosixPath(script).with_name("torchrun.py"))
-    there = ["--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port", str(port)]
+    there = ["--nnodes", str(meeting.nodes), "--node_rank", str(meeting.node)]
+    there += ["--master_addr", meeting.address, "--master_port", str(meeting.port)]
     return [program, *there, "--nproc_per_node", str(processes), "--monitor_interval", MONITOR_SECONDS]
 
 
-def box_environment(vendor: str | None) -> dict[str, str]:
-    """Variables that every box gets, for `vendor` (nvidia, amd or cpu)."""
+def box_environment(vendor: str | None, meeting: Meeting | None = None) -> dict[str, str]:
+    """Variables that every box gets, for `vendor` (nvidia, amd or cpu).
+
+    With a `meeting`, NCCL says by what it sends from node to node (https://docs.nvidia.com/deeplearning/nccl/user-guide/).
+    """
+    return _on_any(vendor) | (_among_nodes(meeting) if meeting else {})
+
+
+def _among_nodes(meeting: Meeting) -> dict[str, str]:
+    named = {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface} if meeting.interface else {}
+    return named | {"NCCL_DEBUG": "INFO"}
+
+
+def _on_any(vendor: str | None) -> dict[str, str]:
     common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if vendor == "cpu":
         return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}

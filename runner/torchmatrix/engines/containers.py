@@ -20,7 +20,7 @@ from torchmatrix import __version__
 from torchmatrix.engines import container_caches
 from torchmatrix.engines.commands import bench_command, box_environment
 from torchmatrix.engines.container_caches import LABEL, Volume
-from torchmatrix.engines.engine import Exit, Image, LaunchSpec
+from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Meeting
 from torchmatrix.engines.hints import with_hint
 from torchmatrix.engines.limits import OOM_SCORE_ADJ, Limits, kernel_oom_kills
 from torchmatrix.engines.output import Line, Output
@@ -68,7 +68,7 @@ def by_cdi(options: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
 def communication_options(gpus: GpuSet) -> dict[str, Any]:
     """Shared memory, and for several GPUs the limits that NCCL and RCCL need (a daemon may refuse to raise limits)."""
     options: dict[str, Any] = {"shm_size": "8g" if gpus.vendor != "cpu" else "1g"}
-    if gpus.vendor != "cpu" and len(gpus.indices) > 1:
+    if gpus.vendor != "cpu" and gpus.count > 1:
         options["ulimits"] = [Ulimit(name="memlock", soft=-1, hard=-1), Ulimit(name="stack", soft=67108864, hard=67108864)]
     return options
 
@@ -85,8 +85,8 @@ def limit_options(limits: Limits) -> dict[str, Any]:
 def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED, cache: Volume = NO_CACHE) -> dict[str, Any]:
     """All arguments of the SDK's `containers.create`. Pure.
 
-    No privileges: an ordinary user, no capabilities, no way to gain any, no network, a read-only root with a tmpfs for
-    /tmp and the compile cache of its own stack and workload; and `limits`.
+    No privileges: an ordinary user, no capabilities, no way to gain any, no network unless several nodes take part, a read-only
+    root with a tmpfs for /tmp and the compile cache of its own stack and workload; and `limits`.
     """
     arguments = bench_command("python3", f"/opt/workload/{spec.program}", spec, 29500)
     limited, talking = limit_options(limits), communication_options(spec.gpus)
@@ -94,21 +94,27 @@ def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED
     return {
         "image": image.reference,
         "command": [*arguments, *spec.model_flags(MODEL_FOLDER), *cache.flags],
-        "environment": box_environment(spec.gpus.vendor) | {"USER": "bench"},
+        "environment": box_environment(spec.gpus.vendor, spec.meeting) | {"USER": "bench"},
         "labels": {LABEL: __version__, f"{LABEL}.owner": spec.owner},
         "user": USER,
         "init": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
-        "network_mode": "none",
+        "network_mode": "host" if spec.meeting else "none",
         "read_only": True,
         "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g", **kept["tmpfs"]},
         "mounts": kept["mounts"],
-        **device_options(spec.gpus),
+        **_with_fabric(device_options(spec.gpus), spec.meeting),
         **limited,
         **talking,
         "ulimits": [*limited["ulimits"], *talking.get("ulimits", ())],
     }
+
+
+def _with_fabric(options: dict[str, Any], meeting: Meeting | None) -> dict[str, Any]:
+    """The devices of the network beside those of the cell."""
+    fabric = [f"{path}:{path}:rw" for path in meeting.devices] if meeting else []
+    return options | ({"devices": [*options.get("devices", ()), *fabric]} if fabric else {})
 
 
 def _volume_word(mount: Mount) -> str:

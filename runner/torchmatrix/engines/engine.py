@@ -60,12 +60,29 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Meeting:
+    """Where the ranks of several nodes find each other: `address` and `port` are those of node 0.
+
+    `node`: which of the `nodes` this one is, from 0. `interface`: the network interface that reaches the others; empty if that
+    is left to the libraries. `devices`: what a container needs of the network's hardware, such as /dev/infiniband.
+    """
+
+    node: int
+    nodes: int
+    address: str
+    port: int
+    interface: str = ""
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:
     """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
     `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks what is started,
     for `remove_orphans`. `round`: launches of one image, `lane` and round may share their imports; None: not this one.
-    `model_file`: that of a user's own model, which the box gets under the same name, to be read only.
+    `model_file`: that of a user's own model, which the box gets under the same name, to be read only. `meeting`: None on one
+    machine.
     """
 
     arguments: tuple[str, ...]
@@ -77,6 +94,7 @@ class LaunchSpec:
     lane: str = ""
     round: int | None = None
     model_file: Path | None = None
+    meeting: Meeting | None = None
 
     def model_flags(self, folder: PurePath) -> tuple[str, ...]:
         """Those of the box; `folder`: where its launches find the file."""

@@ -132,7 +132,7 @@ class LocalEngine:
         """An execution of the workload under the image's Python."""
         cache = LocalCache(self._cache / "compile" / image.environment, spec.cache)
         command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own_port())
-        variables = box_environment(spec.gpus.vendor) | visible_devices(spec.gpus)
+        variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
         place = self._groups()
         limits = limits_of(_MEMORY_BYTES) if place.folders else UNLIMITED
         own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
@@ -143,7 +143,7 @@ class LocalEngine:
         self, image: Image, spec: LaunchSpec, variables: dict[str, str], limits: Limits
     ) -> tuple[ForkServer | None, str | None]:
         """Only for one process on the CPU, in a virtualenv that was made here: another interpreter may start with anything."""
-        if image.lock is None or spec.processes > 1 or spec.gpus.vendor != "cpu":
+        if image.lock is None or spec.gpus.count > 1 or spec.gpus.vendor != "cpu":
             return None, None
         made = partial(ForkServer, image.reference, variables, spec.owner, self._groups(), limits)
         return self._servers.ready(image.reference, spec, made)

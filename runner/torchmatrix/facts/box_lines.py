@@ -12,7 +12,23 @@ from typing import Any
 from torchmatrix.facts import checked, event_fields
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import ARRIVED, Event, version_problem
-from torchmatrix.facts.parts import Block, Box, Failure, Memory, Precision, Readings, Reference, Requests, SeenDevice, WarmUp
+from torchmatrix.facts.parts import (
+    ALL_REDUCE,
+    Block,
+    Box,
+    Collective,
+    Failure,
+    Gpu,
+    Memory,
+    OtherNode,
+    Precision,
+    Readings,
+    Reference,
+    Requests,
+    SeenDevice,
+    Transport,
+    WarmUp,
+)
 from torchmatrix.ground.numbers import number_or_nan
 
 _SENSED = frozenset({
@@ -55,8 +71,10 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "enqueue_seconds": first_of("enqueue", ()),
         "precision": first_of("precision", ()),
         "reference": first_of("reference"),
-        "bus_bytes_per_second": first_of("all-reduce", math.nan),
+        "collectives": (*all_of("all-reduce"), *all_of("collective")),
         "telemetry": all_of("telemetry"),
+        "other_nodes": all_of("node"),
+        "transport": first_of("transport"),
         "failures": all_of("failure"),
         "is_done": "done" in kinds,
         "refused": next(filter(None, map(version_problem, kinds.get("hello", ()))), None),
@@ -164,13 +182,39 @@ def _reference(event: Record) -> Reference:
     )
 
 
-def _bus_bandwidth(event: Record) -> float:
-    sizes = event.get("sizes")
-    return number_or_nan(sizes[-1].get("bus_bytes_per_second")) if sizes else math.nan
+def _collective(event: Record) -> Collective:
+    told = [(one.get("bytes"), one.get("seconds"), one.get("bus_bytes_per_second")) for one in event.get("sizes") or ()]
+    return Collective(
+        operation=event.get("operation", ALL_REDUCE),
+        sizes=tuple((size or 0, number_or_nan(seconds), number_or_nan(bus)) for size, seconds, bus in told),
+        error=event.get("error"),
+    )
 
 
 def _failure(event: Record) -> Failure:
     return Failure(kind=event["kind"], message=event.get("message"))
+
+
+def _other_node(event: Record) -> OtherNode:
+    gpus = tuple(
+        Gpu(name=checked.text_or_none(gpu, "name"), uuid=checked.text_or_none(gpu, "uuid"), facts=gpu)
+        for gpu in checked.parts(checked.part(event, "gpus"), "gpus")
+    )
+    return OtherNode(
+        name=checked.text(event, "name"),
+        number=checked.whole(event, "number"),
+        machine=checked.text_or_none(event, "machine"),
+        gpus=gpus,
+        facts=event,
+    )
+
+
+def _transport(event: Record) -> Transport:
+    return Transport(
+        library=checked.text(event, "library"),
+        network=checked.text_or_none(event, "network"),
+        paths=checked.texts(event, "paths"),
+    )
 
 
 def _readings(event: Record) -> Readings:
@@ -195,7 +239,8 @@ _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "environment": _box,
     "setup": _setup,
     "precision": _precision,
-    "all-reduce": _bus_bandwidth,
+    "all-reduce": _collective,
+    "collective": _collective,
     "hello": lambda event: event.get("compile_cache"),
     "warm-up": _warm_up,
     "reference": _reference,
@@ -203,6 +248,8 @@ _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "phase": lambda event: (event["phase"], event["seconds"]),
     "memory": _memory,
     "telemetry": _readings,
+    "node": _other_node,
+    "transport": _transport,
     "failure": _failure,
 }
 """By the kind of event; of several malformed lines the first in this order is reported."""

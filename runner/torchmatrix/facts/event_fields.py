@@ -36,7 +36,9 @@ from torchmatrix.facts.field_kinds import (
     word_field,
 )
 
-HOST_EVENTS = frozenset({"launch", "telemetry", "exit", "damaged", "run", "planned", "skip", "batch", "run-exit"})
+HOST_EVENTS = frozenset({
+    "launch", "node", "telemetry", "transport", "exit", "damaged", "run", "planned", "skip", "batch", "run-exit",
+})  # fmt: skip
 """What only the tool writes, into launch files and the records of runs."""
 
 
@@ -61,6 +63,9 @@ def _is_valid(event: Record) -> bool:
 
 _TIMES = (number_field("unix_seconds", 1e12), number_field("monotonic_seconds", 1e12), number_field(ARRIVED, 1e12))
 
+_PROBED = parts_field(
+    "sizes", whole_field("bytes"), number_field("seconds", SECONDS), number_field("bus_bytes_per_second", 1e18)
+)
 BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
     "hello": (text_field("compile_cache"), object_field("arguments"), texts_field("argv"), object_field("removed")),
     "phase": (word_field("phase"), number_field("seconds", SECONDS, required=True)),
@@ -113,12 +118,11 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
     "enqueue": (known_numbers_field("step_seconds", SECONDS),),
     "compile": (whole_field("graph_breaks"),),
     "all-reduce": (
-        parts_field(
-            "sizes", whole_field("bytes"), number_field("seconds", SECONDS), number_field("bus_bytes_per_second", 1e18)
-        ),
+        _PROBED,
         whole_field("gradient_bytes"),
         numbers_field("wrong_elements", COUNT),
     ),
+    "collective": (word_field("operation"), _PROBED, text_field("error")),
     "devices": (parts_field("devices", text_field("name"), text_field("uuid")), text_field("backend")),
     "peers": (
         square_field("access", bool),

@@ -10,21 +10,25 @@ from pathlib import Path
 
 from torchmatrix.facts import plausible
 from torchmatrix.facts.parts import (
+    ALL_REDUCE,
     AskedStack,
     AskedWorkload,
     Block,
     Box,
+    Collective,
     Devices,
     Exit,
     Facts,
     Failure,
     Memory,
+    OtherNode,
     Precision,
     Readings,
     Reference,
     Requests,
     SeenDevice,
     Start,
+    Transport,
     UsedImage,
     UsedMethod,
     WarmUp,
@@ -57,9 +61,10 @@ class Launch:
     `warm_up_blocks` never do; `requests` were served one by one after them.
 
     `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
-    step on an idle device. `bus_bytes_per_second`: of the largest all-reduce that was probed. `refused`: why the box's
-    version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the
-    file has checksums, and they match.
+    step on an idle device. `collectives`: those that were probed. `other_nodes`: those of a
+    cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's version can't be read.
+    `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file has checksums, and
+    they match.
     """
 
     path: Path
@@ -100,14 +105,22 @@ class Launch:
     enqueue_seconds: tuple[float, ...]
     precision: tuple[Precision, ...]
     reference: Reference | None
-    bus_bytes_per_second: float
+    collectives: tuple[Collective, ...]
     telemetry: tuple[Readings, ...]
+    other_nodes: tuple[OtherNode, ...]
+    transport: Transport | None
     failures: tuple[Failure, ...]
     is_done: bool
     refused: str | None
     malformed: str | None
     exit: Exit | None
     verified: bool
+
+    @property
+    def bus_bytes_per_second(self) -> float:
+        """Of the largest all-reduce that was probed; NaN if none was."""
+        told = [size for one in self.collectives if one.operation == ALL_REDUCE for size in one.sizes]
+        return told[-1][2] if told else math.nan
 
     @property
     def batch(self) -> int | str:
@@ -138,7 +151,7 @@ class Launch:
 
     @property
     def _asked(self) -> plausible.Asked:
-        ranks, batch, factors = len(self.devices.indices), self.batch, self.workload.factors
+        ranks, batch, factors = self.devices.count, self.batch, self.workload.factors
         steps, windows = (1, 1) if self.trial_batch is not None else (factors.get("steps"), factors.get("windows"))
         return plausible.Asked(
             ranks=ranks,
@@ -163,7 +176,8 @@ class Launch:
         """
         if self.devices.vendor != "nvidia":
             return None
-        own = {bare_uuid(uuid) for uuid in self.devices.uuids}
+        others = (gpu.uuid for node in self.other_nodes for gpu in node.gpus if gpu.uuid)
+        own = {bare_uuid(uuid) for uuid in (*self.devices.uuids, *others)}
         used = [bare_uuid(seen.uuid) for seen in self.seen_devices if seen.uuid and _UUID.fullmatch(bare_uuid(seen.uuid))]
         for uuid in used:
             if uuid not in own:
@@ -199,7 +213,7 @@ class Launch:
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
             or (self.contradiction if self.is_done and self.windows else None)
             or _last_error(self.exit.tail)
-            or _in_words(self.exit.returncode)
+            or in_words(self.exit.returncode)
         )
 
 
@@ -259,7 +273,7 @@ def _last_error(tail: Sequence[str]) -> str | None:
     return next((lines[-1] for lines in (late, causes, said) if lines), None)
 
 
-def _in_words(returncode: int | None) -> str:
+def in_words(returncode: int | None) -> str:
     """An exit code in words: the signal's name if it stands for one (as a process or a container reports it)."""
     number = -returncode if returncode and returncode < 0 else (returncode or 0) - 128
     if number in signal.valid_signals():

@@ -64,13 +64,22 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Devices:
-    """The devices of a launch in order: `label`, such as gpu0+1; `threads`: CPU threads per process."""
+    """The devices of a launch in order: `label`, such as gpu0+1; `threads`: CPU threads per process.
+
+    `indices`, `gpus`: on each of its `nodes`; the GPUs are those of the first one.
+    """
 
     label: str
     indices: tuple[int, ...]
     vendor: str | None
     gpus: tuple[Gpu, ...]
     threads: int
+    nodes: int = 1
+
+    @property
+    def count(self) -> int:
+        """Of all nodes."""
+        return len(self.indices) * self.nodes
 
     @property
     def is_cpu(self) -> bool:
@@ -79,14 +88,41 @@ class Devices:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each device, such as gpu0."""
+        """The name of each device, such as gpu0; on the other nodes such as gpu0@2."""
         prefix = "cpu" if self.is_cpu else "gpu"
-        return tuple(f"{prefix}{index}" for index in self.indices)
+        places = ("", *(f"@{node}" for node in range(2, self.nodes + 1)))
+        return tuple(f"{prefix}{index}{place}" for place in places for index in self.indices)
 
     @property
     def uuids(self) -> tuple[str, ...]:
         """What CUDA may call them: their own UUIDs, and those of the GPUs that they are slices of."""
         return tuple(str(name) for gpu in self.gpus for name in (gpu.uuid, gpu.facts.get("slice_of")) if name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherNode:
+    """A node of a cluster that took part in a launch beside the one that recorded it; `facts`: everything recorded of it.
+
+    `number`: from 2; the recording node is the first.
+    """
+
+    name: str
+    number: int
+    machine: str | None
+    gpus: tuple[Gpu, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transport:
+    """How the ranks of several nodes talk to each other: `library` (nccl, gloo), `network` in its own words, such as IB.
+
+    `paths`: by what the library sends from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't say.
+    """
+
+    library: str
+    network: str | None
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,6 +263,22 @@ class Reference:
     proof: str | None
     fingerprint: Mapping[str, float]
     parity: Mapping[str, float]
+
+
+ALL_REDUCE = "all-reduce"
+"""The operation that DDP does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """How fast the ranks did one collective operation: (bytes, seconds, bus bandwidth in bytes per second) of each size.
+
+    `error`: why the library can't do it.
+    """
+
+    operation: str
+    sizes: tuple[tuple[int, float, float], ...]
+    error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -171,6 +171,7 @@ def _devices(devices: Record) -> Devices:
         vendor=checked.text_or_none(devices, "vendor"),
         gpus=tuple(_gpu(gpu) for gpu in checked.parts(devices, "gpus")),
         threads=checked.whole_or_none(devices, "threads") or 1,
+        nodes=checked.whole_or_none(devices, "nodes") or 1,
     )
 
 

@@ -63,6 +63,7 @@ _SLURM_KEYS = {
     "launcher": Key(kind=str, default="auto", choices=("auto", "docker", "bare")),
     "exclusive": Key(kind=bool, default=True),
     "nodes": Key(kind=int, minimum=1, maximum=100_000),
+    "interface": _WORD,
 }
 
 
@@ -82,7 +83,7 @@ class SlurmSettings:
     """The table [slurm]. `partition`, `account`, `qos`, `constraint`, `minutes`: what sbatch is told; None: nothing.
 
     `launcher`: what runs a launch on its node: docker, bare (a virtualenv) or auto. `exclusive`: a job has its node to itself.
-    `nodes`: on how many nodes at most.
+    `nodes`: on how many nodes at most. `interface`: the network interface by which ranks on several nodes meet.
     """
 
     partition: str | None = None
@@ -93,6 +94,7 @@ class SlurmSettings:
     launcher: str = "auto"
     exclusive: bool = True
     nodes: int | None = None
+    interface: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,7 +34,6 @@ class Factor:
 
     What it may be: `kind`, `choices`, `minimum`, `maximum`; with `axis` a list multiplies. `default`: also assumed for
     facts recorded before the factor existed; None: the batch is required, the optimizer depends on the library.
-    `asked`: whether it is a key of [[workload]].
 
     `flag` of the box; a truth value passes it alone, if it isn't the default. `part` of the id, at `place` among
     the parts ({}: the value), left out for the default unless `always_in_id`. `label`: the same for charts.
@@ -53,7 +52,6 @@ class Factor:
     minimum: float | None = None
     maximum: float | None = None
     axis: bool = True
-    asked: bool = True
     flag: str
     part: str = ""
     place: int = 50
@@ -121,6 +119,9 @@ class Factor:
 
 LARGEST = 1_000_000_000
 """Of any whole number."""
+ONE_MODEL = ("ddp", "fsdp")
+"""The values of `parallel` by which several processes train one model; the others, no-sync (DDP without all-reduce) and
+independent (nothing is shared), only explain what that costs."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights")
 
 _WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*", "electra*")
@@ -229,8 +230,9 @@ FACTORS = (
         maximum=3_600, flag="--audio-seconds", part="{}s", place=6, always_in_id=True, of_some_models=True, has_column=False,
     ),
     Factor(
-        name="parallel", meaning="what several processes share: ddp, no-sync (no all-reduce) or independent (nothing)",
-        kind=str, default="ddp", asked=False, flag="--parallel", part="{}", place=100, has_column=False,
+        name="parallel", kind=str, default="ddp", choices=("ddp", "fsdp"), flag="--parallel", part="{}", place=100,
+        meaning="how several processes train one model: each with all of it (ddp), or with a part of every parameter (fsdp)",
+        label="{}", has_column=False, contrasts=(Contrast(name="fsdp", value="fsdp", over="ddp", words=("FSDP", "DDP")),),
     ),
     Factor(
         name="steps", meaning="minimum number of steps in a timed window", kind=int, default=50, minimum=1, axis=False,

@@ -20,11 +20,15 @@ from torchmatrix.matrix.workloads import MOST_DEVICES, Workload, changed, make_w
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Devices:
-    """Which device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone; may they be `mixed`?"""
+    """Which device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone; may they be `mixed`?
+
+    `nodes`: on how many machines of a cluster at once, each with the same set.
+    """
 
     lists: tuple[tuple[int, ...], ...]
     counts: tuple[int, ...]
     each: bool
+    nodes: tuple[int, ...] = (1,)
     mixed: bool = False
 
 
@@ -61,6 +65,15 @@ class Matrix:
     preset: Preset | None = None
 
 
+MOST_NODES = 256
+_NODES = Key(
+    kind=int,
+    default=(1,),
+    minimum=1,
+    maximum=MOST_NODES,
+    plural=True,
+    meaning="Each set on so many [nodes of a cluster](slurm.md#cells-over-several-nodes) at once.",
+)
 SECTIONS: dict[str, dict[str, Key]] = {
     "run": {
         "launches": Key(
@@ -105,6 +118,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             plural=True,
             meaning="Device sets of the first N GPUs.",
         ),
+        "nodes": _NODES,
         "each": Key(kind=bool, default=False, meaning="Also measure every GPU alone; shows a weak GPU and gives E*."),
         "mixed": Key(kind=bool, default=False, meaning="Allow different GPU models in one set."),
     },
@@ -117,6 +131,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             plural=True,
             meaning="Device sets of the first N slots. A slot is an equal share of the cores, with one process pinned to it.",
         ),
+        "nodes": _NODES,
         "each": Key(kind=bool, default=False, meaning="Also measure every slot alone."),
         "when": Key(
             kind=str,
@@ -202,8 +217,8 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
     return Matrix(
         stacks=extras.completed(stacks, workloads),
         workloads=tuple(workloads),
-        gpus=Devices(lists=_lists(gpus["lists"], problems), counts=gpus["counts"], each=gpus["each"], mixed=gpus["mixed"]),
-        cpus=Devices(lists=(), counts=cpus["counts"], each=cpus["each"]),
+        gpus=Devices(lists=_lists(gpus["lists"], problems), **{key: gpus[key] for key in ("counts", "each", "nodes", "mixed")}),
+        cpus=Devices(lists=(), **{key: cpus[key] for key in ("counts", "each", "nodes")}),
         cpus_when=cpus["when"],
         method=_method(run),
         seed=run["seed"],
@@ -269,11 +284,15 @@ def _check_unique(noun: str, names: list[str], problems: Problems) -> None:
 def _check_size(
     stacks: list[Stack], workloads: list[Workload], sections: dict[str, dict[str, Any]], problems: Problems
 ) -> None:
-    """A device set for every count and list, and one for each one's baseline, before any cell is made."""
+    """A device set for every count and list on all numbers of nodes, and one for each one's baseline, before a cell is made."""
     on = Counter("cpu" if stack.accelerator == "cpu" else "gpu" for stack in stacks)
     lists = {"gpu": 2 * len(sections["gpus"]["lists"]), "cpu": 0}
+    asked = {device: sections[f"{device}s"] for device in lists}
     cells = sum(
-        on[w.device] * (len({1, *(w.counts or sections[f"{w.device}s"]["counts"])}) + lists[w.device]) for w in workloads
+        on[w.device]
+        * (len({1, *(w.counts or asked[w.device]["counts"])}) + lists[w.device])
+        * len({1, *asked[w.device]["nodes"]})
+        for w in workloads
     )
     if cells > MOST_CELLS:
         both = f"{count(len(stacks), 'stack')}, {count(len(workloads), 'workload')}"

@@ -29,7 +29,7 @@ def rewritten(text: str, workload: Mapping[str, Any], stacks: Sequence[Mapping[s
 def keys_of(workload: Workload) -> dict[str, Any]:
     """The keys that describe this workload and no other; without the stacks and the numbers of devices that it is for."""
     said = {"name": workload.name} if workload.name else {}
-    own = {factor.name: workload.factors[factor.name] for factor in FACTORS if factor.asked}
+    own = {factor.name: workload.factors[factor.name] for factor in FACTORS}
     return {**said, "device": workload.device, **{name: value for name, value in own.items() if value is not None}}
 
 

@@ -75,7 +75,7 @@ class Workload:
 
     @property
     def parallel(self) -> str:
-        """ddp, no-sync or independent."""
+        """ddp, fsdp, no-sync or independent."""
         return str(self.factors["parallel"])
 
     @property
@@ -103,7 +103,7 @@ KEYS: dict[str, Key] = {
     "device": Key(
         kind=str, default="gpu", choices=("gpu", "cpu"), meaning="`gpu` runs on CUDA and ROCm stacks, `cpu` on CPU stacks."
     ),
-    **{factor.name: factor.key() for factor in FACTORS if factor.asked and factor.name not in ("model", "batch")},
+    **{factor.name: factor.key() for factor in FACTORS if factor.name not in ("model", "batch")},
     "fraction": Key(
         kind=str,
         default="1",
@@ -130,7 +130,7 @@ def make_workloads(table: Table, place: Place, problems: Problems, folder: Path 
         if required not in table:
             problems.add(place, None, f"needs {required}")
     chosen = _models(values["model"] if "model" in table else (), place, problems, folder)
-    axes = [factor.name for factor in FACTORS if factor.asked and factor.axis]
+    axes = [factor.name for factor in FACTORS if factor.axis]
     if (product := math.prod(len(values[axis]) for axis in axes)) > MOST_WORKLOADS:
         problems.add(place, None, f"its lists multiply to {product:,} workloads; at most {MOST_WORKLOADS:,}")
     if problems.number > before:
@@ -179,7 +179,7 @@ def changed(workload: Workload, batch_for: tuple[tuple[str, int], ...] | None = 
 
 def ddp_id(workload: Workload) -> str:
     """The id of the workload that this one explains; its own if it explains none."""
-    return workload.id if workload.parallel == "ddp" else changed(workload, parallel="ddp").id
+    return workload.id if workload.parallel in factors.ONE_MODEL else changed(workload, parallel="ddp").id
 
 
 def batch_on(workload: Workload, name: str, memory_bytes: int | None) -> int | str:
@@ -223,7 +223,6 @@ def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int 
 def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_for: tuple[tuple[str, int], ...]) -> Workload:
     """Of one value for each axis; a factor that doesn't apply is None, so that it makes no difference."""
     values = values | {"model": model.name, "optimizer": values["optimizer"] or model.optimizer}
-    values["parallel"] = BY_NAME["parallel"].default
     workload = Workload(
         id="",
         name=values["name"],

@@ -33,7 +33,7 @@ class Supplies:
     `containers`: is a container engine chosen? `how_to_have_containers`: what to do if not. `built`: stacks that are built;
     `stored`: those, and those whose layers are on disk, so that building takes little space.
     `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download.
-    `disk`: None if its free space is unknown; then it isn't checked.
+    `disk`: None if its free space is unknown; then it isn't checked. `nodes`: how many machines like this one there are.
     """
 
     containers: bool
@@ -43,6 +43,7 @@ class Supplies:
     unreachable: Collection[str] = frozenset()
     pythonless: Collection[str] = frozenset()
     disk: Disk | None = None
+    nodes: int = 1
 
 
 def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
@@ -52,6 +53,16 @@ def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
         return None
     reason = f"mixes GPU models ({', '.join(names)}): a scale factor over them is meaningless"
     return Why(reason=reason, fix="list GPUs of one model in [gpus] lists, or allow it: [gpus] mixed = true")
+
+
+def why_not_nodes(wanted: int, there: int) -> Why | None:
+    """More nodes than there are, or None."""
+    if wanted <= there:
+        return None
+    if there == 1:
+        return Why(reason=f"needs {wanted} nodes of a cluster", fix="run it on one: torchmatrix run --engine slurm")
+    reason = f"needs {wanted} nodes; the cluster has {there} of this kind that can be used"
+    return Why(reason=reason, fix="lower nodes in the matrix, or allow more: [slurm] nodes in the settings")
 
 
 def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
@@ -150,6 +161,8 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
         return why
     if workload.compile and stack.source == "wheels" and (why := _why_not_compile(stack)):
         return why
+    if workload.parallel == "fsdp" and (why := _why_not_sharded(stack, workload)):
+        return why
     return why_not_runtime(stack, workload, host)
 
 
@@ -175,6 +188,22 @@ def _why_not_mode(workload: Workload) -> Why | None:
         reason = "compile_mode reduce-overhead records CUDA graphs, which need a GPU"
         return Why(reason=reason, fix="on a CPU use default or max-autotune")
     return None
+
+
+def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
+    if workload.mode != "train":
+        return Why(reason="parallel fsdp is for training: in inference processes share nothing", fix='use parallel = "ddp"')
+    if workload.precision == "amp":
+        reason = "precision amp scales the loss by GradScaler, which can't look at parameters that are sharded"
+        return Why(reason=reason, fix='use amp-bf16 with parallel = "fsdp"')
+    if stack.source == "wheels" and stack.torch and catalog.version_key(stack.torch) < catalog.version_key(_SHARDS):
+        reason = f"torch {stack.torch} has no fully_shard (it came with {_SHARDS})"
+        return Why(reason=reason, fix='use parallel = "ddp" for this stack')
+    return None
+
+
+_SHARDS = "2.4"
+"""The first torch with torch.distributed._composable.fsdp.fully_shard."""
 
 
 def _why_not_compile(stack: Stack) -> Why | None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 
@@ -18,6 +18,7 @@ from torchmatrix.planning.fit import (
     Why,
     why_not_memory,
     why_not_mixed,
+    why_not_nodes,
     why_not_slices,
     why_not_stack,
     why_not_workload,
@@ -30,6 +31,7 @@ class GpuSet:
 
     `vendor`: "nvidia", "amd", "cpu", or None where the machine lacks the device. `gpus` are the GPUs themselves;
     `cpus` has one string such as "0-3" per CPU slot. `threads`: CPU threads for each process, the same whatever N is.
+    `nodes`: so many machines of a cluster have this set each, and are one launch together.
     """
 
     indices: tuple[int, ...]
@@ -37,11 +39,18 @@ class GpuSet:
     gpus: tuple[Gpu, ...] = ()
     cpus: tuple[str, ...] = ()
     threads: int = 1
+    nodes: int = 1
 
     @property
     def label(self) -> str:
-        """Such as gpu0 or cpu0+1; part of a cell's id."""
-        return ("cpu" if self.vendor == "cpu" else "gpu") + "+".join(map(str, self.indices))
+        """Such as gpu0, cpu0+1 or gpu0+1@2nodes; part of a cell's id."""
+        nodes = f"@{self.nodes}nodes" if self.nodes > 1 else ""
+        return ("cpu" if self.vendor == "cpu" else "gpu") + "+".join(map(str, self.indices)) + nodes
+
+    @property
+    def count(self) -> int:
+        """How many devices, and processes, on all nodes."""
+        return len(self.indices) * self.nodes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +91,7 @@ class Plan:
 def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
     """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
     entries: list[Cell | Skip] = []
-    places = _places(matrix, host)
+    places = _places(matrix, host, supplies.nodes)
     for stack in matrix.stacks:
         stack_reason = why_not_stack(stack, matrix, host, supplies)
         for workload, placed in places:
@@ -113,9 +122,9 @@ _Placed = tuple[Workload, GpuSet, str, Why | None]
 """A workload as it runs on a device set, the end of its cells' ids, and why it doesn't fit there (or None)."""
 
 
-def _places(matrix: Matrix, host: Host) -> list[tuple[Workload, list[_Placed]]]:
+def _places(matrix: Matrix, host: Host, nodes: int) -> list[tuple[Workload, list[_Placed]]]:
     """Every workload with its variants on its device sets: the same for all stacks, so it is worked out once."""
-    sets = _SetsOf(matrix, host)
+    sets = _SetsOf(matrix, host, nodes)
     found = []
     for workload in matrix.workloads:
         placed = []
@@ -143,7 +152,7 @@ def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[
     if workload.batch_for:
         batches = [batch_on(workload, gpu.name, gpu.memory_bytes) for gpu in alike] or [workload.batch]
         own = changed(workload, batch=min(b for b in batches if isinstance(b, int)), batch_for=())
-    if not workload.explain or len(gpus.indices) < 2 or workload.mode != "train":
+    if not workload.explain or gpus.count < 2 or workload.mode != "train" or workload.parallel != "ddp":
         return [own]
     return [own, *(changed(own, parallel=parallel) for parallel in ("no-sync", "independent"))]
 
@@ -161,13 +170,14 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
 
     if not patterns and not tests:
         return plan
-    families = {(c.stack.name, ddp_id(c.workload), c.gpus.indices) for c in plan.cells if chosen(c)}
-    families |= {(stack, workload, (index,)) for stack, workload, indices in families for index in indices}
+    families = {(c.stack.name, ddp_id(c.workload), c.gpus.indices, c.gpus.nodes) for c in plan.cells if chosen(c)}
+    families |= {(stack, workload, indices, 1) for stack, workload, indices, _ in families}
+    families |= {(stack, workload, (index,), 1) for stack, workload, indices, _ in families for index in indices}
 
     def kept(entry: Cell | Skip) -> bool:
         if isinstance(entry, Skip):
             return chosen(entry.cell)
-        return (entry.stack.name, ddp_id(entry.workload), entry.gpus.indices) in families
+        return (entry.stack.name, ddp_id(entry.workload), entry.gpus.indices, entry.gpus.nodes) in families
 
     return Plan(entries=tuple(filter(kept, plan.entries)))
 
@@ -184,7 +194,8 @@ _FIELDS: dict[str, Callable[[Cell], object]] = {
     "accelerator": lambda c: c.stack.accelerator,
     **{factor.name: partial(_factor, factor.name) for factor in FACTORS},
     "gpus": lambda c: c.gpus.label,
-    "count": lambda c: len(c.gpus.indices),
+    "count": lambda c: c.gpus.count,
+    "nodes": lambda c: c.gpus.nodes,
 }
 
 
@@ -210,44 +221,49 @@ def _belong_together(stack: Stack, workload: Workload, host: Host) -> bool:
 
 
 class _SetsOf:
-    """The device sets of a workload, each with the reason why not (or None); computed once per set of counts."""
+    """The device sets of a workload, each with the reason why not (or None); computed once per set of counts.
 
-    def __init__(self, matrix: Matrix, host: Host) -> None:
-        self._matrix, self._host = matrix, host
+    `nodes`: how many machines there are like this one.
+    """
+
+    def __init__(self, matrix: Matrix, host: Host, nodes: int) -> None:
+        self._matrix, self._host, self._nodes = matrix, host, nodes
         self._known: dict[tuple[str, tuple[int, ...], bool], list[tuple[GpuSet, Why | None]]] = {}
 
     def of(self, workload: Workload) -> list[tuple[GpuSet, Why | None]]:
+        """Those asked for and their baselines, and then those asked for on several nodes."""
         key = (workload.device, workload.counts, workload.explain)
         if key not in self._known:
-            make = self._cpu_sets if workload.device == "cpu" else self._gpu_sets
-            self._known[key] = make(workload.counts, workload.explain)
+            on_cpu = workload.device == "cpu"
+            asked, make = (self._matrix.cpus, self._cpu_set) if on_cpu else (self._matrix.gpus, self._gpu_set)
+            lists = [tuple(range(n)) for n in workload.counts or asked.counts] + ([] if workload.counts else list(asked.lists))
+            alone = [(i,) for i in range(len(self._host.gpus))] if asked.each and not workload.counts and not on_cpu else []
+            on_one = _with_baselines([*lists, *alone], each=workload.explain or asked.each)
+            several = [nodes for nodes in sorted(set(asked.nodes)) if nodes > 1]
+            found = [make(indices) for indices in on_one]
+            found += [self._on(nodes, *make(indices)) for nodes in several for indices in _in_order(lists)]
+            self._known[key] = found
         return self._known[key]
 
-    def _cpu_sets(self, counts: tuple[int, ...], explain: bool) -> list[tuple[GpuSet, Why | None]]:
-        """CPU slots: the cores divided evenly by the largest count in the matrix, so that a slot is always the same."""
-        lists = [tuple(range(n)) for n in counts or self._matrix.cpus.counts]
-        wanted = _with_baselines(lists, each=explain or self._matrix.cpus.each)
-        own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
-        slots = max((*self._matrix.cpus.counts, *own), default=1)
-        cores = self._host.cores
-        size = len(cores) // slots if len(cores) >= slots else 1
-        return [self._cpu_set(indices, cores, size) for indices in wanted]
+    def _on(self, nodes: int, gpus: GpuSet, why: Why | None) -> tuple[GpuSet, Why | None]:
+        """A set on so many nodes."""
+        return replace(gpus, nodes=nodes), why or why_not_nodes(nodes, self._nodes)
 
-    def _cpu_set(self, indices: tuple[int, ...], cores: tuple[int, ...], size: int) -> tuple[GpuSet, Why | None]:
+    @cached_property
+    def _slots(self) -> int:
+        """CPU slots divide the cores evenly by the largest count in the matrix, so that a slot is always the same."""
+        own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
+        return max((*self._matrix.cpus.counts, *own), default=1)
+
+    def _cpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
+        cores = self._host.cores
+        size = len(cores) // self._slots if len(cores) >= self._slots else 1
         cpus = tuple(",".join(map(str, cores[i * size : (i + 1) * size])) for i in indices)
         why = None
         if len(indices) > len(cores):
             reason = f"needs {len(indices)} CPU cores, one per process; this machine has {len(cores)}"
             why = Why(reason=reason, fix="lower [cpus] counts or use a machine with more cores")
         return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=size), why
-
-    def _gpu_sets(self, counts: tuple[int, ...], explain: bool) -> list[tuple[GpuSet, Why | None]]:
-        asked = self._matrix.gpus
-        lists = [tuple(range(n)) for n in counts or asked.counts]
-        if not counts:
-            lists += asked.lists
-            lists += [(i,) for i in range(len(self._host.gpus))] if asked.each else []
-        return [self._gpu_set(indices) for indices in _with_baselines(lists, each=explain or asked.each)]
 
     def _gpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
         gpus = self._host.gpus
@@ -263,7 +279,12 @@ class _SetsOf:
 
 
 def _with_baselines(lists: Iterable[tuple[int, ...]], each: bool) -> list[tuple[int, ...]]:
-    """Without repetition, smallest first, with the first device of every set alone as its baseline; with `each`, all."""
+    """In order, with the first device of every set alone as its baseline; with `each`, all."""
     wanted = {indices for indices in lists}
     wanted |= {(index,) for indices in wanted for index in (indices if each else indices[:1])}
-    return sorted(wanted, key=lambda indices: (len(indices), indices))
+    return _in_order(wanted)
+
+
+def _in_order(lists: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Without repetition, smallest first."""
+    return sorted(set(lists), key=lambda indices: (len(indices), indices))

@@ -111,7 +111,7 @@ def matrix_to_measure(found: Advice, matrix: str) -> str:
     others = json.loads(row["other_settings"])
     keys: dict[str, Any] = {**fixed, "batch": row["batch_requested"]}
     for factor in FACTORS:
-        if factor.asked and factor.name not in keys and factor.name not in axes:
+        if factor.name not in keys and factor.name not in axes:
             keys |= {factor.name: others[factor.name]} if others.get(factor.name) is not None else {}
     keys |= {name: values if len(values) > 1 else values[0] for name, values in axes.items()}
     keys |= {"stacks": [row["stack"]], "counts": [int(row["count"])]}

@@ -18,6 +18,7 @@ from torchmatrix.analysis.published import beside, figures
 from torchmatrix.analysis.published.beside import Beside
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.facts.store import Results
+from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import explorers, side_by_side
 from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.report import page, sections
@@ -50,7 +51,7 @@ class Fleet:
     @cached_property
     def cells(self) -> pd.DataFrame:
         found = tables.cells_table(self.table)
-        return found[found["parallel"] == "ddp"]
+        return found[found["parallel"].isin(ONE_MODEL)]
 
     @cached_property
     def measured(self) -> list[tuple[Measured, ...]]:

@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import orjson
 
 from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.engines import recipes
-from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, time_limit
-from torchmatrix.facts import events, pipe
+from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Meeting, Recipe, time_limit
+from torchmatrix.facts import events, pipe, transport_words
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
@@ -19,6 +21,7 @@ from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
+from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
@@ -30,6 +33,21 @@ from torchmatrix.running.readiness import Ready
 from torchmatrix.running.turns import Turns
 
 INTERRUPTED = "interrupted by the user"
+OF_NODE = "node"
+"""The stream of an execution on which facts come that another node tells, as JSON."""
+
+
+class Others(Protocol):
+    """The other nodes of a cluster that a launch runs on, too."""
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where all ranks find each other, as this node sees it."""
+        ...
+
+    def beside(self, execution: Execution, image: Image, spec: LaunchSpec) -> Execution:
+        """The launch on all nodes, of which `execution` is this node's part."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +56,7 @@ class Job:
 
     `marks`: where the self-tests of images are remembered; None: images are not tested.
     `lane`, `turns`: in which lane its launches are, and what they share with those of other lanes; None: they run alone.
+    `others`: None unless the launches run on several nodes.
     """
 
     folder: RunFolder
@@ -54,6 +73,7 @@ class Job:
     engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     lane: str = ""
     turns: Turns | None = None
+    others: Others | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +107,7 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
         *factors_in_words(own),
         *options_in_words(device_options(attempt.cell, job.host, job.seed, job.timeout_seconds) | proofs),
     )
-    probe = workload.explain and workload.parallel == "ddp" and len(gpus.indices) > 1
+    probe = (workload.explain or gpus.nodes > 1) and workload.parallel in ONE_MODEL and gpus.count > 1
     return (*words, *(("--all-reduce-probe",) if probe else ()))
 
 
@@ -116,21 +136,11 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         except StopIteration as over:
             ready = over.value
             break
-    spec = LaunchSpec(
-        arguments=bench_arguments(attempt, job),
-        processes=len(cell.gpus.indices),
-        gpus=cell.gpus,
-        cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
-        owner=job.owner,
-        lane=job.lane,
-        round=attempt.number if _may_be_forked(attempt, job.method) else None,
-        model_file=keep_model(job.folder.models, own.path, own.content) if (own := cell.workload.own) else None,
-    )
-    execution = job.engine_for(cell.stack).start(image, spec)
+    execution = _started(job, attempt, image)
     file = _file_of(job, attempt)
     try:
         head = _header(job, attempt, ready, file.number)
-        file.event("launch", **head, image=_image_record(image), command=execution.command, started=execution.started)
+        file.event("launch", **head, image=image_record(image), command=execution.command, started=execution.started)
         yield LaunchCommand(cell=cell, command=execution.command)
         yield from _run(job, cell, execution, file)
     except LaunchFailed as failure:
@@ -151,6 +161,24 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
 
 
+def _started(job: Job, attempt: Attempt, image: Image) -> Execution:
+    """The execution of an attempt, on all its nodes, to be used in a `with` block."""
+    cell = attempt.cell
+    spec = LaunchSpec(
+        arguments=bench_arguments(attempt, job),
+        processes=len(cell.gpus.indices),
+        gpus=cell.gpus,
+        cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
+        owner=job.owner,
+        lane=job.lane,
+        round=attempt.number if _may_be_forked(attempt, job.method) else None,
+        model_file=keep_model(job.folder.models, own.path, own.content) if (own := cell.workload.own) else None,
+        meeting=job.others.meeting if job.others else None,
+    )
+    execution = job.engine_for(cell.stack).start(image, spec)
+    return job.others.beside(execution, image, spec) if job.others else execution
+
+
 def _may_be_forked(attempt: Attempt, method: Method) -> bool:
     """Not what compilers and other runtimes do, which keep processes and threads of their own, and no trial of a batch."""
     factors = attempt.cell.workload.factors
@@ -159,17 +187,24 @@ def _may_be_forked(attempt: Attempt, method: Method) -> bool:
 
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
     """Start, watch and read the box to its end."""
-    telling, line_mb = _Telling(execution, file, devices_of(cell)), settings.load().line_mb
+    telling, line_mb = Telling(execution, file.telemetry, devices_of(cell)), settings.load().line_mb
+    transport = transport_words.Collector(cell.gpus.vendor)
     reached = job.turns.covering(execution) if job.turns else nullcontext()
     with execution, reached, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
+            if stream == OF_NODE:
+                _keep(file, orjson.loads(line))
+                continue
             event = pipe.event_in(stream, line, line_mb)
             if event is None:
+                transport.read(line)
                 file.log(line)
             else:
                 file.copy(event)
                 yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
+    if job.others:
+        file.event("transport", **transport.found(job.others.meeting.interface))
     if end.returncode and _is_ending(job):
         raise KeyboardInterrupt
     others = {"beside": job.turns.beside(cell.id)} if job.turns else {}
@@ -180,6 +215,14 @@ def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterat
         file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **others)
     else:
         file.close(returncode=end.returncode, oom_killed=end.oom_killed, **others)
+
+
+def _keep(file: LaunchFile, told: dict[str, Any]) -> None:
+    """A fact of another node; its readings are timed by their arrival, since its clock is another one."""
+    if told["event"] == "telemetry":
+        file.telemetry(told["readings"])
+    else:
+        file.event(told.pop("event"), **told)
 
 
 def _is_ending(job: Job) -> bool:
@@ -199,7 +242,7 @@ def _phase(event: dict[str, Any]) -> str:
 
 
 def cache_name(cell: Cell, batch: int, lane: str) -> str:
-    """One compile cache per workload, batch and number of devices: compiled code depends on them.
+    """One compile cache per workload, batch and number of devices on each node: compiled code depends on them.
 
     Each lane has its own: a cache is held by one launch at a time.
     """
@@ -208,17 +251,17 @@ def cache_name(cell: Cell, batch: int, lane: str) -> str:
     return f"{cell.workload.id}-{found}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}{own}"
 
 
-class _Telling:
-    """Writes the readings of a launch's own devices into its file, with the processes that aren't the launch's."""
+class Telling:
+    """Tells the readings of a launch's own devices, with the processes that aren't the launch's."""
 
-    def __init__(self, execution: Execution, file: LaunchFile, devices: Sequence[str]) -> None:
-        self._execution, self._file, self._devices = execution, file, devices
+    def __init__(self, execution: Execution, tell: Callable[[list[Reading]], None], devices: Sequence[str]) -> None:
+        self._execution, self._tell, self._devices = execution, tell, devices
         self._own: set[int] = set()
 
     def __call__(self, readings: list[Reading]) -> None:
         own = [reading for reading in readings if reading["device"] in self._devices]
         if own:
-            self._file.telemetry([self._named(reading) for reading in own])
+            self._tell([self._named(reading) for reading in own])
 
     def _named(self, reading: Reading) -> Reading:
         """Without the launch's own processes, the others by name.
@@ -279,5 +322,6 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
     }
 
 
-def _image_record(image: Image) -> dict[str, Any]:
+def image_record(image: Image) -> dict[str, Any]:
+    """What a launch says of its image."""
     return {"reference": image.reference, "environment": image.environment, **image.facts}

@@ -140,6 +140,6 @@ def batch_of(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator
     if found:
         return found[0].batch or None
     alike = [c for c in cells if c.stack.name == cell.stack.name and c.workload.id == workload] or [cell]
-    batch = yield from batch_search.find(job, max(alike, key=lambda c: len(c.gpus.indices)), image)
+    batch = yield from batch_search.find(job, max(alike, key=lambda c: c.gpus.count), image)
     job.folder.append("batch", stack=cell.stack.name, workload=workload, batch=batch)
     return batch

@@ -118,6 +118,7 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
         "parallel": cell.workload.parallel,
         "devices": cell.gpus.label,
         "indices": list(cell.gpus.indices),
+        "nodes": cell.gpus.nodes,
     }
 
 
@@ -253,7 +254,7 @@ def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]
     largest: dict[tuple[str, str], Cell] = {}
     for cell in s.plan.cells:
         key = (cell.stack.name, changed(cell.workload, batch=AUTO).id)
-        if key not in largest or len(cell.gpus.indices) > len(largest[key].gpus.indices):
+        if key not in largest or cell.gpus.count > largest[key].gpus.count:
             largest[key] = cell
     return (yield from rounds.find_batches(job, recipes.stacks_of(s.plan.cells), list(largest.values())))
 

@@ -106,8 +106,12 @@ def assemble(
     globs: Sequence[str],
     where: Sequence[str],
     parallel: bool = False,
+    nodes: int = 1,
 ) -> Session:
-    """What `asked` means on this machine; `held`: the existing locks, used where they match the matrix."""
+    """What `asked` means on this machine; `held`: the existing locks, used where they match the matrix.
+
+    `nodes`: on how many machines like this one it may run at once.
+    """
     store = Results(results)
     engines = choose(engine, store.owner)
     here = detect()
@@ -118,7 +122,7 @@ def assemble(
             hint="run torchmatrix on that machine, or leave out --parallel",
         )
     locks, drifts = locked_stacks.applicable(held, asked.stacks, engines.builder)
-    plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here)
+    plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), recipes.workload_hash()]
     key += [sorted(one.name for one in engines.every), *sorted(one.sha256 for one in locks.values())]
@@ -152,14 +156,15 @@ def _plan(
     where: Sequence[str],
     *,
     is_here: bool,
+    nodes: int,
 ) -> tuple[Plan, Supplies, list[Stack]]:
     """The selected plan, what there is to build with, and the stacks that this was looked up for: those that fit this machine.
 
     A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
-    plan = make_plan(asked, host, supplies.unseen(engines.builder))
+    plan = make_plan(asked, host, replace(supplies.unseen(engines.builder), nodes=nodes))
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
-    found = supplies.find(wanted, engines.builder, locks, is_here)
+    found = replace(supplies.find(wanted, engines.builder, locks, is_here), nodes=nodes)
     reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, found))}
     return select(withheld(plan, reasons), globs, where) if reasons else chosen, found, wanted

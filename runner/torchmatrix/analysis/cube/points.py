@@ -11,7 +11,7 @@ from torchmatrix.analysis.centers import central, median_of
 from torchmatrix.analysis.metrics import BY_NAME, Metric, value_in
 from torchmatrix.analysis.tables import by_cell, shown
 from torchmatrix.matrix import factors
-from torchmatrix.matrix.factors import COLUMNS, Value
+from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Value
 
 Row = dict[str, Any]
 FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
@@ -96,7 +96,7 @@ def points_of(
 ) -> list[Points]:
     """One for each job with enough cells and settings."""
     jobs: dict[tuple[Any, ...], list[Sequence[Row]]] = {}
-    for launches in by_cell(row for row in rows if row["parallel"] == "ddp").values():
+    for launches in by_cell(row for row in rows if row["parallel"] in ONE_MODEL).values():
         jobs.setdefault(_job(launches[-1]), []).append(launches)
     found = [_points(some, metric) for some in jobs.values()]
     return [one for one in found if len(one.points) >= fewest_cells and len(one.varied) >= fewest_settings]

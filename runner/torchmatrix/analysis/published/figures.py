@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.matrix import catalog
+from torchmatrix.matrix.factors import ONE_MODEL
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.intervals import Interval
@@ -82,7 +83,7 @@ def measured(cells: Iterable[Mapping[str, Any]], launches: Iterable[Mapping[str,
     for launch in launches:
         if launch["outcome"] == "ok":
             samples.setdefault(launch["cell"], []).append(float(launch["throughput"]))
-    shown = [row for row in cells if row["parallel"] == "ddp" and row["n"] and not row["mixed"]]
+    shown = [row for row in cells if row["parallel"] in ONE_MODEL and row["n"] and not row["mixed"]]
     return tuple(_measured(number, row, tuple(samples[row["cell"]])) for number, row in enumerate(shown, start=1))
 
 

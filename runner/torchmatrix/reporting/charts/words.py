@@ -35,19 +35,20 @@ def verb(mode: str, many: bool = False) -> str:
     return _VERBS.get(mode, (f"runs {mode} of", f"run {mode} of"))[many]
 
 
-_DEVICES = re.compile(r"(gpu|cpu)([0-9]+(?:\+[0-9]+)*)")
+_DEVICES = re.compile(r"(gpu|cpu)([0-9]+(?:\+[0-9]+)*)(?:@([0-9]+)nodes)?")
 
 
 def devices(label: str) -> str:
-    """A label of devices for a reader: "GPU 0", "8 GPUs" (the first eight), "2 GPUs (1, 3)", "2 CPU slots"."""
+    """A label of devices for a reader: "GPU 0", "8 GPUs" (the first eight), "2 GPUs (1, 3)", "4 CPU slots on 2 nodes"."""
     found = _DEVICES.fullmatch(label)
     if not found:
         return label
     noun, indices = "GPU" if found[1] == "gpu" else "CPU slot", found[2].split("+")
-    if len(indices) == 1:
+    if len(indices) == 1 and not found[3]:
         return f"{noun} {indices[0]}"
     which = "" if indices == [str(place) for place in range(len(indices))] else f" ({', '.join(indices)})"
-    return f"{len(indices)} {noun}s{which}"
+    place = f" on {found[3]} nodes" if found[3] else ""
+    return f"{len(indices) * int(found[3] or 1)} {noun}s{which}{place}"
 
 
 def counted(words: Iterable[str]) -> str:

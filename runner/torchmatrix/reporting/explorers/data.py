@@ -15,7 +15,7 @@ from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
-from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, Factor
+from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, ONE_MODEL, Factor
 from torchmatrix.reporting.explorers import figures
 from torchmatrix.reporting.explorers.choosing import Dim, Row
 from torchmatrix.reporting.explorers.metrics import Metric, metrics_of
@@ -55,7 +55,7 @@ def data_of(
 
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    told = [_plain(row) for row in records(cells[cells["parallel"] == "ddp"])] if len(cells) else []
+    told = [_plain(row) for row in records(cells[cells["parallel"].isin(ONE_MODEL)])] if len(cells) else []
     gpus = _gpus(told)
     spread, scaled = figures.spread(launches), {figures.key_of(row): row for row in records(scaling)}
     served = figures.served(launches)
@@ -164,11 +164,14 @@ def _kind(row: Row) -> str:
 def _keys(row: Row, gpu: str) -> Keys:
     """For each dimension in order the row's value, as in an address and for a reader."""
     _, _, image_size, sequence_length = row["flops_key"]
-    count, kind, indices = int(row["count"]), _kind(row), [name[3:] for name in row["device_list"]]
-    devices = f"{count} CPU slot{'s' * (count > 1)}" if kind == "CPU" else f"{count} GPU{'s' * (count > 1)}"
-    named = f"{'slot' if kind == 'CPU' else 'GPU'}{'s' * (count > 1)} {', '.join(indices)}"
+    count, kind, indices = int(row["count"]), _kind(row), [name[3:] for name in row["device_list"] if "@" not in name]
+    nodes = int(row["nodes"])
+    place, each = (f" on {nodes} nodes", f" on each of {nodes} nodes") if nodes > 1 else ("", "")
+    devices = (f"{count} CPU slot{'s' * (count > 1)}" if kind == "CPU" else f"{count} GPU{'s' * (count > 1)}") + place
+    named = f"{'slot' if kind == 'CPU' else 'GPU'}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
     found = {name: (str(row[name]), str(row[name])) for name in (*_FIRST,)}
-    found |= {"devices": (f"{count}" if kind == "GPU" else f"{count}-cpu", devices)}
+    short = (f"{count}" if kind == "GPU" else f"{count}-cpu") + (f"-{nodes}nodes" if nodes > 1 else "")
+    found |= {"devices": (short, devices)}
     found |= {name: (_word(row[name]), _label(_FACTORS[name], row[name])) for name in _LATER}
     found |= {"image_size": _sized(image_size, "pixels"), "sequence_length": _sized(sequence_length, "tokens")}
     found |= {"batch": (_word(row["batch_requested"]), f"batch {row['batch_requested']}")}

@@ -90,6 +90,14 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
         *_JOB, *((name, _own(f"efficiency_{name}")) for name in ("E", "E_hetero", "E_corun", "E_ddp", "E_comm")),
         ("Exposed communication", _times("exposed_communication_seconds_per_step", 1e3, "ms")),
     ],
+    "nodes": [
+        *_JOB, ("Nodes", _own("nodes")), ("Over one node", _own("speedup_over_one_node")),
+        *((name, _own(f"efficiency_{name}")) for name in ("E", "E_inside", "E_between")), ("Transport", _own("transport")),
+    ],
+    "collectives": [
+        *_JOB, ("Operation", _own("operation")), ("Bytes", _own("bytes")), ("Time", _times("seconds", 1e3, "ms")),
+        ("Bus bandwidth", _times("bus_bytes_per_second", 1e-9, "GB/s")),
+    ],
     "devices": [
         ("Workload", _own("workload")), ("Stack", _own("stack")), ("Model", _own("device_name")),
         ("Device", _own("device")), ("Throughput", _rate), *_RATIO, ("Weak", _own("weak")),

@@ -40,6 +40,10 @@ class Facts(Protocol):
     @property
     def decomposition(self) -> pd.DataFrame: ...
     @property
+    def nodes(self) -> pd.DataFrame: ...
+    @property
+    def collectives(self) -> pd.DataFrame: ...
+    @property
     def devices(self) -> pd.DataFrame: ...
     @property
     def ratios(self) -> Ratios: ...
@@ -78,6 +82,8 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
     return {
         "scaling": records(view.scaling),
         "decomposition": records(view.decomposition),
+        "nodes": records(view.nodes),
+        "collectives": records(view.collectives),
         "devices": records(view.devices),
         "phases": list(view.digest.phases),
         "steps": list(view.digest.steps),

@@ -47,6 +47,7 @@ _SAMPLES = (
     "precision",
     "reference",
     "all-reduce",
+    "collective",
     "compile",
     "done",
 )
@@ -180,7 +181,9 @@ def _kind_of(parent: Any, key: str) -> str | None:
         return None
     if (key == "name" and "kernel" in parent) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
         return "host"
-    if key == "machine" and parent.get("event") in ("run", "launch"):
+    if key == "name" and parent.get("event") == "node":
+        return "host"
+    if key == "machine" and parent.get("event") in ("run", "launch", "node"):
         return "machine"
     return _OWN.get(key.rpartition(" ")[2])  # in an environment (environments.py) it is "GPU 0 uuid"
 

@@ -102,6 +102,8 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "unknown": sections.unknown_columns(view),
         "scaling": scales,
         "decomposition": records(view.decomposition),
+        "nodes": records(view.nodes),
+        "collectives": records(view.collectives),
         "devices": records(view.devices),
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
         "headline": headline(view, explorers.data),

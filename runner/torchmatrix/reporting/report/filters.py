@@ -59,6 +59,7 @@ FILTERS = {
     "percent": _written("{:.2f} %", 100),
     "share": _written("{:.1f} %", 100),
     "bytes": _written("{:.2f} GiB", 2**-30),
+    "mebibytes": _written("{:.1f} MiB", 2**-20),
     "seconds": _written("{:.1f} s"),
     "latency": _with_unit("ms", 1e3),
     "known": is_known,

@@ -9,6 +9,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
 from torchmatrix.facts.parts import END_TO_END, LATENCY
+from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
 
@@ -21,7 +22,7 @@ _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy":
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
     """The cells with their marks."""
-    return [row | {"marks": _marks(row)} for row in view.rows if row["parallel"] == "ddp"]
+    return [row | {"marks": _marks(row)} for row in view.rows if row["parallel"] in ONE_MODEL]
 
 
 def known_columns(view: View) -> dict[str, bool]:

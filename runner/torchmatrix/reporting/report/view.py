@@ -5,7 +5,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from torchmatrix.analysis import compiling, ratios, scaling, tables
+from torchmatrix.analysis import collectives, compiling, ratios, scaling, tables
 from torchmatrix.analysis.digest import Digest, digest_of
 from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.lookup import Known
@@ -15,6 +15,7 @@ from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.matrix.factors import ONE_MODEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class View:
     cells: pd.DataFrame
     scaling: pd.DataFrame
     decomposition: pd.DataFrame
+    nodes: pd.DataFrame
+    collectives: pd.DataFrame
     devices: pd.DataFrame
     ratios: Ratios
 
@@ -78,9 +81,11 @@ def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | Non
         digest=found,
         table=table,
         every_cell=every_cell,
-        cells=every_cell[every_cell["parallel"] == "ddp"],  # the others explain a scaling loss and have a table of their own
+        cells=every_cell[every_cell["parallel"].isin(ONE_MODEL)],  # the others explain a scaling loss, in a table of their own
         scaling=scaling.scaling_table(known),
         decomposition=scaling.decomposition_table(known),
+        nodes=scaling.nodes_table(known),
+        collectives=collectives.collectives_table(table),
         devices=scaling.devices_table(known),
         ratios=ratios.ratios_of(known, baseline),
     )

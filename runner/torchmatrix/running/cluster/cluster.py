@@ -41,20 +41,20 @@ _NO_SEARCH = Why(
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Nodes that are alike, and what they measure. `at`: which of them measures a cell, by the cell's id."""
+    """Nodes that are alike, and what they measure. `at`: which of them measure a cell, by its id."""
 
     nodes: tuple[Node, ...]
     session: Session
     home: str
-    at: Mapping[str, str]
+    at: Mapping[str, tuple[str, ...]]
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """What each node measures, one launch at a time."""
+        """What each node measures, one launch at a time; what several do together stands with the first of them."""
         cells = self.session.plan.cells
         return tuple(
-            Lane(devices=name, cells=tuple(cell for cell in cells if self.at[cell.id] == name))
-            for name in dict.fromkeys(self.at.values())
+            Lane(devices=name, cells=tuple(cell for cell in cells if self.at[cell.id][0] == name))
+            for name in dict.fromkeys(nodes[0] for nodes in self.at.values())
         )
 
     def folder(self, run: str) -> RunFolder:
@@ -161,7 +161,7 @@ def _asked(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
     if orders.said_by(order, node.name) is None:
         script = orders.script("describe", str(order.place), node.name)
         output = str(order.place / "jobs" / f"{node.name}.out")
-        slurm.submit(Wish(script=script, name=name, node=node.name, tasks=(0,), output=output, gpus=node.gpus))
+        slurm.submit(Wish(script=script, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus))
     try:
         yield name
     finally:
@@ -186,7 +186,7 @@ def _said(slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str
 
 def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[str, Any]) -> Kind:
     found = dict(said["supplies"])
-    supplies = Supplies(**(found | {"disk": Disk(**found["disk"]) if found["disk"] else None}))
+    supplies = Supplies(**(found | {"disk": Disk(**found["disk"]) if found["disk"] else None, "nodes": len(alike)}))
     names = ", ".join(node.name for node in alike)
     its = replace(host.of_record(said["host"], said["machine"]), name=alike[0].name)
     planned = _without_search(select(make_plan(matrix, its, supplies), order.globs, order.where))
@@ -221,8 +221,9 @@ def _without_search(plan: Plan) -> Plan:
     return Plan(entries=tuple(map(judged, plan.entries)))
 
 
-def placed(cells: Sequence[Cell], nodes: Sequence[str]) -> dict[str, str]:
-    """Which of the nodes measures a cell, by id. All cells of a model and mode are on one, since they are compared.
+def placed(cells: Sequence[Cell], nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Which of the nodes measure a cell, by id. All cells of a model and mode are on one, since they are compared; those for
+    several nodes are on that one and those after it.
 
     The largest groups first, each on the node with the fewest cells: the same cells and nodes give the same places.
     """
@@ -234,5 +235,6 @@ def placed(cells: Sequence[Cell], nodes: Sequence[str]) -> dict[str, str]:
     for members in sorted(groups.values(), key=len, reverse=True):
         node = min(taken, key=lambda name: taken[name])
         taken[node] += len(members)
-        found.update({cell.id: node for cell in members})
+        ring = [*nodes[nodes.index(node) :], *nodes[: nodes.index(node)]]
+        found.update({cell.id: tuple(ring[: cell.gpus.nodes]) for cell in members})
     return found

@@ -52,41 +52,53 @@ class Submitted:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     cancelled: list[Waiting] = field(default_factory=list)
 
-    def submit(self, kind: Kind, node: str, launches: Sequence[tuple[Cell, int]], retries: int = 0, after: str = "") -> str:
-        """Submit launches on a node, one at a time and in their order; returns the last job."""
-        order = self.cluster.order
-        gpus = next(its.gpus for its in kind.nodes if its.name == node)
+    def submit(
+        self,
+        kind: Kind,
+        nodes: tuple[str, ...],
+        launches: Sequence[tuple[Cell, int]],
+        retries: int = 0,
+        after: tuple[str, ...] = (),
+    ) -> str:
+        """Submit launches on `nodes`, one at a time and in their order, `after` other jobs; returns the last job."""
+        order, job = self.cluster.order, ""
+        gpus = next(its.gpus for its in kind.nodes if its.name == nodes[0])
         for start in range(0, len(launches), MOST_TASKS):
             part = launches[start : start + MOST_TASKS]
             number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in part])
             wish = Wish(
                 script=orders.script("launch", str(order.place), str(number)),
                 name=self.cluster.name,
-                node=node,
+                nodes=nodes,
                 tasks=range(len(part)),
                 output=str(order.place / "jobs" / f"{number}-%a.out"),
                 gpus=gpus,
                 after=after,
             )
-            after = self.cluster.slurm.submit(wish)
-            orders.keep_job(order, number, after)
+            job = self.cluster.slurm.submit(wish)
+            after = (job,)
+            orders.keep_job(order, number, job)
             for task, (cell, its) in enumerate(part):
-                self.waiting[f"{after}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=retries)
-        return after
+                self.waiting[f"{job}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=retries)
+        return job
 
 
 def submit_all(cluster: Cluster) -> Submitted:
-    """Submit what is neither complete nor with Slurm already: each node gets an array per round, one after the other."""
+    """Submit what is neither complete nor with Slurm already: an array per round and node, or set of nodes.
+
+    Those of a node run one after the other, in the order of the round.
+    """
     found = Submitted(cluster=cluster)
     _attach(found)
     held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in found.waiting.values()}
     for kind in cluster.kinds:
         last: dict[str, str] = {}
         for its_round in _rounds(run.todo(kind.session, kind.folder(cluster.order.run))):
-            for node in kind.nodes:
-                own = [(c, n) for c, n in its_round if kind.at[c.id] == node.name and (kind.home, c.id, n) not in held]
-                if own:
-                    last[node.name] = found.submit(kind, node.name, own, after=last.get(node.name, ""))
+            left = [(cell, number) for cell, number in its_round if (kind.home, cell.id, number) not in held]
+            for nodes in dict.fromkeys(kind.at[cell.id] for cell, _ in left):
+                own = [(cell, number) for cell, number in left if kind.at[cell.id] == nodes]
+                before = tuple(dict.fromkeys(last[node] for node in nodes if node in last))
+                last |= dict.fromkeys(nodes, found.submit(kind, nodes, own, after=before))
     return found
 
 
@@ -145,7 +157,7 @@ def _under_way(waiting: Waiting, task: Task) -> Iterator[News]:
 
 def _told(waiting: Waiting, task: Task, told: set[str]) -> Iterator[News]:
     """Why a launch waits, where neither time nor its turn ends that: once for each reason."""
-    place = waiting.kind.at[waiting.cell.id]
+    place = "+".join(waiting.kind.at[waiting.cell.id])
     said = f"{place}: {task.reason}"
     if task.state == "PENDING" and any(word in task.reason for word in _STUCK) and said not in told:
         told.add(said)
@@ -187,7 +199,7 @@ def _retried(launch: Launch) -> str:
 def _recorded(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str) -> LaunchFinished:
     """A launch of which nothing is there but how its job ended."""
     job = run.job_of(waiting.kind.session, folder)
-    node = waiting.kind.at[waiting.cell.id]
+    node = "+".join(waiting.kind.at[waiting.cell.id])
     message = (
         f"Slurm's job on {node} ended as {state} without a launch; what it printed is below {cluster.order.place / 'jobs'}"
     )
@@ -209,7 +221,7 @@ def begin(cluster: Cluster, command: str) -> None:
     for kind in cluster.kinds:
         folder = kind.folder(cluster.order.run)
         if not folder.record.exists():
-            nodes = {node.name: node.gres for node in kind.nodes}
+            nodes = [{"host name": node.name, "gres": node.gres} for node in kind.nodes]
             scheduler = {"name": "slurm", "version": cluster.version, "nodes": nodes, "placed": dict(kind.at)}
             notes = ["each node watches its own devices: what can't be watched is said in each launch"]
             run.open_record(kind.session, folder, command, notes, scheduler=scheduler)

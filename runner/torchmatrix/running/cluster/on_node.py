@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput, ToolError
 from torchmatrix.ground.texts import count
 from torchmatrix.machine.host import Host
+from torchmatrix.matrix.matrix_file import MOST_NODES
 from torchmatrix.running import rounds, run, session
 from torchmatrix.running.build_stacks import build_all
-from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster import orders, several_nodes
 from torchmatrix.running.cluster.orders import Order
 from torchmatrix.running.launch_cell import Job, record_failure
 from torchmatrix.running.news import News
@@ -28,7 +29,7 @@ def describe(place: Path, name: str) -> None:
     """Say what this node is, and what of the order it can run; an error of the user's is said, too. `place`: of the order."""
     order = orders.read(place)
     try:
-        s = _session(order, order.globs, order.where)
+        s = session_of(order, order.globs, order.where)
     except ToolError as error:
         orders.keep_node(order, name, {"error": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
         return
@@ -63,16 +64,21 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
     folder = RunFolder(order.results / home / order.run)
     if folder.is_done(cell, its_round):
         return
-    s = _session(order, [cell], [])
-    if wrong := why_not_given(s.host, os.environ.get(GIVEN)):
-        raise BadInput(f"{s.host.name}: {wrong}", hint="drain the node; its GPUs are not what Slurm takes them for")
+    s = session_of(order, [cell], [])
+    refuse_others(s.host)
     with run.at_work(s, lambda: folder) as job:
-        yield from _launched(s, job, cell, its_round)
+        yield from _launched(s, replace(job, others=several_nodes.others(place, number, task)), cell, its_round)
 
 
-def _session(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
+def refuse_others(host: Host) -> None:
+    """Raises BadInput if the node shows other GPUs than Slurm gave to the job."""
+    if wrong := why_not_given(host, os.environ.get(GIVEN)):
+        raise BadInput(f"{host.name}: {wrong}", hint="drain the node; its GPUs are not what Slurm takes them for")
+
+
+def session_of(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
     held = order.held()
-    s = session.assemble(order.matrix(), held, order.results, order.engine, globs, where)
+    s = session.assemble(order.matrix(), held, order.results, order.engine, globs, where, nodes=MOST_NODES)
     return s if held else session.without_locks(s)
 
 

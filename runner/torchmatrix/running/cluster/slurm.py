@@ -1,4 +1,4 @@
-"""The commands of Slurm that are needed: sinfo, sbatch, squeue, scancel. Knows nothing of matrices and launches."""
+"""The commands of Slurm that are needed: sinfo, sbatch, squeue, scancel, scontrol. Knows nothing of matrices and launches."""
 
 import os
 import re
@@ -59,15 +59,15 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """What to submit: `script` as an array of `tasks`, one at a time, on `node` with all its `gpus`, `after` another job."""
+    """What to submit: `script` as an array of `tasks`, one at a time, on `nodes` with all their `gpus`, `after` other jobs."""
 
     script: str
     name: str
-    node: str
+    nodes: tuple[str, ...]
     tasks: Sequence[int]
     output: str
     gpus: int = 0
-    after: str = ""
+    after: tuple[str, ...] = ()
 
 
 class Slurm:
@@ -117,18 +117,28 @@ class Slurm:
         """End all jobs of this name, those that wait and those that run."""
         self._run(["scancel", f"--name={name}", f"--user={os.getuid()}"])
 
+    def nodes_of_job(self, listed: str) -> list[str]:
+        """The names in a list such as node[1-2], as in SLURM_JOB_NODELIST; the job's script runs on the first."""
+        return self._asked(["scontrol", "show", "hostnames", listed]).split()
+
+    def address(self, node: str) -> str:
+        """Under which the other nodes reach a node."""
+        said = self._asked(["scontrol", "show", "node", node, "--oneliner"])
+        found = re.search(r"\bNodeAddr=(\S+)", said)
+        return found[1] if found else node
+
     def _options(self, wish: Wish) -> list[str]:
         site = self._site
         named = {
             "job-name": wish.name,
             "array": f"{','.join(map(str, wish.tasks))}%1",
-            "nodelist": wish.node,
-            "nodes": "1",
+            "nodelist": ",".join(wish.nodes),
+            "nodes": str(len(wish.nodes)),
             "output": wish.output,
             "open-mode": "append",
             "signal": "B:TERM@30",
             "gres": f"gpu:{wish.gpus}" if wish.gpus else "",
-            "dependency": f"afterany:{wish.after}" if wish.after else "",
+            "dependency": ":".join(("afterany", *wish.after)) if wish.after else "",
             "time": str(site.minutes) if site.minutes else "",
             **{key: getattr(site, key) for key in ("partition", "account", "qos", "constraint")},
         }

@@ -1,0 +1,251 @@
+"""A launch on several nodes, as the node sees it that records it: the others take part through srun, and tell what they see.
+
+taking_part.py is what they do. They tell lines of JSON: "node" (who it is, and that it is ready), "telemetry", "line" (what
+their box prints), "exit" (how it ended), "failed" (why there is none).
+"""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Meeting
+from torchmatrix.engines.output import Line
+from torchmatrix.facts.launch import in_words
+from torchmatrix.ground import settings
+from torchmatrix.ground.errors import LaunchFailed
+from torchmatrix.machine import network
+from torchmatrix.running.cluster.slurm import Slurm
+from torchmatrix.running.launch_cell import OF_NODE
+
+PREPARING_SECONDS = 3600.0
+"""Another node may have to build the stack first."""
+GRACE_SECONDS = 30.0
+"""The other nodes have so long to end after this one's ranks have failed."""
+GO = "go\n"
+_HERE, _OUT, _ERR = "here", "out", "err"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherNodes:
+    """`names`: of the other nodes, in the order of their ranks. `told`: what names the launch to them (taking_part.py)."""
+
+    meeting: Meeting
+    names: tuple[str, ...]
+    told: tuple[str, ...]
+
+    def beside(self, execution: Execution, image: Image, spec: LaunchSpec) -> "Together":
+        """The launch on all nodes."""
+        asked = {
+            "arguments": spec.arguments,
+            "cache": spec.cache,
+            "environment": image.environment,
+            "nodes": self.names,
+            "address": self.meeting.address,
+            "port": self.meeting.port,
+        }
+        number = len(self.names)
+        command = ["srun", f"--nodes={number}", f"--ntasks={number}", "--relative=1", "--mpi=none", "--cpu-bind=none"]
+        command += ["--kill-on-bad-exit=1", sys.executable, "-m", "torchmatrix", "on-node", "join"]
+        return Together(execution, self.names, [*command, *self.told, json.dumps(asked)])
+
+
+def others(place: Path, number: int, task: int) -> OtherNodes | None:
+    """The other nodes of this job, which makes a launch of an order's array; None if it has one node. Raises EngineUnusable."""
+    if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) < 2:
+        return None
+    slurm = Slurm(settings.load().slurm)
+    own, *names = slurm.nodes_of_job(os.environ["SLURM_JOB_NODELIST"])
+    meeting = meeting_of(0, 1 + len(names), slurm.address(own), network.free_port(), towards=slurm.address(names[0]))
+    return OtherNodes(meeting=meeting, names=tuple(names), told=(str(place), str(number), str(task)))
+
+
+def meeting_of(node: int, nodes: int, address: str, port: int, *, towards: str) -> Meeting:
+    """Where the ranks meet, as this node sees it; `towards`: the address of another node."""
+    interface = settings.load().slurm.interface or network.interface_to(towards)
+    return Meeting(node=node, nodes=nodes, address=address, port=port, interface=interface, devices=network.fabric())
+
+
+class Together:
+    """The execution of a launch on this node and on others, as one."""
+
+    def __init__(self, here: Execution, names: Sequence[str], command: Sequence[str]) -> None:
+        self._here, self._names, self._command = here, tuple(names), command
+        self.command = here.command
+        self.started: Mapping[str, Any] = {**here.started, "other_nodes": list(names)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._queue: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._early: list[Line] = []
+        self._ready: set[str] = set()
+        self._ends: dict[str, Exit] = {}
+        self._end: Exit | None = None
+        self._problem = ""
+        self._has_said_why = False
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> "Together":
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise LaunchFailed(f"srun can't be started: {error.strerror}") from None
+        try:
+            for stream, pipe in ((_OUT, self._process.stdout), (_ERR, self._process.stderr)):
+                threading.Thread(target=self._read, args=(stream, pipe), daemon=True, name=f"nodes-{stream}").start()
+            self._await_others()
+            self._here.__enter__()
+        except BaseException:
+            self._end_others()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end_others()
+        self._here.__exit__(kind, error, trace)
+
+    def _await_others(self) -> None:
+        """Until every other node has its image and free devices; then they begin. Raises LaunchFailed."""
+        until = time.monotonic() + PREPARING_SECONDS
+        while len(self._ready) < len(self._names):
+            try:
+                stream, item = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                missing = ", ".join(name for name in self._names if name not in self._ready)
+                raise LaunchFailed(f"{missing} was not ready after {PREPARING_SECONDS:g} s") from None
+            self._early += self._heard(stream, item)
+            if self._problem or (stream, item) == (_OUT, None):
+                raise LaunchFailed(self._problem or f"srun ended before all nodes were ready: {self._last_words()}")
+        assert self._process is not None and self._process.stdin is not None
+        with suppress(OSError):  # srun has just ended: its lines say why
+            self._process.stdin.write(GO.encode())
+            self._process.stdin.close()
+
+    def lines(self) -> Iterator[Line]:
+        """Lines of all nodes as they come."""
+        threading.Thread(target=self._follow, daemon=True, name="nodes-here").start()
+        yield from self._early
+        running = {_HERE, _OUT, _ERR}
+        while running:
+            stream, item = self._queue.get()
+            if item is None:
+                running.discard(stream)
+                self._after(stream)
+            else:
+                yield from self._heard(stream, item)
+        if self._error:
+            raise self._error
+
+    def _after(self, stream: str) -> None:
+        """One part is over: when it failed, the others end, too."""
+        if stream == _HERE and (self._end is None or self._end.returncode):
+            threading.Timer(GRACE_SECONDS, self._end_others).start()
+        if stream == _OUT and self._why_not_ended():
+            self._stop_here()
+
+    def _stop_here(self) -> None:
+        if self._end is None:
+            threading.Thread(target=self._here.stop, daemon=True, name="nodes-stop").start()
+
+    def _follow(self) -> None:
+        """This node's lines, to their end."""
+        try:
+            for line in self._here.lines():
+                self._queue.put((_HERE, line))
+            self._end = self._here.wait()
+        except BaseException as error:  # raised again where the lines are read
+            self._error = error
+        self._queue.put((_HERE, None))
+
+    def _read(self, stream: str, pipe: IO[bytes]) -> None:
+        for line in pipe:
+            self._queue.put((stream, line))
+        self._queue.put((stream, None))
+
+    def _heard(self, stream: str, item: Any) -> Iterator[Line]:
+        """What a line means: facts of a node, lines of its box, or its end."""
+        if item is None:
+            return
+        if stream == _HERE:
+            yield item
+            return
+        told = _told(item) if stream == _OUT else None
+        if told is None:
+            yield "err", item
+        elif told["event"] in ("node", "telemetry"):
+            self._ready |= {told["name"]} if told["event"] == "node" else set()
+            yield OF_NODE, item
+        elif told["event"] == "line":
+            self._has_said_why |= told["stream"] == "out"
+            yield told["stream"], told["text"].encode(errors="replace")
+        elif told["event"] == "failed":
+            self._problem = f"{told['name']}: {told['message']}"
+        elif told["event"] == "exit":
+            end = Exit(returncode=told["returncode"], oom_killed=told["oom_killed"], problem=told["problem"])
+            self._ends[told["name"]] = end
+            if end.returncode:
+                self._stop_here()
+
+    def stop(self) -> None:
+        """End this node's part, and then the others'."""
+        self._here.stop()
+        self._end_others()
+
+    def wait(self) -> Exit:
+        """This node's end, unless another node's is worse."""
+        assert self._end is not None
+        ends = [*self._ends.values(), self._end]
+        failed = next((end.returncode for end in ends if end.returncode), 0)
+        return Exit(
+            returncode=failed,
+            oom_killed=any(end.oom_killed for end in ends),
+            problem=self._end.problem or self._why_not_ended() or self._failed_elsewhere() or None,
+        )
+
+    def _failed_elsewhere(self) -> str:
+        """Which other node's part failed, if its box didn't say why: only rank 0, which is here, and ranks that fail speak."""
+        failed = [f"{name}: {in_words(end.returncode)}" for name, end in self._ends.items() if end.returncode]
+        return "" if self._has_said_why else next(iter(failed), "")
+
+    def _why_not_ended(self) -> str:
+        """Which other node did not say how its part ended; empty if all did."""
+        wrong = [f"{name}: {end.problem}" for name, end in self._ends.items() if end.problem]
+        silent = [name for name in self._names if name not in self._ends]
+        wrong += [f"{', '.join(silent)} ended without a word"] if silent else []
+        return self._problem or next(iter(wrong), "")
+
+    def owns(self, pid: int) -> bool:
+        """Whether this process of this node is part of the launch."""
+        return self._here.owns(pid)
+
+    def _last_words(self) -> str:
+        said = [line.decode(errors="replace").strip() for stream, line in self._early if stream == "err"]
+        return next((line for line in reversed(said) if line), "it said nothing")
+
+    def _end_others(self) -> None:
+        """srun passes SIGTERM on; each part then removes what it started."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _told(line: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) and "event" in told and "name" in told else None

@@ -1,0 +1,37 @@
+"""FSDP with real ranks on a CPU, by the newest torch: older ones shard on GPUs only, or don't average what gloo adds up."""
+
+import pytest
+from boxes import bench, only
+from sabotaged import NOT_REDUCED, Sabotage
+
+pytestmark = pytest.mark.thorough
+
+RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4")
+BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4", "--optimizer", "adamw")
+SHARDED = ("--parallel", "fsdp")
+
+
+@pytest.mark.parametrize("words", [RESNET, BERT, (*BERT, "--precision", "amp-bf16")], ids=["resnet18", "bert", "bert in bf16"])
+def test_sharded_ranks_train_the_model_that_ddp_trains_and_prove_it(newest_python: str, words: tuple[str, ...]) -> None:
+    found = []
+    for parallel in ("ddp", "fsdp"):
+        code, events, stderr = bench(newest_python, *words, "--parallel", parallel, processes=2)
+        assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+        assert only(events, "setup")["parallel"] == parallel and events[-1]["event"] == "done"
+        found.append(only(events, "reference")["fingerprint"])
+    rounding = 1e-4 if "amp-bf16" not in words else 5e-2
+    assert found[1] == pytest.approx(found[0], rel=rounding)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("unsynchronized_shards", "gradient"), ("no_all_reduce", NOT_REDUCED), ("no_optimizer", "change")]
+)
+def test_a_box_that_shards_but_does_not_do_its_work_gives_no_number(newest_python: str, name: str, said: str) -> None:
+    launch = Sabotage(name, (*RESNET, *SHARDED), 2, said)
+    code, events, stderr = launch.launch(newest_python)
+    assert launch.is_caught(code, events), (code, events, stderr)
+
+
+def test_a_torch_that_can_not_shard_is_unsupported_not_a_crash(real_python: str) -> None:
+    code, events, _ = bench(real_python, *RESNET, *SHARDED, processes=2)
+    assert code and {event["kind"] for event in events if event["event"] == "failure"} == {"unsupported"}

@@ -1,0 +1,35 @@
+"""NCCL's log -> how the nodes of a launch talk. The lines have the form that NCCL 2.21 prints, with invented names."""
+
+import pytest
+
+from torchmatrix.facts.transport_words import Collector
+
+INIT = "node7:81:81 [0] NCCL INFO "
+IB = ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.0.0.7<0>", "Using network IB")
+ROCE = ("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.7<0>", "Using network IB")
+SOCKET = ("NET/IB : No device found.", "NET/Socket : Using [0]eth0:10.0.0.7<0>", "Using network Socket")
+CHANNELS = (
+    "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA",
+    "Channel 01/0 : 7[3] -> 0[0] [receive] via NET/IB/1/GDRDMA", "Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "network"), [(IB, "IB"), (ROCE, "RoCE"), (SOCKET, "Socket"), ((), None)])
+def test_nccl_says_its_network(said: tuple[str, ...], network: str | None) -> None:
+    found = read("nvidia", *said)
+    assert (found["library"], found["network"]) == ("nccl", network)
+
+
+def test_the_paths_are_those_between_nodes_each_once() -> None:
+    assert read("nvidia", *IB, *CHANNELS)["paths"] == ["NET/IB/0/GDRDMA", "NET/IB/1/GDRDMA"]
+
+
+def test_gloo_says_nothing_and_uses_tcp() -> None:
+    assert read("cpu", "Using network IB") == {"library": "gloo", "network": "TCP", "paths": [], "interface": "ib0"}
+
+
+def read(vendor: str, *words: str) -> dict[str, object]:
+    collector = Collector(vendor)
+    for line in words:
+        collector.read((INIT + line + "\n").encode() if vendor != "cpu" else b"nothing\n")
+    return collector.found("ib0")
