@@ -54,7 +54,7 @@ _NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs
 class Cluster:
     """`variables`: what a command needs to reach it."""
 
-    def __init__(self, folder: Path, nodes: int, memory: tuple[int, ...], gpus: int) -> None:
+    def __init__(self, folder: Path, nodes: int, memory: tuple[int, ...], gpus: int, more: str = "") -> None:
         self._folder = folder
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -68,7 +68,7 @@ class Cluster:
         ]
         kinds = "GresTypes=gpu" if gpus else ""
         text = _CONF.format(host=host, controller=ports[0], folder=folder, spool=self._spool, gres=kinds, nodes="\n".join(rows))
-        (folder / "slurm.conf").write_text(text)
+        (folder / "slurm.conf").write_text(text + more)
         for number in range(gpus):  # of a device number that no driver has: Slurm wants devices, and nothing opens them
             os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(240, number))
         if gpus:
@@ -144,9 +144,14 @@ def why_not() -> str:
 
 
 @contextmanager
-def started(folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,), gpus: int = 0) -> Iterator[Cluster]:
-    """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node."""
-    cluster = Cluster(folder, nodes, memory, gpus)
+def started(
+    folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,), gpus: int = 0, more: str = ""
+) -> Iterator[Cluster]:
+    """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node.
+
+    `more`: further lines of slurm.conf.
+    """
+    cluster = Cluster(folder, nodes, memory, gpus, more)
     try:
         cluster.start()
         yield cluster

@@ -44,10 +44,11 @@ Started = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Of two nodes; a test may give further lines of slurm.conf."""
     folder = tmp_path / "slurm"
     folder.mkdir()
-    with slurm_cluster.started(folder) as found:
+    with slurm_cluster.started(folder, more=getattr(request, "param", "")) as found:
         yield found
 
 
@@ -280,14 +281,99 @@ def test_a_rank_that_dies_on_another_node_fails_the_launch_and_leaves_nothing(
     assert not cluster.jobs() and not left_of(tmp_path)
 
 
-def several(folder: Path, launches: int) -> None:
-    """One workload on one or two slots of one or two nodes."""
+@pytest.mark.thorough
+def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    several(tmp_path, launches=1, slow=tmp_path)
+    process = run()
+    until(lambda: any(one.devices.nodes == 2 and one.other_nodes and not one.exit for one in launches(tmp_path)), process)
+    cluster.kill_node("node2")
+    until(lambda: "down" in " ".join(cluster.states()), process)
+    cluster.start_node("node2")
+    code, _, err = ended(process)
+    assert code == 0, err
+    counted = Counter((one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok")
+    assert len(counted) == 4 and set(counted.values()) == {1}
+    assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
+    assert not cluster.jobs() and not left_of(tmp_path)
+
+
+@pytest.mark.thorough
+def test_ctrl_c_in_a_launch_over_two_nodes_leaves_nothing_on_either(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    several(tmp_path, launches=1, slow=tmp_path)
+    process = run()
+    until(lambda: any(one.devices.nodes == 2 and one.other_nodes and not one.exit for one in launches(tmp_path)), process)
+    process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    assert code == 130, err
+    assert not cluster.jobs()
+    until(lambda: not left_of(tmp_path))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("cluster", ["MaxJobCount=6\nMinJobAge=2\n"], indirect=True)
+def test_a_limit_on_jobs_is_waited_for(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    code, _, err = ended(run())
+    assert code == 0, err
+    assert Counter(launch.outcome for launch in launches(tmp_path)) == {"ok": 8} and not cluster.jobs()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("cluster", ["MaxArraySize=2\n"], indirect=True)
+def test_arrays_are_as_small_as_slurm_wants_them(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    code, _, err = ended(run())
+    assert code == 0, err
+    assert Counter(launch.outcome for launch in launches(tmp_path)) == {"ok": 8}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
+        "PartitionName=urgent Nodes=node1 State=UP PriorityTier=100 PreemptMode=OFF\n"
+    ],
+    indirect=True,
+)
+def test_a_job_that_is_preempted_is_made_again(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.5)
+    until(lambda: begun(tmp_path, "node1"), process)
+    cluster.asked("sbatch", "--partition=urgent", "--exclusive", "--wrap", "sleep 3", "--output", "/dev/null")
+    code, _, err = ended(process)
+    assert code == 0, err
+    counted = Counter((one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok")
+    assert len(counted) == 8 and set(counted.values()) == {1}
+    assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"} and len(launches(tmp_path)) > 8
+
+
+@pytest.mark.thorough
+def test_a_job_that_runs_out_of_time_is_the_launchs_outcome(
+    tmp_path: Path, cluster: Cluster, run: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.toml").write_text(f"{SETTINGS}minutes = 1\n")
+    (tmp_path / "matrix.toml").write_text(
+        MATRIX.format(python=FAKE_PYTHON).replace("launches = 2", "launches = 1").replace("[2, 4]", "2")
+        .replace('["resnet18", "resnet50"]', '"resnet18"')
+    )  # fmt: skip
+    monkeypatch.setenv("FAKE_BEHAVIOUR", "hang")
+    code, _, err = ended(run())
+    assert code == 1, err
+    assert {launch.outcome for launch in launches(tmp_path)} <= {"timeout", "interrupted", "lost"}
+    assert "1 timeout" in err and not cluster.jobs() and not left_of(tmp_path)
+
+
+def several(folder: Path, launches: int, slow: Path | None = None) -> None:
+    """One workload on one or two slots of one or two nodes; `slow`: where to put an interpreter that takes seconds."""
+    python = FAKE_PYTHON
+    if slow:
+        python = slow / "python"
+        python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", "ITEM_SECONDS = 0.1"))
+        python.chmod(0o755)
     text = MATRIX.replace("counts = [1]", "counts = [1, 2]\nnodes = [1, 2]").replace("launches = 2", f"launches = {launches}")
     text = text.replace('["resnet18", "resnet50"]', '"resnet18"').replace("[2, 4]", "2")
-    (folder / "matrix.toml").write_text(text.format(python=FAKE_PYTHON))
+    (folder / "matrix.toml").write_text(text.format(python=python))
 
 
 def left_of(folder: Path) -> list[str]:
     """The processes of launches that are still there."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if str(FAKE_PYTHON) in line and "bench.py" in line]
+    return [line for line in listed.splitlines() if "bench.py" in line and (str(FAKE_PYTHON) in line or str(folder) in line)]

@@ -1,5 +1,6 @@
-"""Real PyTorch on a real Slurm, in containers and in virtualenvs, with a node that dies on the way."""
+"""Real PyTorch on a real Slurm, on one node and two, in containers and in virtualenvs, with a node that dies on the way."""
 
+import json
 import os
 import subprocess
 import sys
@@ -22,8 +23,7 @@ pytestmark = [
 WORKLOAD = """
 [[workload]]
 device = "cpu"
-counts = [1, 2]
-model = ["resnet18", "bert-tiny"]
+model = {models}
 batch = 2
 image_size = 32
 sequence_length = 16
@@ -33,8 +33,12 @@ warmup_cap = 2
 """
 
 
-def begin(folder: Path, cluster: Cluster, launcher: str) -> "subprocess.Popen[str]":
-    (folder / "matrix.toml").write_text(REAL_MATRIX.replace("counts = [1, 2]", 'counts = [1, 2]\nwhen = "always"') + WORKLOAD)
+DEVICES = ("cpu0", "cpu0+1", "cpu0@2nodes", "cpu0+1@2nodes")
+
+
+def begin(folder: Path, cluster: Cluster, launcher: str, models: list[str]) -> "subprocess.Popen[str]":
+    text = REAL_MATRIX.replace("counts = [1, 2]", 'counts = [1, 2]\nnodes = [1, 2]\nwhen = "always"')
+    (folder / "matrix.toml").write_text(text + WORKLOAD.format(models=json.dumps(models)))
     (folder / "settings.toml").write_text(f'[slurm]\nlauncher = "{launcher}"\n')
     return subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm"], cwd=folder, text=True,
@@ -53,35 +57,42 @@ def is_measuring(folder: Path, node: str) -> bool:
     )
 
 
-def check(folder: Path, process: "subprocess.Popen[str]", engine: str) -> None:
-    """All that was asked for is there, once, on the node that it belongs to, and proven."""
+def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: list[str]) -> None:
+    """All that was asked for is there, once, on the nodes that it belongs to, and proven; the report shows the nodes."""
     _, told = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, told
     good = [launch for launch in launches(folder) if launch.outcome == "ok"]
-    assert Counter((launch.workload.model, len(launch.devices.indices)) for launch in good) == {
-        ("resnet18", 1): 1, ("resnet18", 2): 1, ("bert-tiny", 1): 1, ("bert-tiny", 2): 1,
-    }  # fmt: skip
+    wanted = {(model, devices): 1 for model in models for devices in DEVICES}
+    assert Counter((launch.workload.model, launch.devices.label) for launch in good) == wanted
     assert {launch.engine["engine"] for launch in good} == {engine}
-    assert len({(launch.workload.model, launch.host["name"]) for launch in good}) == 2
-    assert all(launch.reference for launch in good), "each was proven"
+    alone = [launch for launch in good if launch.devices.nodes == 1]
+    assert len({(launch.workload.model, launch.host["name"]) for launch in alone}) == len(models)
+    assert all(launch.reference and launch.reference.fingerprint for launch in good), "each was proven"
+    together = [launch for launch in good if launch.devices.nodes == 2]
+    assert all(len(launch.other_nodes) == 1 and launch.told_ranks == launch.devices.count for launch in together)
+    assert {node.facts["engine"]["engine"] for launch in together for node in launch.other_nodes} == {engine}
+    assert all(launch.transport and launch.transport.network == "TCP" and launch.collectives for launch in together)
+    page = (folder / "reports" / "index.html").read_text()
+    assert "Across nodes" in page and "gloo over TCP" in page
 
 
 def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        check(tmp_path, begin(tmp_path, cluster, "bare"), "local")
+        check(tmp_path, begin(tmp_path, cluster, "bare", ["resnet18"]), "local", ["resnet18"])
         assert not cluster.jobs()
 
 
 def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slurm").mkdir()
+    both = ["resnet18", "bert-tiny"]
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        process = begin(tmp_path, cluster, "docker")
+        process = begin(tmp_path, cluster, "docker", both)
         until(lambda: is_measuring(tmp_path, "node2"), process)
         cluster.kill_node("node2")
         until(lambda: "down" in " ".join(cluster.states()), process)
         cluster.start_node("node2")
-        check(tmp_path, process, "docker")
+        check(tmp_path, process, "docker", both)
         assert [launch.outcome for launch in launches(tmp_path) if launch.outcome != "ok"] == ["lost"]
         assert not cluster.jobs()
     for node in cluster.nodes:

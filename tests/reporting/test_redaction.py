@@ -266,10 +266,11 @@ def planted_run(root: Path) -> Any:
     }
     node = {"event": "node", "name": "sisterbox8", "number": 2, "machine": "7b1d55e0aa0c1122", "host": host, "gpus": gpus}
     scheduler = {"nodes": [{"host name": "sisterbox8", "gres": "gpu:1"}], "placed": {"alicesmith-stack/w/gpu0": ["sisterbox8"]}}
+    readings = [(float(t), reading) for t in (100, 110, 119)]
     run = write_run(
         root,
         [
-            {**launch, "rate": 100.0, "stack": "alicesmith-stack", "told": [node], "readings": [(float(t), reading) for t in (100, 110, 119)]},
+            {**launch, "rate": 100.0, "stack": "alicesmith-stack", "told": [node], "readings": readings},
             {**launch, "stack": "alicesmith-stack", "outcome": "crashed"},
             {**launch, "stack": "b", "outcome": "build-failed"},
         ],

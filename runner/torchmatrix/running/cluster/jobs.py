@@ -5,6 +5,7 @@ it: what is complete is not launched again, and of two complete tries the later 
 """
 
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,12 +17,10 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import run
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, Task, Wish, array_index
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, NotNow, Task, Wish, array_index
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
-MOST_TASKS = 1000
-"""Of one array: Slurm's own limit, unless its administrator raised it."""
 _STUCK = ("held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc")
 """What is in the reason of a job that somebody has to do something for, or that other jobs keep waiting for long."""
 MOST_UNANSWERED = 150
@@ -44,43 +43,74 @@ class Waiting:
     retries: int = 0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Launches on `nodes` that are submitted together and run one by one, in order. `retries`: how often they were lost."""
+
+    kind: Kind
+    nodes: tuple[str, ...]
+    launches: tuple[tuple[Cell, int], ...]
+    retries: int = 0
+
+
 @dataclass(kw_only=True)
 class Submitted:
-    """The launches that are with Slurm, by job and task. `cancelled`: those that somebody else ended."""
+    """The launches that are with Slurm, by job and task. `later`: those that it doesn't take yet, in their order.
+
+    `cancelled`: those that somebody else ended. `most_tasks`: of one array.
+    """
 
     cluster: Cluster
+    most_tasks: int
     waiting: dict[str, Waiting] = field(default_factory=dict)
+    later: deque[Batch] = field(default_factory=deque)
     cancelled: list[Waiting] = field(default_factory=list)
+    last: dict[str, str] = field(default_factory=dict)
+    """The job after which a node's next one may begin."""
+    refused_at: int | None = None
+    """How many launches were with Slurm when it took no more; None if it takes all."""
 
-    def submit(
-        self,
-        kind: Kind,
-        nodes: tuple[str, ...],
-        launches: Sequence[tuple[Cell, int]],
-        retries: int = 0,
-        after: tuple[str, ...] = (),
-    ) -> str:
-        """Submit launches on `nodes`, one at a time and in their order, `after` other jobs; returns the last job."""
-        order, job = self.cluster.order, ""
-        gpus = next(its.gpus for its in kind.nodes if its.name == nodes[0])
-        for start in range(0, len(launches), MOST_TASKS):
-            part = launches[start : start + MOST_TASKS]
-            number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in part])
-            wish = Wish(
-                script=orders.script("launch", str(order.place), str(number)),
-                name=self.cluster.name,
-                nodes=nodes,
-                tasks=range(len(part)),
-                output=str(order.place / "jobs" / f"{number}-%a.out"),
-                gpus=gpus,
-                after=after,
-            )
-            job = self.cluster.slurm.submit(wish)
-            after = (job,)
-            orders.keep_job(order, number, job)
-            for task, (cell, its) in enumerate(part):
-                self.waiting[f"{job}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=retries)
-        return job
+    def add(self, kind: Kind, nodes: tuple[str, ...], launches: Sequence[tuple[Cell, int]], retries: int = 0) -> None:
+        """Launches to submit after those that were added before, as arrays of as many tasks as Slurm allows."""
+        for start in range(0, len(launches), self.most_tasks):
+            part = tuple(launches[start : start + self.most_tasks])
+            self.later.append(Batch(kind=kind, nodes=nodes, launches=part, retries=retries))
+
+    def submit(self) -> None:
+        """Submit what Slurm takes; where it took no more, once some have ended.
+
+        Raises NotNow if it takes nothing, and nothing is with it that would end some time.
+        """
+        if self.refused_at is not None and 0 < self.refused_at <= len(self.waiting):
+            return
+        self.refused_at = None
+        while self.later:
+            try:
+                self._submit(self.later[0])
+            except NotNow:
+                self.refused_at = len(self.waiting)
+                if not self.waiting:
+                    raise
+                return
+            self.later.popleft()
+
+    def _submit(self, batch: Batch) -> None:
+        order, kind = self.cluster.order, batch.kind
+        number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in batch.launches])
+        wish = Wish(
+            script=orders.script("launch", str(order.place), str(number)),
+            name=self.cluster.name,
+            nodes=batch.nodes,
+            tasks=range(len(batch.launches)),
+            output=str(order.place / "jobs" / f"{number}-%a.out"),
+            gpus=next(its.gpus for its in kind.nodes if its.name == batch.nodes[0]),
+            after=tuple(dict.fromkeys(self.last[node] for node in batch.nodes if node in self.last and not batch.retries)),
+        )
+        job = self.cluster.slurm.submit(wish)
+        self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
+        orders.keep_job(order, number, job)
+        for task, (cell, its) in enumerate(batch.launches):
+            self.waiting[f"{job}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=batch.retries)
 
 
 def submit_all(cluster: Cluster) -> Submitted:
@@ -88,17 +118,15 @@ def submit_all(cluster: Cluster) -> Submitted:
 
     Those of a node run one after the other, in the order of the round.
     """
-    found = Submitted(cluster=cluster)
+    found = Submitted(cluster=cluster, most_tasks=cluster.slurm.most_tasks())
     _attach(found)
     held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in found.waiting.values()}
     for kind in cluster.kinds:
-        last: dict[str, str] = {}
         for its_round in _rounds(run.todo(kind.session, kind.folder(cluster.order.run))):
             left = [(cell, number) for cell, number in its_round if (kind.home, cell.id, number) not in held]
             for nodes in dict.fromkeys(kind.at[cell.id] for cell, _ in left):
-                own = [(cell, number) for cell, number in left if kind.at[cell.id] == nodes]
-                before = tuple(dict.fromkeys(last[node] for node in nodes if node in last))
-                last |= dict.fromkeys(nodes, found.submit(kind, nodes, own, after=before))
+                found.add(kind, nodes, [(cell, number) for cell, number in left if kind.at[cell.id] == nodes])
+    found.submit()
     return found
 
 
@@ -127,9 +155,10 @@ def _rounds(launches: Iterable[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, i
 def watch(found: Submitted) -> Generator[News, None, None]:
     """Tell what becomes of the launches until none is left; what the cluster lost is submitted again."""
     unanswered, told = 0, set[str]()
-    while found.waiting:
+    while found.waiting or found.later:
         time.sleep(POLL_SECONDS)
         try:
+            found.submit()
             tasks = {task.id: task for task in found.cluster.slurm.tasks(found.cluster.name)}
         except EngineUnusable:  # a controller may be restarted; its jobs go on meanwhile
             unanswered += 1
@@ -182,7 +211,7 @@ def _settled(found: Submitted, name: str, waiting: Waiting, task: Task | None) -
         return None
     if state not in THE_CELLS and waiting.retries < MOST_RETRIES:
         at = waiting.kind.at[waiting.cell.id]
-        found.submit(waiting.kind, at, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
+        found.add(waiting.kind, at, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
         return None
     return _recorded(found.cluster, folder, waiting, state)
 

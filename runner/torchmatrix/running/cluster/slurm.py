@@ -16,6 +16,17 @@ POLL_SECONDS = 2.0
 """The controller is asked so often, once for all jobs."""
 SETTLING_POLLS = 3
 """A job is over before its node's last line is seen on a shared file system."""
+MOST_TASKS = 1000
+"""Of one array, where Slurm doesn't say its limit."""
+_LIMITS = (
+    "submit limit",
+    "SubmitJob",
+    "JobLimit",
+    "temporarily unable to accept",
+    "maximum number of jobs",
+    "Resource temporarily",
+)
+"""What is in the words of a refusal because of how many jobs there are."""
 _AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
 _USABLE = {"idle", "mixed", "mix", "allocated", "alloc", "completing", "comp"}
 OVER = frozenset({
@@ -70,6 +81,10 @@ class Wish:
     after: tuple[str, ...] = ()
 
 
+class NotNow(EngineUnusable):
+    """Slurm takes no more jobs for the time being: a limit on their number is reached."""
+
+
 class Slurm:
     """The cluster that this machine's commands reach."""
 
@@ -99,13 +114,20 @@ class Slurm:
         return sorted(found, key=lambda node: _in_order(node.name))
 
     def submit(self, wish: Wish) -> str:
-        """Submit an array; returns the job's id. Raises BadInput with Slurm's own words if it refuses."""
+        """Submit an array; returns the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit."""
         words = ["sbatch", "--parsable", *self._options(wish)]
-        done = self._run(words, wish.script)
+        done = self._run(words, wish.script, on_timeout=NotNow)
         if done.returncode:
             said = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
+            if any(word in said for word in _LIMITS):
+                raise NotNow(f"Slurm takes no more jobs: {said}", hint="wait until some have ended; the same command continues")
             raise BadInput(f"Slurm refused the job: {said}", hint="fix [slurm] in the settings; sinfo shows the partitions")
         return done.stdout.strip().partition(";")[0]
+
+    def most_tasks(self) -> int:
+        """How many tasks an array may have: the setting MaxArraySize."""
+        found = re.search(r"\bMaxArraySize\s*=\s*(\d+)", self._asked(["scontrol", "show", "config"]))
+        return max(1, int(found[1]) - 1) if found else MOST_TASKS
 
     def tasks(self, name: str) -> list[Task]:
         """The tasks of all jobs of this name that Slurm still knows, also those that are over. Raises EngineUnusable."""
@@ -154,7 +176,9 @@ class Slurm:
         return done.stdout
 
     @staticmethod
-    def _run(words: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(
+        words: Sequence[str], text: str = "", on_timeout: type[EngineUnusable] = EngineUnusable
+    ) -> subprocess.CompletedProcess[str]:
         if not shutil.which(words[0]):
             raise EngineUnusable(
                 f"there is no {words[0]} here",
@@ -163,7 +187,7 @@ class Slurm:
         try:
             return subprocess.run(words, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            raise EngineUnusable(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
+            raise on_timeout(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
 
 
 def array_index(task: str) -> tuple[str, int]:
