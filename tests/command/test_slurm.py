@@ -152,6 +152,25 @@ def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, clu
 
 
 @pytest.mark.thorough
+def test_a_node_that_stays_down_keeps_its_cells_and_they_wait_for_it(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    process = run(seconds=0.5)
+    until(lambda: begun(tmp_path, "node1") and begun(tmp_path, "node2"), process)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == 130
+    cluster.kill_node("node1")
+    until(lambda: any(state.startswith("down") for state in cluster.states()))
+    process = run()
+    assert process.stderr and any("waits" in line and "node1" in line for line in process.stderr)
+    cluster.start_node("node1")
+    code, _, err = ended(process)
+    assert code == 0, err
+    places: dict[str, set[str]] = {}
+    for launch in launches(tmp_path):
+        places.setdefault(launch.cell, set()).add(str(launch.host["name"]))
+    assert {len(names) for names in places.values()} == {1} and len(Results(tmp_path / "results").runs()) == 1
+
+
+@pytest.mark.thorough
 def test_what_somebody_else_cancels_is_said_and_can_be_continued(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.3)
     until(lambda: begun(tmp_path, "node1"), process)

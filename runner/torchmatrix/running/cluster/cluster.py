@@ -101,16 +101,15 @@ def prepare(
     if matrix.method.until:
         raise BadInput("--until decides after each launch, which a cluster's jobs can't", hint="use --launches on a cluster")
     version, every = slurm.version(), slurm.nodes()
-    usable = [node for node in every if node.is_usable][: site.nodes]
-    if not usable:
+    if not any(node.is_usable for node in every):
         states = ", ".join(f"{node.name} ({node.state})" for node in every)
         raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
     order = _order(path, matrix, results.absolute(), globs, where, request, new=new)
     kinds, silent = [], {node.name: node.state for node in every if not node.is_usable}
     with ExitStack() as stack:
         asked = []
-        for alike in _alike(usable):
-            node = min(alike, key=lambda one: one.state != "idle")
+        for alike in _groups(order, every, site.nodes):
+            node = min(alike, key=lambda one: (orders.said_by(order, one.name) is None, not one.is_usable, one.state != "idle"))
             tell(f"asking {node.name}{f' (and {len(alike) - 1} like it)' if len(alike) > 1 else ''} what it has")
             asked.append((alike, node, stack.enter_context(_asked(slurm, order, node))))
         for alike, node, name in asked:
@@ -145,6 +144,23 @@ def _order(
     lock = locked_stacks.path_beside(path)
     orders.keep(wanted, matrix.text, lock.read_bytes() if lock.exists() else None)
     return wanted
+
+
+def _groups(order: Order, every: Sequence[Node], most: int | None) -> list[tuple[Node, ...]]:
+    """The nodes that measure together. A run that goes on keeps those that it began with, whatever became of them: then no
+    cell moves to another node, and what a node that is down has left waits for it.
+    """
+    by_name = {node.name: node for node in every}
+    begun = orders.groups_of(order)
+    if begun is None:
+        found = _alike([node for node in every if node.is_usable][:most])
+        orders.keep_groups(order, [[node.name for node in alike] for alike in found])
+        return found
+    gone = [name for group in begun for name in group if name not in by_name]
+    if gone:
+        hint = "--new begins a run on the nodes that there are"
+        raise BadInput(f"this run began with {', '.join(gone)}, which Slurm has no more", hint=hint)
+    return [tuple(by_name[name] for name in group) for group in begun]
 
 
 def _alike(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:

@@ -49,7 +49,7 @@ class Batch:
 
     kind: Kind
     nodes: tuple[str, ...]
-    launches: tuple[tuple[Cell, int], ...]
+    launches: list[tuple[Cell, int]]
     retries: int = 0
 
 
@@ -71,10 +71,19 @@ class Submitted:
     """How many launches were with Slurm when it took no more; None if it takes all."""
 
     def add(self, kind: Kind, nodes: tuple[str, ...], launches: Sequence[tuple[Cell, int]], retries: int = 0) -> None:
-        """Launches to submit after those that were added before, as arrays of as many tasks as Slurm allows."""
-        for start in range(0, len(launches), self.most_tasks):
-            part = tuple(launches[start : start + self.most_tasks])
-            self.later.append(Batch(kind=kind, nodes=nodes, launches=part, retries=retries))
+        """Launches to submit after those that were added before, in arrays as large as Slurm allows."""
+        for launch in launches:
+            batch = self._open(kind, nodes, retries)
+            if batch is None:
+                batch = Batch(kind=kind, nodes=nodes, launches=[], retries=retries)
+                self.later.append(batch)
+            batch.launches.append(launch)
+
+    def _open(self, kind: Kind, nodes: tuple[str, ...], retries: int) -> Batch | None:
+        """The last array on these nodes, unless it is full, or one of the nodes has something else to do after it."""
+        last = next((batch for batch in reversed(self.later) if set(batch.nodes) & set(nodes)), None)
+        fits = last and last.kind is kind and (last.nodes, last.retries) == (nodes, retries)
+        return last if last and fits and len(last.launches) < self.most_tasks else None
 
     def submit(self) -> None:
         """Submit what Slurm takes; where it took no more, once some have ended.
@@ -114,10 +123,7 @@ class Submitted:
 
 
 def submit_all(cluster: Cluster) -> Submitted:
-    """Submit what is neither complete nor with Slurm already: an array per round and node, or set of nodes.
-
-    Those of a node run one after the other, in the order of the round.
-    """
+    """Submit what is neither complete nor with Slurm already: a node makes its launches one after the other, round by round."""
     found = Submitted(cluster=cluster, most_tasks=cluster.slurm.most_tasks())
     _attach(found)
     held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in found.waiting.values()}

@@ -2,6 +2,7 @@
 
 results/.slurm/RUN/order.json         who submitted what: the command line's wishes, the matrix's folder, the engine
 results/.slurm/RUN/matrix.toml        the matrix as it was when the run began, and its matrix.lock
+results/.slurm/RUN/groups.json        which nodes measure together
 results/.slurm/RUN/nodes/NODE.json    what a node said of itself
 results/.slurm/RUN/jobs/N.json        the launches of one array: task 0 is the first
 results/.slurm/RUN/jobs/*.out         what the jobs printed
@@ -95,6 +96,21 @@ def unfinished(results: Path) -> list[Order]:
         with suppress(OSError, ValueError, KeyError, TypeError):
             found.append(read(path.parent))
     return [order for order in found if (order.place / "matrix.toml").exists() and not is_done(order)]
+
+
+def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
+    """Write the names of the nodes that measure together."""
+    with disk_errors(order.place):
+        write_whole(order.place / "groups.json", json.dumps(groups).encode())
+
+
+def groups_of(order: Order) -> list[list[str]] | None:
+    """What `keep_groups` wrote; None if it didn't yet."""
+    try:
+        found: list[list[str]] = json.loads((order.place / "groups.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
 
 
 def keep_node(order: Order, name: str, said: Mapping[str, Any]) -> None:
