@@ -63,7 +63,7 @@ def test_names_of_columns_differ_in_more_than_the_case_of_letters() -> None:
 
 def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, [{}, {"devices": (0, 1)}]))
-    in_pieces = {"flops_key", "work", "requests"} | {
+    in_pieces = {"flops_key", "work", "requests", "collectives"} | {
         "accelerator",
         "recipe",
         "gpu_names",
@@ -77,7 +77,8 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     assert set(view.table.columns) - ours["launches"] - in_pieces == {"path"}
     assert set(view.every_cell.columns) - ours["cells"] - in_pieces - of_one_launch == {"low", "high"}
     assert set(view.scaling.columns) <= ours["scaling"] and set(view.decomposition.columns) <= ours["decomposition"]
-    assert set(view.devices.columns) <= ours["devices"]
+    assert set(view.devices.columns) <= ours["devices"] and set(view.nodes.columns) <= ours["nodes"]
+    assert set(view.collectives.columns) <= ours["collectives"]
     assert set(view.ratios.speedups.columns) <= ours["speedups"] | {"low", "high"}
     assert set(gpu_table.gpu_table(view.every_cell).columns) <= ours["gpus"]
 

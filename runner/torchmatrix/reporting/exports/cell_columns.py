@@ -26,7 +26,8 @@ WHERE = (
 _JOB = (
     a_list("device_list", "the devices one by one"),
     a_whole("device_count", "how many devices (N)", "count"),
-    a_text("parallel", "ddp, or how an explained cell ran its processes instead: independent, no-sync"),
+    a_whole("nodes", "on how many machines of a cluster"),
+    a_text("parallel", "ddp or fsdp, or how an explained cell ran its processes instead: independent, no-sync"),
     a_text("model", "what is trained or run"),
     a_text("mode", "train or infer"),
     a_text("unit", "what an item is: images or sequences"),
@@ -53,6 +54,7 @@ _RUNNING = (
     ),
     a_number("flops_per_item", "floating-point operations of the model for one item; every multiplication and addition counts"),
     a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
+    a_text("transport", "how several nodes talk, in the words of the communication library"),
     a_number("power_watts", "mean over the timed windows, all devices together"),
     a_number("joules_per_item", DEFINITIONS["energy"], "energy_per_item"),
     a_number("items_per_joule", "the inverse: items per second and watt"),

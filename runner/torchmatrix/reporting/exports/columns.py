@@ -51,6 +51,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "nodes": (
         *WHERE, a_whole("device_count", "how many devices (N)", "count"), a_whole("nodes", "on how many nodes"),
+        a_whole("devices_per_node", "how many of them on each", "per_node"),
         *_ratio("speedup_over_one_node", "S_nodes"),
         *(column for name in ("E", "E_inside", "E_between") for column in _ratio(f"efficiency_{name}", name)),
         a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
