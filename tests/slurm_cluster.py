@@ -107,7 +107,7 @@ class Cluster:
 
     def states(self) -> list[str]:
         """Of the nodes."""
-        return self.asked("sinfo", "-h", "-N", "-o", "%T").split()
+        return self.asked("sinfo", "-h", "-N", "-p", "tests", "-o", "%T").split()
 
     def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> list[str]:
         """The jobs in these states, each as its id, state and node."""

@@ -173,7 +173,7 @@ def watch(found: Submitted) -> Generator[News, None, None]:
             continue
         unanswered = 0
         for name, waiting in list(found.waiting.items()):
-            task = tasks.get(name)
+            task = tasks.get(name) or tasks.get(array_index(name)[0])  # tasks that are cancelled together stand as one job
             if task and task.state not in OVER:
                 yield from _under_way(waiting, task)
                 yield from _told(waiting, task, told)
@@ -215,16 +215,27 @@ def _settled(found: Submitted, name: str, waiting: Waiting, task: Task | None) -
     if state == "CANCELLED":
         found.cancelled.append(waiting)
         return None
-    if state not in THE_CELLS and waiting.retries < MOST_RETRIES:
+    if _is_the_clusters(state, folder, waiting) and waiting.retries < MOST_RETRIES:
         at = waiting.kind.at[waiting.cell.id]
         found.add(waiting.kind, at, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
         return None
     return _recorded(found.cluster, folder, waiting, state)
 
 
-def _complete(folder: RunFolder, waiting: Waiting) -> Launch | None:
+def _is_the_clusters(state: str, folder: RunFolder, waiting: Waiting) -> bool:
+    """Whether it was not the cell that ended a job: the job failed, but what it launched was only interrupted, as when its
+    engine or another node was lost.
+    """
+    return state not in THE_CELLS or (state == "FAILED" and any(True for _ in _tries(folder, waiting)))
+
+
+def _tries(folder: RunFolder, waiting: Waiting) -> Iterator[Launch]:
     launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, f"round{waiting.number}-try*.jsonl"))
-    return next((launch for launch in reversed(launches) if launch.outcome not in UNFINISHED), None)
+    return reversed(launches)
+
+
+def _complete(folder: RunFolder, waiting: Waiting) -> Launch | None:
+    return next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None)
 
 
 def _retried(launch: Launch) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BadInput, ToolError
 from torchmatrix.ground.texts import count
 from torchmatrix.machine.host import Host
@@ -17,6 +18,7 @@ from torchmatrix.running import rounds, run, session
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.cluster import orders, several_nodes
 from torchmatrix.running.cluster.orders import Order
+from torchmatrix.running.cluster.slurm import WARNING_SECONDS, Slurm
 from torchmatrix.running.launch_cell import Job, record_failure
 from torchmatrix.running.news import News
 from torchmatrix.running.session import Session
@@ -67,7 +69,20 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
     s = session_of(order, [cell], [])
     refuse_others(s.host)
     with run.at_work(s, lambda: folder) as job:
-        yield from _launched(s, replace(job, others=several_nodes.others(place, number, task)), cell, its_round)
+        try:
+            yield from _launched(s, replace(job, others=several_nodes.others(place, number, task)), cell, its_round)
+        except KeyboardInterrupt:
+            if not _is_out_of_time():
+                raise
+            planned = next(one for one in s.plan.cells if one.id == cell)
+            message = "the job reached its time limit ([slurm] minutes, or the partition's)"
+            yield record_failure(job, planned, its_round, "timeout", message, f"torchmatrix run --engine slurm '{cell}'")
+
+
+def _is_out_of_time() -> bool:
+    """Whether it was for the job's time limit that Slurm asked it to end."""
+    left = Slurm(settings.load().slurm).seconds_left(os.environ.get("SLURM_JOB_ID", ""))
+    return left is not None and left <= 2 * WARNING_SECONDS
 
 
 def refuse_others(host: Host) -> None:

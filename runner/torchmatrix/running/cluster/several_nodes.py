@@ -22,7 +22,7 @@ from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Meeti
 from torchmatrix.engines.output import Line
 from torchmatrix.facts.launch import in_words
 from torchmatrix.ground import settings
-from torchmatrix.ground.errors import LaunchFailed
+from torchmatrix.ground.errors import EngineLost, LaunchFailed
 from torchmatrix.machine import network
 from torchmatrix.running.cluster.slurm import Slurm
 from torchmatrix.running.launch_cell import OF_NODE
@@ -32,6 +32,7 @@ PREPARING_SECONDS = 3600.0
 GRACE_SECONDS = 30.0
 """The other nodes have so long to end after this one's ranks have failed."""
 GO = "go\n"
+_AGAIN = "the launch is made again"
 _HERE, _OUT, _ERR = "here", "out", "err"
 
 
@@ -123,8 +124,10 @@ class Together:
                 missing = ", ".join(name for name in self._names if name not in self._ready)
                 raise LaunchFailed(f"{missing} was not ready after {PREPARING_SECONDS:g} s") from None
             self._early += self._heard(stream, item)
-            if self._problem or (stream, item) == (_OUT, None):
-                raise LaunchFailed(self._problem or f"srun ended before all nodes were ready: {self._last_words()}")
+            if self._problem:
+                raise LaunchFailed(self._problem)
+            if (stream, item) == (_OUT, None):
+                raise EngineLost(f"srun ended before all nodes were ready: {self._last_words()}", hint=_AGAIN)
         assert self._process is not None and self._process.stdin is not None
         with suppress(OSError):  # srun has just ended: its lines say why
             self._process.stdin.write(GO.encode())
@@ -149,7 +152,7 @@ class Together:
         """One part is over: when it failed, the others end, too."""
         if stream == _HERE and (self._end is None or self._end.returncode):
             threading.Timer(GRACE_SECONDS, self._end_others).start()
-        if stream == _OUT and self._why_not_ended():
+        if stream == _OUT and (self._wrong_elsewhere() or len(self._ends) < len(self._names)):
             self._stop_here()
 
     def _stop_here(self) -> None:
@@ -201,14 +204,16 @@ class Together:
         self._end_others()
 
     def wait(self) -> Exit:
-        """This node's end, unless another node's is worse."""
+        """This node's end, unless another node's is worse. Raises EngineLost if another node has gone."""
         assert self._end is not None
+        if gone := [name for name in self._names if name not in self._ends and not self._problem]:
+            raise EngineLost(f"{', '.join(gone)} ended without a word", hint=_AGAIN)
         ends = [*self._ends.values(), self._end]
         failed = next((end.returncode for end in ends if end.returncode), 0)
         return Exit(
             returncode=failed,
             oom_killed=any(end.oom_killed for end in ends),
-            problem=self._end.problem or self._why_not_ended() or self._failed_elsewhere() or None,
+            problem=self._end.problem or self._wrong_elsewhere() or self._failed_elsewhere() or None,
         )
 
     def _failed_elsewhere(self) -> str:
@@ -216,11 +221,9 @@ class Together:
         failed = [f"{name}: {in_words(end.returncode)}" for name, end in self._ends.items() if end.returncode]
         return "" if self._has_said_why else next(iter(failed), "")
 
-    def _why_not_ended(self) -> str:
-        """Which other node did not say how its part ended; empty if all did."""
+    def _wrong_elsewhere(self) -> str:
+        """Why what another node did can't count; empty if it can."""
         wrong = [f"{name}: {end.problem}" for name, end in self._ends.items() if end.problem]
-        silent = [name for name in self._names if name not in self._ends]
-        wrong += [f"{', '.join(silent)} ended without a word"] if silent else []
         return self._problem or next(iter(wrong), "")
 
     def owns(self, pid: int) -> bool:

@@ -16,6 +16,8 @@ POLL_SECONDS = 2.0
 """The controller is asked so often, once for all jobs."""
 SETTLING_POLLS = 3
 """A job is over before its node's last line is seen on a shared file system."""
+WARNING_SECONDS = 30
+"""So long before its time limit a job is asked to end."""
 MOST_TASKS = 1000
 """Of one array, where Slurm doesn't say its limit."""
 _LIMITS = (
@@ -139,6 +141,17 @@ class Slurm:
         """End all jobs of this name, those that wait and those that run."""
         self._run(["scancel", f"--name={name}", f"--user={os.getuid()}"])
 
+    def seconds_left(self, job: str) -> float | None:
+        """Until a job's time limit; None if it has none, or is over."""
+        text = self._run(["squeue", "-h", "-j", job, "-o", "%L"]).stdout.strip()
+        if not re.fullmatch(r"(\d+-)?\d+(:\d+){1,2}", text):
+            return None
+        days, _, clock = text.rpartition("-")
+        found = 0
+        for part in clock.split(":"):
+            found = 60 * found + int(part)
+        return 86_400.0 * int(days or 0) + found
+
     def nodes_of_job(self, listed: str) -> list[str]:
         """The names in a list such as node[1-2], as in SLURM_JOB_NODELIST; the job's script runs on the first."""
         return self._asked(["scontrol", "show", "hostnames", listed]).split()
@@ -158,7 +171,7 @@ class Slurm:
             "nodes": str(len(wish.nodes)),
             "output": wish.output,
             "open-mode": "append",
-            "signal": "B:TERM@30",
+            "signal": f"B:TERM@{WARNING_SECONDS}",
             "gres": f"gpu:{wish.gpus}" if wish.gpus else "",
             "dependency": ":".join(("afterany", *wish.after)) if wish.after else "",
             "time": str(site.minutes) if site.minutes else "",
