@@ -32,7 +32,7 @@ python = "{python}"
 accelerator = "cpu"
 [[workload]]
 device = "cpu"
-model = ["resnet18", "resnet50", "resnet101", "resnet152", "vgg16"]
+model = ["resnet18", "resnet50", "vgg16", "alexnet", "densenet121"]
 batch = [2, 4]
 steps = 1
 """
