@@ -88,6 +88,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "run": view.id,
         "header": record.facts,
         "host": record.host,
+        "nodes_in_words": sections.nodes_in_words(record),
         "complete": record.complete,
         "measured": int((view.every_cell["n"] > 0).sum()),
         "planned": len(record.planned),

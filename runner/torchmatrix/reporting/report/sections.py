@@ -8,7 +8,10 @@ from typing import Any
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
+from torchmatrix.facts import checked
+from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.parts import END_TO_END, LATENCY
+from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
@@ -18,6 +21,17 @@ LAUNCH_BOUND = 0.9
 MOST_INSIDE = 600
 """A table of phases and step times with more rows is not part of the page, to keep it small."""
 _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
+
+
+def nodes_in_words(record: RunRecord) -> str:
+    """The nodes of a cluster that measured, such as "node1, node2 (slurm 22.05.8)"; empty on one machine."""
+    try:
+        told = checked.part(record.facts, "scheduler")
+        names = [checked.text(node, "host name") for node in checked.parts(told, "nodes")]
+        by = " ".join(filter(None, (checked.text_or_none(told, key) for key in ("name", "version"))))
+    except Malformed:
+        return ""
+    return f"{', '.join(names)} ({by})" if names else ""
 
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
