@@ -26,12 +26,7 @@ def others(world, gradient_bytes):
         if operation != ALL_REDUCE:
             try:
                 yield operation, probe(world, gradient_bytes, operation), None
-            except (
-                RuntimeError,
-                NotImplementedError,
-                ValueError,
-                AttributeError,
-            ) as error:  # on all ranks alike: gloo's are incomplete
+            except (RuntimeError, ValueError, AttributeError) as error:  # on all ranks alike: a library may lack it
                 yield operation, [], str(error).split("\n")[0][:200]
 
 
