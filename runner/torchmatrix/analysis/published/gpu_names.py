@@ -11,7 +11,8 @@ _BRANDS = "nvidia|geforce|quadro|tesla|titan|rtx|gtx|amd|instinct|radeon|pro|ada
 _MODELS = r"(?:gh|gb|mi|[abhltv])\d{1,4}[xs]?|\d{4}"
 _FORMS = r"ti|super|ada|pcie|sxm\d?|nvl|gen\d|xtx?|blackwell|workstation|max-?q|\d+ ?gb"
 _GPU = re.compile(
-    rf"(?:(?<![\w.])(?P<count>\d+) ?x ?|(?<!\w))(?P<gpu>(?:(?:{_BRANDS}) ?)*(?:{_MODELS})(?: ?(?:{_FORMS})(?![a-z]))*)(?!\w)",
+    rf"(?:(?<![\w.])(?P<count>\d{{1,4}}) ?x ?|(?<!\w))"
+    rf"(?P<gpu>(?:(?:{_BRANDS}) ?)*(?:{_MODELS})(?: ?(?:{_FORMS})(?![a-z]))*)(?!\w)",
     re.IGNORECASE,
 )
 _COUNT = re.compile(r"(\d+) ?x ?(.+)", re.IGNORECASE)
