@@ -14,6 +14,18 @@ from pathlib import Path
 from support import until
 
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo")
+FAKE_STACK = """
+[cpus]
+counts = [1]
+when = "always"
+[[stack]]
+name = "fake"
+python = "{python}"
+accelerator = "cpu"
+[[workload]]
+device = "cpu"
+"""
+"""Most of a matrix that stand-ins measure on each node: a test adds what the workload is."""
 _CONF = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)

@@ -40,30 +40,25 @@ def sizes(gradient_bytes):
 
 
 def _all_reduce(world, elements):
-    tensor = torch.ones(elements, device=world.device)
-
-    def run():
-        tensor.fill_(1.0)
-        return lambda: dist.all_reduce(tensor)
-
-    return run
+    tensor = torch.empty(elements, device=world.device)
+    return tensor, lambda: dist.all_reduce(tensor)
 
 
 def _all_gather(world, elements):
-    part = torch.ones(max(1, elements // world.size), device=world.device)
+    part = torch.empty(max(1, elements // world.size), device=world.device)
     every = torch.empty(part.numel() * world.size, device=world.device)
-    return lambda: lambda: dist.all_gather_into_tensor(every, part)
+    return part, lambda: dist.all_gather_into_tensor(every, part)
 
 
 def _reduce_scatter(world, elements):
     part = torch.empty(max(1, elements // world.size), device=world.device)
-    every = torch.ones(part.numel() * world.size, device=world.device)
-    return lambda: lambda: dist.reduce_scatter_tensor(part, every)
+    every = torch.empty(part.numel() * world.size, device=world.device)
+    return every, lambda: dist.reduce_scatter_tensor(part, every)
 
 
 def _send_and_receive(world, elements):
     """Each rank sends to the next one and receives from the one before."""
-    out, into = torch.ones(elements, device=world.device), torch.empty(elements, device=world.device)
+    out, into = (torch.empty(elements, device=world.device) for _ in range(2))
 
     def exchange():
         sent = dist.P2POp(dist.isend, out, (world.rank + 1) % world.size)
@@ -71,7 +66,7 @@ def _send_and_receive(world, elements):
         for work in dist.batch_isend_irecv([sent, received]):
             work.wait()
 
-    return lambda: exchange
+    return out, exchange
 
 
 OPERATIONS = {
@@ -80,15 +75,16 @@ OPERATIONS = {
     "reduce-scatter": (_reduce_scatter, lambda ranks: (ranks - 1) / ranks),
     "send-receive": (_send_and_receive, lambda ranks: 1.0),
 }
-"""What prepares an operation on so many elements, and the bus bandwidth over bytes per second. The size is that of all ranks'
+"""What gives the tensor that an operation on so many elements sends, and the operation; and the bus bandwidth over bytes per
+second. The size is that of all ranks'
 parts together where each has a part (all-gather, reduce-scatter), else that of each rank's tensor."""
 
 
 def _measure(world, operation, size):
     make, factor = OPERATIONS[operation]
-    prepare, seconds = make(world, max(1, size // 4)), []
+    (sent, run), seconds = make(world, max(1, size // 4)), []
     for index in range(WARM_UP + REPEATS):
-        run = prepare()
+        sent.fill_(1.0)  # an all-reduce leaves its sum there
         world.barrier()
         world.synchronize()
         begin = time.perf_counter()

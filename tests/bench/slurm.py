@@ -20,18 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import slurm_cluster
 from support import FAKE_PYTHON
 
-MATRIX = """
+MATRIX = f"""
 [run]
-launches = {rounds}
-[cpus]
-counts = [1]
-when = "always"
-[[stack]]
-name = "fake"
-python = "{python}"
-accelerator = "cpu"
-[[workload]]
-device = "cpu"
+launches = {{rounds}}
+{slurm_cluster.FAKE_STACK}
 model = ["resnet18", "resnet50", "vgg16", "alexnet", "densenet121"]
 batch = [2, 4]
 steps = 1
@@ -53,9 +45,8 @@ def main(launches: int = 1000, nodes: int = 2) -> None:
             environment = os.environ | cluster.variables | own
             command = [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm"]
             quiet = {"cwd": folder, "env": environment, "check": True, "capture_output": True}
-            subprocess.run(
-                [*command, "--detach", "--where", "batch=2"], **quiet
-            )  # another run, so that nodes and disk are warm
+            # Another run before it, so that nodes and disk are warm.
+            subprocess.run([*command, "--detach", "--where", "batch=2"], **quiet)
             cluster.asked("scancel", f"--user={os.getuid()}")
             (folder / "asked").write_text("")
             begin = time.monotonic()

@@ -22,18 +22,10 @@ pytestmark = [
     pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not()),
     pytest.mark.xdist_group("slurm"),
 ]
-MATRIX = """
+MATRIX = f"""
 [run]
 launches = 2
-[cpus]
-counts = [1]
-when = "always"
-[[stack]]
-name = "fake"
-python = "{python}"
-accelerator = "cpu"
-[[workload]]
-device = "cpu"
+{slurm_cluster.FAKE_STACK}
 model = ["resnet18", "resnet50"]
 batch = [2, 4]
 steps = 5
@@ -301,9 +293,7 @@ def test_a_rank_that_dies_on_another_node_fails_the_launch_and_leaves_nothing(
 
 @pytest.mark.thorough
 def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, cluster: Cluster, run: Started) -> None:
-    several(tmp_path, launches=1, slow=tmp_path)
-    process = run()
-    until(lambda: any(one.devices.nodes == 2 and one.other_nodes and not one.exit for one in launches(tmp_path)), process)
+    process = begun_over_two(tmp_path, run)
     cluster.kill_node("node2")
     until(lambda: "down" in " ".join(cluster.states()), process)
     cluster.start_node("node2")
@@ -317,9 +307,7 @@ def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, clu
 
 @pytest.mark.thorough
 def test_ctrl_c_in_a_launch_over_two_nodes_leaves_nothing_on_either(tmp_path: Path, cluster: Cluster, run: Started) -> None:
-    several(tmp_path, launches=1, slow=tmp_path)
-    process = run()
-    until(lambda: any(one.devices.nodes == 2 and one.other_nodes and not one.exit for one in launches(tmp_path)), process)
+    process = begun_over_two(tmp_path, run)
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
     assert code == 130, err
@@ -377,6 +365,14 @@ def test_a_job_that_runs_out_of_time_is_the_launchs_outcome(
     assert code == 1, err
     assert {launch.outcome for launch in launches(tmp_path)} <= {"timeout", "interrupted", "lost"}
     assert "1 timeout" in err and not cluster.jobs() and not left_of(tmp_path)
+
+
+def begun_over_two(folder: Path, run: Started) -> "subprocess.Popen[str]":
+    """A command whose launch on two nodes is under way on both."""
+    several(folder, launches=1, slow=folder)
+    process = run()
+    until(lambda: any(one.devices.nodes == 2 and one.other_nodes and not one.exit for one in launches(folder)), process)
+    return process
 
 
 def several(folder: Path, launches: int, slow: Path | None = None) -> None:

@@ -7,19 +7,8 @@ import pandas as pd
 
 from torchmatrix.analysis.centers import median_of
 
-_COLUMNS = [
-    "cell",
-    "stack",
-    "workload",
-    "devices",
-    "count",
-    "nodes",
-    "operation",
-    "bytes",
-    "n",
-    "seconds",
-    "bus_bytes_per_second",
-]
+_OF_CELL = ("cell", "stack", "workload", "devices", "count", "nodes")
+_COLUMNS = [*_OF_CELL, "operation", "bytes", "n", "seconds", "bus_bytes_per_second"]
 
 
 def collectives_table(launches: pd.DataFrame) -> pd.DataFrame:
@@ -35,7 +24,7 @@ def collectives_table(launches: pd.DataFrame) -> pd.DataFrame:
             cells[row.cell] = row
     rows = [
         {
-            **{name: getattr(cells[cell], name) for name in ("cell", "stack", "workload", "devices", "count", "nodes")},
+            **{name: getattr(cells[cell], name) for name in _OF_CELL},
             "operation": operation, "bytes": size, "n": len(told), "seconds": median_of([seconds for seconds, _ in told]),
             "bus_bytes_per_second": median_of([bus for _, bus in told]),
         }

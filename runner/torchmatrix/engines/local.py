@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
@@ -39,6 +38,7 @@ from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
 from torchmatrix.machine.host import Host
+from torchmatrix.machine.network import free_port
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
@@ -154,7 +154,7 @@ class LocalEngine:
 
     def _own_port(self) -> int:
         """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""
-        port = next(port for port in iter(_free_port, 0) if port not in self._ports)
+        port = next(port for port in iter(free_port, 0) if port not in self._ports)
         self._ports.add(port)
         return port
 
@@ -292,9 +292,3 @@ def _look_at(python: str) -> dict[str, Any]:
         last = (result.stderr.strip().splitlines() or ["no output"])[-1]
         raise BuildFailed(f"{python} has no usable torch: {last}")
     return dict(json.loads(result.stdout.splitlines()[-1]))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -195,16 +195,20 @@ def _failure(event: Record) -> Failure:
     return Failure(kind=event["kind"], message=event.get("message"))
 
 
-def _other_node(event: Record) -> OtherNode:
-    gpus = tuple(
+def gpus_of(devices: Record) -> tuple[Gpu, ...]:
+    """The GPUs of a device set. Raises Malformed."""
+    return tuple(
         Gpu(name=checked.text_or_none(gpu, "name"), uuid=checked.text_or_none(gpu, "uuid"), facts=gpu)
-        for gpu in checked.parts(checked.part(event, "gpus"), "gpus")
+        for gpu in checked.parts(devices, "gpus")
     )
+
+
+def _other_node(event: Record) -> OtherNode:
     return OtherNode(
         name=checked.text(event, "name"),
         number=checked.whole(event, "number"),
         machine=checked.text_or_none(event, "machine"),
-        gpus=gpus,
+        gpus=gpus_of(checked.part(event, "gpus")),
         facts=event,
     )
 

@@ -16,7 +16,6 @@ from torchmatrix.facts.parts import (
     AskedWorkload,
     Devices,
     Exit,
-    Gpu,
     OwnFile,
     Start,
     UsedImage,
@@ -169,14 +168,10 @@ def _devices(devices: Record) -> Devices:
         label=checked.text(devices, "label"),
         indices=indices,
         vendor=checked.text_or_none(devices, "vendor"),
-        gpus=tuple(_gpu(gpu) for gpu in checked.parts(devices, "gpus")),
+        gpus=box_lines.gpus_of(devices),
         threads=checked.whole_or_none(devices, "threads") or 1,
         nodes=checked.whole_or_none(devices, "nodes") or 1,
     )
-
-
-def _gpu(gpu: Record) -> Gpu:
-    return Gpu(name=checked.text_or_none(gpu, "name"), uuid=checked.text_or_none(gpu, "uuid"), facts=gpu)
 
 
 def _method(method: Record) -> UsedMethod:

@@ -172,11 +172,17 @@ def _started(job: Job, attempt: Attempt, image: Image) -> Execution:
         owner=job.owner,
         lane=job.lane,
         round=attempt.number if _may_be_forked(attempt, job.method) else None,
-        model_file=keep_model(job.folder.models, own.path, own.content) if (own := cell.workload.own) else None,
+        model_file=model_file_of(job, cell),
         meeting=job.others.meeting if job.others else None,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
     return job.others.beside(execution, image, spec) if job.others else execution
+
+
+def model_file_of(job: Job, cell: Cell) -> Path | None:
+    """The kept file of a user's own model; None for a library's."""
+    own = cell.workload.own
+    return keep_model(job.folder.models, own.path, own.content) if own else None
 
 
 def _may_be_forked(attempt: Attempt, method: Method) -> bool:

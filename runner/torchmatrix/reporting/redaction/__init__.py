@@ -179,9 +179,8 @@ def _kind_of(parent: Any, key: str) -> str | None:
     """What kind of name a field holds."""
     if not isinstance(parent, dict):
         return None
-    if (key == "name" and "kernel" in parent) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
-        return "host"
-    if key == "name" and parent.get("event") == "node":
+    is_host = "kernel" in parent or parent.get("event") == "node"
+    if (key == "name" and is_host) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
         return "host"
     if key == "machine" and parent.get("event") in ("run", "launch", "node"):
         return "machine"

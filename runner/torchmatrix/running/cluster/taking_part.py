@@ -4,14 +4,14 @@ several_nodes.py names the lines that it tells.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Execution, Image, LaunchSpec
-from torchmatrix.facts.store import RunFolder, keep_model
+from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BuildFailed, LaunchFailed, ToolError
 from torchmatrix.machine.telemetry import Watcher
 from torchmatrix.planning.plan import Cell
@@ -20,9 +20,10 @@ from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.on_node import refuse_others, session_of
 from torchmatrix.running.cluster.several_nodes import meeting_of
-from torchmatrix.running.launch_cell import Job, Telling, devices_of, image_record
+from torchmatrix.running.launch_cell import Job, Telling, devices_of, image_record, model_file_of
 from torchmatrix.running.readiness import Ready
 
+Result = TypeVar("Result")
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -46,53 +47,46 @@ def take_part(place: Path, number: int, task: int, asked: Mapping[str, Any], tel
             raise LaunchFailed(f"it has no cell {launches[task][0]}: {s.host.gpus_in_words}")
         with run.at_work(s, lambda: RunFolder(order.results / home / order.run)) as job:
             image = _built(job, cell, asked)
-            ready = _ready(job, cell)
-            execution = _execution(job, cell, image, asked, name)
-            node = 2 + asked["nodes"].index(name)
-            say("node", number=node, **_facts(job, cell, image, ready, execution))
+            ready = _result_of(readiness.wait(job.sensors, devices_of(cell), job.method))
+            rank = 1 + asked["nodes"].index(name)
+            execution = _execution(job, cell, image, asked, rank)
+            say("node", number=1 + rank, **_facts(job, cell, image, ready, execution))
             if may_begin():
-                _run(job, cell, execution, node, say)
+                _run(job, cell, execution, 1 + rank, say)
     except (ToolError, BuildFailed, LaunchFailed) as error:
         say("failed", message=str(error))
 
 
 def _built(job: Job, cell: Cell, asked: Mapping[str, Any]) -> Image:
     """The stack, which must be that of the recording node."""
-    building = build_all(job, recipes.stacks_of([cell]))
-    while True:
-        try:
-            next(building)
-        except StopIteration as over:
-            image = over.value[cell.stack.name]
-            break
+    image = _result_of(build_all(job, recipes.stacks_of([cell])))[cell.stack.name]
     if isinstance(image, BuildFailed):
         raise image
     if image.environment != asked["environment"]:
         raise LaunchFailed(f"its stack {cell.stack.name} is not that of the recording node")
-    assert isinstance(image, Image)
     return image
 
 
-def _ready(job: Job, cell: Cell) -> Ready:
-    waiting = readiness.wait(job.sensors, devices_of(cell), job.method)
+def _result_of(doing: Generator[object, None, Result]) -> Result:
+    """What a generator returns, whose news nobody wants."""
     while True:
         try:
-            next(waiting)
+            next(doing)
         except StopIteration as over:
-            ready: Ready = over.value
-            return ready
+            result: Result = over.value
+            return result
 
 
-def _execution(job: Job, cell: Cell, image: Image, asked: Mapping[str, Any], name: str) -> Execution:
-    nodes, address = asked["nodes"], asked["address"]
+def _execution(job: Job, cell: Cell, image: Image, asked: Mapping[str, Any], rank: int) -> Execution:
+    address = asked["address"]
     spec = LaunchSpec(
         arguments=tuple(asked["arguments"]),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
         cache=asked["cache"],
         owner=job.owner,
-        model_file=keep_model(job.folder.models, own.path, own.content) if (own := cell.workload.own) else None,
-        meeting=meeting_of(1 + nodes.index(name), 1 + len(nodes), address, asked["port"], towards=address),
+        model_file=model_file_of(job, cell),
+        meeting=meeting_of(rank, 1 + len(asked["nodes"]), address, asked["port"], towards=address),
     )
     return job.engine_for(cell.stack).start(image, spec)
 
