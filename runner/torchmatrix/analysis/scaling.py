@@ -123,8 +123,8 @@ def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
             weak = found.value < WEAK_DEVICE and found.high < 1
             p_values.append(verdicts.p_above(middle, known.samples_of(row), row.statistic))
             rows.append({
-                "stack": stack, "workload": workload, "device_name": name, "device": row.devices, "unit": row.unit,
-                "throughput": _center(known.samples_of(row)), **_limits("ratio", found), "weak": weak,
+                "cell": row.cell, "stack": stack, "workload": workload, "device_name": name, "device": row.devices,
+                "unit": row.unit, "throughput": _center(known.samples_of(row)), **_limits("ratio", found), "weak": weak,
                 **known.named(row),
             })  # fmt: skip
     _keep_surviving(rows, "weak", p_values)
@@ -146,7 +146,7 @@ _NODES_COLUMNS = [
     "bus_bytes_per_second", "transport",
 ]  # fmt: skip
 _DEVICES_COLUMNS = [
-    "stack", "workload", "device_name", "device", "unit", "throughput", "ratio", "ratio_low", "ratio_high", "weak",
+    "cell", "stack", "workload", "device_name", "device", "unit", "throughput", "ratio", "ratio_low", "ratio_high", "weak",
 ]  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
     at = {cell: place for place, cell in enumerate(cells)}
     return {
         "loss": tuple(_loss(row, at[row["cell"]]) for row in records(within.decomposition)),
-        "alone": tuple(_alone(row, at) for row in records(within.devices)),
+        "alone": tuple(_alone(row, at[row["cell"]]) for row in records(within.devices)),
         "phases": tuple(_phases(row, at[row["cell"]]) for row in within.phases),
         "steps": tuple(_steps(row, at[row["cell"]]) for row in within.steps),
         "trace": tuple(_trace(trace, at[trace.cell]) for trace in within.traces),
@@ -53,10 +53,9 @@ def _loss(row: Row, at: int) -> Row:
     return {"at": at} | {name: _short(row[name]) for name in names}
 
 
-def _alone(row: Row, at: Mapping[str, int]) -> Row:
-    place = at[f"{row['stack']}/{row['workload']}/{row['device']}"]
+def _alone(row: Row, at: int) -> Row:
     limits = {"low": _short(row["ratio_low"]), "high": _short(row["ratio_high"])}
-    return {"at": place, "ratio": _short(row["ratio"]), **limits, "weak": int(row["weak"])}
+    return {"at": at, "ratio": _short(row["ratio"]), **limits, "weak": int(row["weak"])}
 
 
 def _phases(row: Row, at: int) -> Row:

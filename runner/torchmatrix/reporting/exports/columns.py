@@ -65,7 +65,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
     ),
     "devices": (
-        a_text("stack", WHERE[1].meaning), a_text("workload", WHERE[2].meaning),
+        WHERE[0], a_text("stack", WHERE[1].meaning), a_text("workload", WHERE[2].meaning),
         a_text("device_name", "the GPU model, as the driver names it"), a_text("device", "which of the devices"),
         a_text("unit", "what an item is"),
         a_number("items_per_second", "throughput of this device alone", "throughput"),
