@@ -3,73 +3,77 @@
 import atexit
 import json
 import os
-import socket
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from select import select
 from typing import Any
 
 import channel
+from containers import free_port
 from support import PATIENCE_SECONDS
 from torchmatrix.engines.commands import box_environment, torchrun
 from torchmatrix.engines.engine import Meeting
-from torchmatrix.engines.fork_servers import ForkServer
-from torchmatrix.engines.processes import NOWHERE, UNLIMITED
 from torchmatrix.facts.events import parse_line
 from torchmatrix.ground import assets
 
 SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
 
 
-_NOT_FORKED = frozenset({"--compile", "--runtime"})
-"""Compilers and other runtimes keep threads and processes of their own."""
-_servers: dict[str, ForkServer] = {}
+_servers: dict[str, "subprocess.Popen[str]"] = {}
 
 
 def bench(
-    python: str, *words: str, processes: int = 1, program: tuple[str, ...] = (), **variables: str
+    python: str, *words: str, processes: int = 1, program: tuple[str, str] | None = None, fresh: bool = False, **variables: str
 ) -> tuple[int, list[dict[str, Any]], str]:
-    """(exit code, events, stderr) of one launch; of `program`, where it isn't bench.py itself.
+    """(exit code, events, stderr) of one launch. `program`: a file and a function of it, called before the box's main.
 
-    Simple launches are forked from an interpreter that has PyTorch loaded, as the engine forks them.
+    The ranks are forked from an interpreter that has PyTorch loaded (box/rank_server.py), unless they have variables of their
+    own, or `fresh` asks for the interpreters, and torchrun, that a user's launch has.
     """
-    is_simple = processes == 1 and not program and not variables and not _NOT_FORKED.intersection(words)
-    done = _forked(python, [*SMALL, *words]) if is_simple else None
-    code, out, err = done or _fresh(python, words, processes, program, variables)
+    flags = [*SMALL, *words]
+    code, out, err = (
+        _fresh(python, flags, processes, variables) if fresh or variables else _forked(python, flags, processes, program)
+    )
     events = [event for line in out.splitlines() if (event := parse_line(line))]
     assert len(events) == len([line for line in out.splitlines() if line.strip()]), "stray output on stdout"
     return code, events, err
 
 
-def _fresh(
-    python: str, words: tuple[str, ...], processes: int, program: tuple[str, ...], variables: dict[str, str]
-) -> tuple[int, str, str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        meeting = Meeting(node=0, nodes=1, address="127.0.0.1", port=probe.getsockname()[1])
+def _fresh(python: str, flags: list[str], processes: int, variables: dict[str, str]) -> tuple[int, str, str]:
+    meeting = Meeting(node=0, nodes=1, address="127.0.0.1", port=free_port())
     own = str(assets.WORKLOAD / "bench.py")
     ranks = torchrun(own, processes, meeting) if processes > 1 else []
-    command = [python, *ranks, *(program or (own,)), *SMALL, *words]
     environment = {**os.environ, **box_environment("cpu"), **variables}
+    command = [python, *ranks, own, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment)
     return done.returncode, done.stdout, done.stderr
 
 
-def _forked(python: str, flags: list[str]) -> tuple[int, str, str] | None:
-    """None where the server can't fork."""
+def _forked(python: str, flags: list[str], ranks: int, program: tuple[str, str] | None) -> tuple[int, str, str]:
+    server = _server(python)
+    assert server.stdin and server.stdout
+    server.stdin.write(json.dumps({"flags": flags, "ranks": ranks, "program": program}) + "\n")
+    server.stdin.flush()
+    assert select([server.stdout], [], [], PATIENCE_SECONDS)[0], "the launch takes too long"
+    said = json.loads(server.stdout.readline())
+    return said["code"], said["out"], said["err"]
+
+
+def _server(python: str) -> "subprocess.Popen[str]":
     server = _servers.get(python)
-    if server is None or server.is_over:
-        server = _servers[python] = ForkServer(python, box_environment("cpu"), "tests", NOWHERE, UNLIMITED)
-        atexit.register(server.end)
-    if server.load(flags):
-        return None
-    process = server.fork(flags, box_environment("cpu"), None)
-    with ThreadPoolExecutor(2) as pool:
-        out, err = (pool.submit(stream.read) for stream in (process.stdout, process.stderr))
-        code = process.wait(timeout=PATIENCE_SECONDS)
-        found = code, out.result().decode(), err.result().decode()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        pipe.close()
-    return found
+    if server is None or server.poll() is not None:
+        command = [python, str(Path(__file__).parent / "box" / "rank_server.py"), str(assets.WORKLOAD)]
+        # NumPy's OpenBLAS starts its threads when it is imported; no launch computes with it.
+        environment = {**os.environ, **box_environment("cpu"), "OPENBLAS_NUM_THREADS": "1"}
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        atexit.register(_end, server)
+        _servers[python] = server
+    return server
+
+
+def _end(server: "subprocess.Popen[str]") -> None:
+    server.kill()
+    server.communicate()
 
 
 def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from support import until
@@ -28,7 +29,7 @@ device = "cpu"
 """Most of a matrix that stand-ins measure on each node: a test adds what the workload is."""
 _CONF = """\
 ClusterName=tests
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={controller}
 SlurmUser=root
 SlurmdUser=root
@@ -60,27 +61,72 @@ AccountingStorageType=accounting_storage/none
 {nodes}
 PartitionName=tests Nodes=ALL Default=YES State=UP
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory={memory}{gres} State=UNKNOWN"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory={memory}{gres} State=UNKNOWN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cable:
+    """A network between this machine and a place (a network namespace) that holds a node alone, until it is cut."""
+
+    place: str
+    here: str = "10.203.0.1"
+    there: str = "10.203.0.2"
+
+    def lay(self) -> None:
+        end = f"{self.place}-end"
+        _ip(f"netns add {self.place}")
+        _ip(f"link add {self.place} type veth peer name {end}")
+        _ip(f"link set {end} netns {self.place}")
+        _ip(f"addr add {self.here}/24 dev {self.place}")
+        _ip(f"-n {self.place} addr add {self.there}/24 dev {end}")
+        for where, device in (("", self.place), (f"-n {self.place} ", end), (f"-n {self.place} ", "lo")):
+            _ip(f"{where}link set {device} up")
+
+    def cut(self) -> None:
+        _ip(f"link set {self.place} down")
+
+    def mend(self) -> None:
+        _ip(f"link set {self.place} up")
+
+    def remove(self) -> None:
+        _ip(f"link del {self.place}")
+        _ip(f"netns del {self.place}")
 
 
 class Cluster:
-    """`variables`: what a command needs to reach it."""
+    """`variables`: what a command needs to reach it. `cable`: to the last node, if it is on a network of its own."""
 
-    def __init__(self, folder: Path, nodes: int, memory: tuple[int, ...], gpus: int, more: str = "") -> None:
+    def __init__(
+        self, folder: Path, nodes: int, memory: tuple[int, ...], gpus: int, more: str = "", cable: Cable | None = None
+    ) -> None:
         self._folder = folder
+        self._cable = cable
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
         host, ports = socket.gethostname(), _free_ports(nodes + 1)
         self._spool = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # sockets lie there, whose paths must be short
         for place in (folder / "state", *(self._spool / node for node in self.nodes)):
             place.mkdir()
+        address = cable.here if cable else "127.0.0.1"
+        addresses = dict.fromkeys(self.nodes, address) | ({self.nodes[-1]: cable.there} if cable else {})
         rows = [
-            _NODE.format(name=name, host=host, port=port, memory=memory[i % len(memory)], gres=f" Gres=gpu:{gpus}" * bool(gpus))
+            _NODE.format(
+                name=name,
+                address=addresses[name],
+                host=host,
+                port=port,
+                memory=memory[i % len(memory)],
+                gres=f" Gres=gpu:{gpus}" * bool(gpus),
+            )
             for i, (name, port) in enumerate(zip(self.nodes, ports[1:], strict=True))
         ]
         kinds = "GresTypes=gpu" if gpus else ""
-        text = _CONF.format(host=host, controller=ports[0], folder=folder, spool=self._spool, gres=kinds, nodes="\n".join(rows))
+        text = _CONF.format(
+            host=host, address=address, controller=ports[0], folder=folder, spool=self._spool, gres=kinds, nodes="\n".join(rows)
+        )
         (folder / "slurm.conf").write_text(text + more)
+        if _version() >= 24:  # it looks for cgroups, which may not be here
+            (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         for number in range(gpus):  # of a device number that no driver has: Slurm wants devices, and nothing opens them
             os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(240, number))
         if gpus:
@@ -93,7 +139,8 @@ class Cluster:
         until(lambda: self.states().count("idle") == len(self.nodes))
 
     def start_node(self, node: str) -> None:
-        self._run("slurmd", "-N", node)
+        inside = ["ip", "netns", "exec", self._cable.place] if self._cable and node == self.nodes[-1] else []
+        self._run(*inside, "slurmd", "-N", node)
 
     def kill_node(self, node: str) -> None:
         """As if its power were cut: what belongs to it is gone at once."""
@@ -157,18 +204,38 @@ def why_not() -> str:
 
 @contextmanager
 def started(
-    folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,), gpus: int = 0, more: str = ""
+    folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,), gpus: int = 0, more: str = "", cable: Cable | None = None
 ) -> Iterator[Cluster]:
     """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node.
 
-    `more`: further lines of slurm.conf.
+    `more`: further lines of slurm.conf. `cable`: laid already, to the last node.
     """
-    cluster = Cluster(folder, nodes, memory, gpus, more)
+    cluster = Cluster(folder, nodes, memory, gpus, more, cable)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
+
+
+@contextmanager
+def laid() -> Iterator[Cable]:
+    """A cable, for as long as it is needed."""
+    cable = Cable(place=f"tm{os.getpid()}")
+    cable.lay()
+    try:
+        yield cable
+    finally:
+        cable.remove()
+
+
+def _ip(words: str) -> None:
+    subprocess.run(["ip", *words.split()], check=True, capture_output=True)
+
+
+def _version() -> int:
+    said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout
+    return int(said.split()[-1].split(".")[0])
 
 
 def _command_of(pid: int) -> str:

@@ -1,9 +1,7 @@
-"""Ways to break the box's work without breaking the box: each patches one of its modules before it runs.
+"""Ways to break the box's work without breaking the box: functions that each patch one of its modules before it runs.
 
-    python images/workload/torchrun.py … tests/box/sabotage.py NAME bench's flags …
-
-runs bench.py with the sabotage NAME. Only the path that is timed is broken, as a wrong runtime, wrapper or
-setting would break it.
+boxes.bench(…, program=(this file, NAME)) runs bench.py with the sabotage NAME. Only the path that is timed is broken, as a
+wrong runtime, wrapper or setting would break it.
 """
 
 import contextlib
@@ -241,10 +239,3 @@ def _replace_training_loss(loss):
         return family
 
     families.of = of
-
-
-if __name__ == "__main__":
-    import bench
-
-    globals()[sys.argv[1]]()
-    bench.main(sys.argv[2:])

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import slurm_cluster
-from slurm_cluster import Cluster
+from slurm_cluster import Cable, Cluster
 from support import FAKE_PYTHON, until
 from torchmatrix.analysis.scaling import nodes_table
 from torchmatrix.analysis.tables import launches_table
@@ -36,11 +37,18 @@ Started = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def cable(request: pytest.FixtureRequest) -> Iterator[Cable | None]:
+    """To the second node, where a test wants that node apart."""
+    with slurm_cluster.laid() if hasattr(request, "param") else nullcontext() as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, request: pytest.FixtureRequest, cable: Cable | None) -> Iterator[Cluster]:
     """Of two nodes; a test may give further lines of slurm.conf."""
     folder = tmp_path / "slurm"
     folder.mkdir()
-    with slurm_cluster.started(folder, more=getattr(request, "param", "")) as found:
+    with slurm_cluster.started(folder, more=getattr(request, "param", ""), cable=cable) as found:
         yield found
 
 
@@ -49,19 +57,19 @@ def run(tmp_path: Path, cluster: Cluster) -> Started:
     """Starts the command as a user would, who closes the terminal at times."""
     (tmp_path / "settings.toml").write_text(SETTINGS)
 
-    def start(*words: str, seconds: float = 0.0) -> "subprocess.Popen[str]":
+    def start(*words: str, seconds: float = 0.0, folder: Path = tmp_path) -> "subprocess.Popen[str]":
         python = FAKE_PYTHON
         if seconds:
             python = tmp_path / "slow" / "python"
             python.parent.mkdir(exist_ok=True)
             python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", f"ITEM_SECONDS = {seconds / 30}"))
             python.chmod(0o755)
-        if not (tmp_path / "matrix.toml").exists():
-            (tmp_path / "matrix.toml").write_text(MATRIX.format(python=python))
+        if not (folder / "matrix.toml").exists():
+            (folder / "matrix.toml").write_text(MATRIX.format(python=python))
         own = {"TORCHMATRIX_SETTINGS": str(tmp_path / "settings.toml"), "TORCHMATRIX_CACHE": str(tmp_path / "cache")}
         return subprocess.Popen(
             [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words],
-            cwd=tmp_path, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=folder, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     return start
@@ -144,6 +152,20 @@ def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, clu
 
 
 @pytest.mark.thorough
+def test_runs_of_two_folders_do_not_disturb_each_other(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (run(seconds=0.5, folder=folder) for folder in folders)  # most often in the same second
+    until(lambda: launches(folders[0]) and launches(folders[1]), first)
+    first.send_signal(signal.SIGINT)
+    assert ended(first)[0] == 130
+    code, _, err = ended(second)
+    assert code == 0, err
+    assert Counter(launch.outcome for launch in launches(folders[1])) == {"ok": 8}
+
+
+@pytest.mark.thorough
 def test_a_node_that_stays_down_keeps_its_cells_and_they_wait_for_it(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.5)
     until(lambda: begun(tmp_path, "node1") and begun(tmp_path, "node2"), process)
@@ -215,7 +237,7 @@ def test_nodes_of_two_kinds_each_measure_everything(tmp_path: Path, run: Started
         own = {"TORCHMATRIX_SETTINGS": str(tmp_path / "settings.toml"), "TORCHMATRIX_CACHE": str(tmp_path / "cache")}
         process = subprocess.Popen(
             [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", "--matrix", "two.toml", "resnet18", "*resnet18*"],
-            cwd=tmp_path, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=folder, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         code, out, err = ended(process)
     assert code == 0, err
@@ -303,6 +325,24 @@ def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, clu
     assert len(counted) == 4 and set(counted.values()) == {1}
     assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
     assert not cluster.jobs() and not left_of(tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("cable", ["laid"], indirect=True)
+def test_a_network_that_is_cut_in_a_launch_over_two_nodes_loses_nothing(
+    tmp_path: Path, cluster: Cluster, cable: Cable, run: Started
+) -> None:
+    process = begun_over_two(tmp_path, run)
+    cable.cut()
+    until(lambda: "down" in " ".join(cluster.states()), process)
+    cable.mend()
+    code, _, err = ended(process)
+    assert code == 0, err
+    counted = Counter((one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok")
+    assert len(counted) == 4 and set(counted.values()) == {1}
+    assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
+    assert not cluster.jobs()
+    until(lambda: not left_of(tmp_path))
 
 
 @pytest.mark.thorough

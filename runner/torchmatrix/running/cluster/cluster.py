@@ -28,7 +28,7 @@ from torchmatrix.planning.plan import Cell, Plan, Skip, make_plan, select
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import Order
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, Node, Slurm, Wish
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
 from torchmatrix.running.session import Session
 
 LAUNCHERS = {"docker": "docker", "bare": "local"}
@@ -75,11 +75,7 @@ class Cluster:
     @property
     def name(self) -> str:
         """Of its jobs."""
-        return job_name(self.order.run)
-
-
-def job_name(run: str) -> str:
-    return f"torchmatrix-{run}"
+        return self.order.job_name
 
 
 def prepare(
@@ -173,7 +169,7 @@ def _alike(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
 @contextmanager
 def _asked(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
     """A job on a node that says what the node is, unless it said so before; gives the job's name, and ends it at last."""
-    name = f"{job_name(order.run)}-{node.name}"
+    name = f"{order.job_name}-{node.name}"
     if orders.said_by(order, node.name) is None:
         script = orders.script("describe", str(order.place), node.name)
         output = str(order.place / "jobs" / f"{node.name}.out")
@@ -186,12 +182,14 @@ def _asked(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
 
 def _said(slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str], None]) -> dict[str, Any] | None:
     """What a node says of itself, however long its job waits; None if the job ends and says nothing."""
-    polls, told = 0, ""
-    while polls < SETTLING_POLLS:
+    polls, most, told = 0, SETTLING_POLLS, ""
+    while polls < most:
         if (said := orders.said_by(order, node.name)) is not None:
             return said
-        waiting = [task for task in slurm.tasks(name) if task.state not in OVER]
+        tasks = slurm.tasks(name)
+        waiting = [task for task in tasks if task.state not in OVER]
         polls = 0 if waiting else polls + 1
+        most = STALE_POLLS if any(task.state == "COMPLETED" for task in tasks) else SETTLING_POLLS
         reason = waiting[0].reason if waiting and waiting[0].state == "PENDING" else "None"
         if reason not in ("None", "Priority", told):
             told = reason

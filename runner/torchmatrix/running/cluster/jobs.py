@@ -17,7 +17,7 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import run
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, NotNow, Task, Wish, array_index
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, NotNow, Task, Wish, array_index
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
@@ -208,10 +208,10 @@ def _settled(found: Submitted, name: str, waiting: Waiting, task: Task | None) -
             cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=_retried(launch)
         )
     waiting.polls += 1
-    if waiting.polls < SETTLING_POLLS:
+    state = task.state if task else "gone"
+    if waiting.polls < (STALE_POLLS if state == "COMPLETED" else SETTLING_POLLS):
         return None
     del found.waiting[name]
-    state = task.state if task else "gone"
     if state == "CANCELLED":
         found.cancelled.append(waiting)
         return None

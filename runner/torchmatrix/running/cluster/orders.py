@@ -8,6 +8,7 @@ results/.slurm/RUN/jobs/N.json        the launches of one array: task 0 is the f
 results/.slurm/RUN/jobs/*.out         what the jobs printed
 """
 
+import hashlib
 import json
 import shlex
 import sys
@@ -48,6 +49,11 @@ class Order:
     def place(self) -> Path:
         """The folder of this order."""
         return self.results / ".slurm" / self.run
+
+    @property
+    def job_name(self) -> str:
+        """Of its jobs of Slurm's: other results folders, of anybody's, have others, also in the same second."""
+        return f"torchmatrix-{self.run}-{hashlib.sha256(bytes(self.results)).hexdigest()[:6]}"
 
     def matrix(self) -> Matrix:
         """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""

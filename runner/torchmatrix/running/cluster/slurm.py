@@ -16,6 +16,8 @@ POLL_SECONDS = 2.0
 """The controller is asked so often, once for all jobs."""
 SETTLING_POLLS = 3
 """A job is over before its node's last line is seen on a shared file system."""
+STALE_POLLS = 45
+"""What a job wrote that ended well is there, however late it is seen: NFS may show a folder as it was a minute ago."""
 WARNING_SECONDS = 30
 """So long before its time limit a job is asked to end."""
 MOST_TASKS = 1000
