@@ -23,16 +23,16 @@ _servers: dict[str, "subprocess.Popen[str]"] = {}
 
 
 def bench(
-    python: str, *words: str, processes: int = 1, program: tuple[str, str] | None = None, fresh: bool = False, **variables: str
+    python: str, *words: str, processes: int = 1, before: str = "", fresh: bool = False, **variables: str
 ) -> tuple[int, list[dict[str, Any]], str]:
-    """(exit code, events, stderr) of one launch. `program`: a file and a function of it, called before the box's main.
+    """(exit code, events, stderr) of one launch. `before`: Python to run before the box's main, in each rank.
 
     The ranks are forked from an interpreter that has PyTorch loaded (box/rank_server.py), unless they have variables of their
     own, or `fresh` asks for the interpreters, and torchrun, that a user's launch has.
     """
     flags = [*SMALL, *words]
     code, out, err = (
-        _fresh(python, flags, processes, variables) if fresh or variables else _forked(python, flags, processes, program)
+        _fresh(python, flags, processes, variables) if fresh or variables else _forked(python, flags, processes, before)
     )
     events = [event for line in out.splitlines() if (event := parse_line(line))]
     assert len(events) == len([line for line in out.splitlines() if line.strip()]), "stray output on stdout"
@@ -49,10 +49,10 @@ def _fresh(python: str, flags: list[str], processes: int, variables: dict[str, s
     return done.returncode, done.stdout, done.stderr
 
 
-def _forked(python: str, flags: list[str], ranks: int, program: tuple[str, str] | None) -> tuple[int, str, str]:
+def _forked(python: str, flags: list[str], ranks: int, before: str) -> tuple[int, str, str]:
     server = _server(python)
     assert server.stdin and server.stdout
-    server.stdin.write(json.dumps({"flags": flags, "ranks": ranks, "program": program}) + "\n")
+    server.stdin.write(json.dumps({"flags": flags, "ranks": ranks, "before": before}) + "\n")
     server.stdin.flush()
     assert select([server.stdout], [], [], PATIENCE_SECONDS)[0], "the launch takes too long"
     said = json.loads(server.stdout.readline())

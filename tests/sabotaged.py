@@ -12,7 +12,7 @@ HALF = ("--precision", "amp-bf16")
 IN_HALF = ("--precision", "bf16-weights")
 TRACED = ("--mode", "infer", "--runtime", "torchscript")
 NOT_REDUCED = "the ranks' gradients differ after a step"
-_SABOTAGE = str(Path(__file__).parent / "box" / "sabotage.py")
+_BEFORE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'box')!r}); import sabotage; sabotage.{{}}()"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Sabotage:
 
     def launch(self, python: str) -> tuple[int, list[dict[str, Any]], str]:
         """(exit code, events, stderr)."""
-        return bench(python, *self.words, processes=self.processes, program=(_SABOTAGE, self.name))
+        return bench(python, *self.words, processes=self.processes, before=_BEFORE.format(self.name))
 
     def is_caught(self, code: int, events: list[dict[str, Any]]) -> bool:
         """Did it end as numerics and nothing else, for that reason?"""

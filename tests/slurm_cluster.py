@@ -7,11 +7,11 @@ import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from bad_days import Cable
 from support import until
 
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo")
@@ -64,43 +64,24 @@ PartitionName=tests Nodes=ALL Default=YES State=UP
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory={memory}{gres} State=UNKNOWN"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cable:
-    """A network between this machine and a place (a network namespace) that holds a node alone, until it is cut."""
-
-    place: str
-    here: str = "10.203.0.1"
-    there: str = "10.203.0.2"
-
-    def lay(self) -> None:
-        end = f"{self.place}-end"
-        _ip(f"netns add {self.place}")
-        _ip(f"link add {self.place} type veth peer name {end}")
-        _ip(f"link set {end} netns {self.place}")
-        _ip(f"addr add {self.here}/24 dev {self.place}")
-        _ip(f"-n {self.place} addr add {self.there}/24 dev {end}")
-        for where, device in (("", self.place), (f"-n {self.place} ", end), (f"-n {self.place} ", "lo")):
-            _ip(f"{where}link set {device} up")
-
-    def cut(self) -> None:
-        _ip(f"link set {self.place} down")
-
-    def mend(self) -> None:
-        _ip(f"link set {self.place} up")
-
-    def remove(self) -> None:
-        _ip(f"link del {self.place}")
-        _ip(f"netns del {self.place}")
-
-
 class Cluster:
-    """`variables`: what a command needs to reach it. `cable`: to the last node, if it is on a network of its own."""
+    """`variables`: what a command needs to reach it. `cable`: to the last node, if it is on a network of its own.
+
+    `around`: the command that runs the last node's daemon, if it isn't started as it is.
+    """
 
     def __init__(
-        self, folder: Path, nodes: int, memory: tuple[int, ...], gpus: int, more: str = "", cable: Cable | None = None
+        self,
+        folder: Path,
+        nodes: int,
+        memory: tuple[int, ...],
+        gpus: int,
+        more: str = "",
+        cable: Cable | None = None,
+        around: Sequence[str] = (),
     ) -> None:
         self._folder = folder
-        self._cable = cable
+        self._around = cable.around if cable else around
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
         host, ports = socket.gethostname(), _free_ports(nodes + 1)
@@ -139,8 +120,7 @@ class Cluster:
         until(lambda: self.states().count("idle") == len(self.nodes))
 
     def start_node(self, node: str) -> None:
-        inside = ["ip", "netns", "exec", self._cable.place] if self._cable and node == self.nodes[-1] else []
-        self._run(*inside, "slurmd", "-N", node)
+        self._run(*(self._around if node == self.nodes[-1] else ()), "slurmd", "-N", node)
 
     def kill_node(self, node: str) -> None:
         """As if its power were cut: what belongs to it is gone at once."""
@@ -204,33 +184,24 @@ def why_not() -> str:
 
 @contextmanager
 def started(
-    folder: Path, nodes: int = 2, memory: tuple[int, ...] = (1000,), gpus: int = 0, more: str = "", cable: Cable | None = None
+    folder: Path,
+    nodes: int = 2,
+    memory: tuple[int, ...] = (1000,),
+    gpus: int = 0,
+    more: str = "",
+    cable: Cable | None = None,
+    around: Sequence[str] = (),
 ) -> Iterator[Cluster]:
     """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node.
 
-    `more`: further lines of slurm.conf. `cable`: laid already, to the last node.
+    `more`: further lines of slurm.conf. `cable`: laid already, to the last node. `around`: a command that runs its daemon.
     """
-    cluster = Cluster(folder, nodes, memory, gpus, more, cable)
+    cluster = Cluster(folder, nodes, memory, gpus, more, cable, around)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
-
-
-@contextmanager
-def laid() -> Iterator[Cable]:
-    """A cable, for as long as it is needed."""
-    cable = Cable(place=f"tm{os.getpid()}")
-    cable.lay()
-    try:
-        yield cable
-    finally:
-        cable.remove()
-
-
-def _ip(words: str) -> None:
-    subprocess.run(["ip", *words.split()], check=True, capture_output=True)
 
 
 def _version() -> int:

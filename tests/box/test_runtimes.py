@@ -68,8 +68,7 @@ def test_a_model_that_was_not_quantized_is_not_called_int8(runtimes_python: str)
 
 def refused(python: str, *words: str, hook: str = "pass") -> str:
     """The message of a launch that must end as unsupported; `hook`: Python that runs before it."""
-    program = f"import sys; sys.path.insert(0, {str(assets.WORKLOAD)!r}); import bench\n{hook}\nbench.main(sys.argv[1:])"
-    code, events, stderr = bench(python, *INFER, *words, program=("-c", program))
+    code, events, stderr = bench(python, *INFER, *words, before=hook)
     failure = only(events, "failure")
     assert code != 0 and failure["kind"] == "unsupported", stderr
     return str(failure["message"])
@@ -97,9 +96,16 @@ def test_what_is_not_installed_is_unsupported(real_python: str) -> None:
     assert "runtime torchscript compiles by itself, without torch.compile" in said
 
 
-@pytest.mark.parametrize("model", [RESNET, BERT], ids=lambda words: words[1])
 @pytest.mark.parametrize(
-    "more", [("--precision", "bf16-weights"), ("--no-eval",), ("--compile", "--compile-mode", "max-autotune")]
+    ("model", "more"),
+    [
+        (RESNET, ("--precision", "bf16-weights")),
+        (BERT, ("--precision", "bf16-weights")),
+        (RESNET, ("--no-eval",)),
+        (BERT, ("--no-eval",)),
+        (BERT, ("--compile", "--compile-mode", "max-autotune")),  # of a ResNet it takes minutes
+    ],
+    ids=lambda words: words[1] if len(words) > 1 else words[0],
 )
 def test_further_settings_of_inference_are_proven(real_python: str, model: tuple[str, ...], more: tuple[str, ...]) -> None:
     _, effective, reference = proven(real_python, *model, *more)

@@ -4,30 +4,28 @@ import json
 import os
 import re
 import subprocess
-import sysconfig
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import docker
 import pytest
+from docker.errors import ImageNotFound
 
-from support import REAL_MATRIX, invoke
-from torchmatrix.engines import recipes
-from torchmatrix.engines.docker import DockerEngine
-from torchmatrix.matrix import matrix_file
+from support import invoke
 
 pytestmark = pytest.mark.thorough
 HERE = Path(__file__).parents[2]
-INSIDE = "/opt/stack/bin/python3"
-MATRIX = f"""
+BASE = "python:3.11-slim-bookworm"
+MATRIX = """
 [run]
 launches = 2
 [cpus]
 counts = [1, 2]
 [[stack]]
 name = "torch2.5.1"
-python = "{INSIDE}"
+python = "{python}"
 accelerator = "cpu"
 [[workload]]
 device = "cpu"
@@ -40,26 +38,21 @@ warmup_cap = 2
 """
 
 
-@pytest.fixture(scope="module")
-def image(client: docker.DockerClient) -> str:
-    """A container image with real PyTorch."""
-    text = REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
-    (stack,) = matrix_file.parse(text).stacks
-    lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
-    return DockerEngine(client).build(recipes.choose_recipe(stack, DockerEngine(client), lost), lambda line: None).reference
+def measure(python: str, folder: Path, name: str, cores: str) -> Path:
+    """The results of `torchmatrix run` in a container: a machine with a name, an identity and cores of its own.
 
-
-def measure(image: str, folder: Path, name: str, cores: str) -> Path:
-    """The results of `torchmatrix run` in a container: a machine with a name, an identity and cores of its own."""
+    Its files are of this machine: the tool and its virtualenv, the stack's interpreter, and the Python of both.
+    """
     folder.mkdir()
-    (folder / "matrix.toml").write_text(MATRIX)
+    (folder / "matrix.toml").write_text(MATRIX.format(python=python))
     (folder / "machine-id").write_text(name.encode().hex().ljust(32, "0")[:32] + "\n")
-    modules = sysconfig.get_path("purelib")  # of this virtualenv: the container has the same Python
+    shown = dict.fromkeys([str(HERE), sys.prefix, sys.base_prefix, str(Path(python).parents[1])])
+    shared = [word for place in shown for word in ("--volume", f"{place}:{place}:ro")]
     done = subprocess.run(
         ["docker", "run", "--rm", "--hostname", name, "--cpuset-cpus", cores, "--user", f"{os.getuid()}:{os.getgid()}",
          "--volume", f"{folder}/machine-id:/etc/machine-id:ro", "--volume", f"{folder}:/work", "--workdir", "/work",
-         "--volume", f"{HERE}:{HERE}:ro", "--env", f"PYTHONPATH={HERE}/runner:{modules}", "--env", "HOME=/tmp",
-         "--env", "PYTHONDONTWRITEBYTECODE=1", image, "python3", "-m", "torchmatrix", "run", "--engine", "local"],
+         *shared, "--env", "HOME=/tmp", "--env", "PYTHONDONTWRITEBYTECODE=1", BASE,
+         sys.executable, "-m", "torchmatrix", "run", "--engine", "local"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -67,12 +60,16 @@ def measure(image: str, folder: Path, name: str, cores: str) -> Path:
 
 
 def test_two_real_machines_are_gathered_by_ssh_and_archive_and_compared(
-    image: str, there: Callable[[Path], str], tmp_path: Path
+    client: docker.DockerClient, real_python: str, there: Callable[[Path], str], tmp_path: Path
 ) -> None:
+    try:
+        client.images.get(BASE)
+    except ImageNotFound:
+        pytest.skip(f"no base image {BASE}: tests/start-engine makes it")
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
-    small = measure(image, tmp_path / "a", "small-box", "0")
-    large = measure(image, tmp_path / "b", "large-box", "0-1")
+    small = measure(real_python, tmp_path / "a", "small-box", "0")
+    large = measure(real_python, tmp_path / "b", "large-box", "0-1")
     with tarfile.open(tmp_path / "large.tar.gz", "w:gz") as archive:
         archive.add(large, arcname="results")
     came = invoke(tmp_path, "gather", there(small), str(tmp_path / "large.tar.gz"), "--json")

@@ -7,22 +7,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import bad_days
 import slurm_cluster
-from slurm_cluster import Cable, Cluster
-from support import FAKE_PYTHON, until
+from bad_days import Cable
+from slurm_cluster import Cluster
+from support import FAKE_PYTHON, processes_of, until
 from torchmatrix.analysis.scaling import nodes_table
 from torchmatrix.analysis.tables import launches_table
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
-pytestmark = [
-    pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not()),
-    pytest.mark.xdist_group("slurm"),
-]
+pytestmark = pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not())
 MATRIX = f"""
 [run]
 launches = 2
@@ -39,7 +39,7 @@ Started = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def cable(request: pytest.FixtureRequest) -> Iterator[Cable | None]:
     """To the second node, where a test wants that node apart."""
-    with slurm_cluster.laid() if hasattr(request, "param") else nullcontext() as found:
+    with bad_days.laid() if hasattr(request, "param") else nullcontext() as found:
         yield found
 
 
@@ -54,25 +54,29 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest, cable: Cable | None)
 
 @pytest.fixture
 def run(tmp_path: Path, cluster: Cluster) -> Started:
-    """Starts the command as a user would, who closes the terminal at times."""
-    (tmp_path / "settings.toml").write_text(SETTINGS)
+    """Starts the command as a user would, who closes the terminal at times; in a folder of the test's, or in its own."""
+    return partial(begun_on, cluster, tmp_path)
 
-    def start(*words: str, seconds: float = 0.0, folder: Path = tmp_path) -> "subprocess.Popen[str]":
-        python = FAKE_PYTHON
-        if seconds:
-            python = tmp_path / "slow" / "python"
-            python.parent.mkdir(exist_ok=True)
-            python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", f"ITEM_SECONDS = {seconds / 30}"))
-            python.chmod(0o755)
-        if not (folder / "matrix.toml").exists():
-            (folder / "matrix.toml").write_text(MATRIX.format(python=python))
-        own = {"TORCHMATRIX_SETTINGS": str(tmp_path / "settings.toml"), "TORCHMATRIX_CACHE": str(tmp_path / "cache")}
-        return subprocess.Popen(
-            [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words],
-            cwd=folder, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
 
-    return start
+def begun_on(
+    cluster: Cluster, home: Path, *words: str, seconds: float = 0.0, folder: Path | None = None
+) -> "subprocess.Popen[str]":
+    """`home`: where the settings are. `seconds`: of a launch."""
+    place, python = folder or home, FAKE_PYTHON
+    if not (home / "settings.toml").exists():
+        (home / "settings.toml").write_text(SETTINGS)
+    if seconds:
+        python = home / "slow" / "python"
+        python.parent.mkdir(exist_ok=True)
+        python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", f"ITEM_SECONDS = {seconds / 30}"))
+        python.chmod(0o755)
+    if not (place / "matrix.toml").exists():
+        (place / "matrix.toml").write_text(MATRIX.format(python=python))
+    own = {"TORCHMATRIX_SETTINGS": str(home / "settings.toml"), "TORCHMATRIX_CACHE": str(home / "cache")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words],
+        cwd=place, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
@@ -346,6 +350,20 @@ def test_a_network_that_is_cut_in_a_launch_over_two_nodes_loses_nothing(
 
 
 @pytest.mark.thorough
+def test_what_a_shared_folder_shows_late_is_waited_for(tmp_path: Path) -> None:
+    with bad_days.late(tmp_path / "results", seconds=15.0) as around:
+        folder = tmp_path / "slurm"
+        folder.mkdir()
+        with slurm_cluster.started(folder, around=around) as cluster:
+            code, _, err = ended(begun_on(cluster, tmp_path))
+    assert code == 0, err
+    counted = Counter((one.cell, one.round, one.number) for one in launches(tmp_path))
+    assert len(counted) == 8 and {number for _, _, number in counted} == {1}, "none was made twice"
+    assert {one.outcome for one in launches(tmp_path)} == {"ok"}
+    assert {str(one.host["name"]) for one in launches(tmp_path)} == {"node1", "node2"}
+
+
+@pytest.mark.thorough
 def test_ctrl_c_in_a_launch_over_two_nodes_leaves_nothing_on_either(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = begun_over_two(tmp_path, run)
     process.send_signal(signal.SIGINT)
@@ -427,7 +445,6 @@ def several(folder: Path, launches: int, slow: Path | None = None) -> None:
     (folder / "matrix.toml").write_text(text.format(python=python))
 
 
-def left_of(folder: Path) -> list[str]:
+def left_of(folder: Path) -> list[int]:
     """The processes of launches that are still there."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if "bench.py" in line and (str(FAKE_PYTHON) in line or str(folder) in line)]
+    return processes_of(f"TORCHMATRIX_OWNER={Results(folder / 'results').owner}".encode())

@@ -12,7 +12,7 @@ import pytest
 
 import slurm_cluster
 from slurm_cluster import Cluster
-from support import PATIENCE_SECONDS, REAL_MATRIX, until
+from support import NEWEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, until
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -36,8 +36,8 @@ warmup_cap = 2
 DEVICES = ("cpu0", "cpu0+1", "cpu0@2nodes", "cpu0+1@2nodes")
 
 
-def begin(folder: Path, cluster: Cluster, launcher: str, models: list[str]) -> "subprocess.Popen[str]":
-    text = REAL_MATRIX.replace("counts = [1, 2]", 'counts = [1, 2]\nnodes = [1, 2]\nwhen = "always"')
+def begin(folder: Path, cluster: Cluster, launcher: str, models: list[str], matrix: str) -> "subprocess.Popen[str]":
+    text = matrix.replace("counts = [1, 2]", 'counts = [1, 2]\nnodes = [1, 2]\nwhen = "always"')
     (folder / "matrix.toml").write_text(text + WORKLOAD.format(models=json.dumps(models)))
     (folder / "settings.toml").write_text(f'[slurm]\nlauncher = "{launcher}"\n')
     return subprocess.Popen(
@@ -79,7 +79,7 @@ def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: l
 def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        check(tmp_path, begin(tmp_path, cluster, "bare", ["resnet18"]), "local", ["resnet18"])
+        check(tmp_path, begin(tmp_path, cluster, "bare", ["resnet18"], REAL_MATRIX), "local", ["resnet18"])
         assert not cluster.jobs()
 
 
@@ -87,7 +87,7 @@ def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Pa
     (tmp_path / "slurm").mkdir()
     both = ["resnet18", "bert-tiny"]
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        process = begin(tmp_path, cluster, "docker", both)
+        process = begin(tmp_path, cluster, "docker", both, NEWEST_MATRIX)
         until(lambda: is_measuring(tmp_path, "node2"), process)
         cluster.kill_node("node2")
         until(lambda: "down" in " ".join(cluster.states()), process)

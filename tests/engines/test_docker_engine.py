@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from support import PATIENCE_SECONDS, REAL_MATRIX, Command, until
+from support import OLDEST_MATRIX, PATIENCE_SECONDS, Command, until
 from torchmatrix.engines import recipes
 from torchmatrix.engines.containers import DockerExecution, container_options
 from torchmatrix.engines.docker import DockerEngine
@@ -21,7 +21,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.plan import GpuSet
 
 MATRIX = (
-    REAL_MATRIX
+    OLDEST_MATRIX
     + """
 [[workload]]
 device = "cpu"
@@ -38,7 +38,7 @@ ONE_CPU = GpuSet(indices=(0,), vendor="cpu", cpus=("0",))
 
 @pytest.fixture(scope="module")
 def built(client: docker.DockerClient) -> Image:
-    """The real image of torch 2.5.1 with torchvision and transformers."""
+    """The real image of torch 1.12.1 with torchvision and transformers."""
     (stack,) = matrix_file.parse(MATRIX).stacks
     engine = DockerEngine(client)
     lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
