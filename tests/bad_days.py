@@ -16,8 +16,8 @@ class Cable:
     """A network between this machine and a place (a network namespace) that holds a node alone, until it is cut."""
 
     place: str
-    here: str = "10.203.0.1"
-    there: str = "10.203.0.2"
+    here: str
+    there: str
 
     def lay(self) -> None:
         end = f"{self.place}-end"
@@ -32,7 +32,7 @@ class Cable:
     @property
     def around(self) -> Sequence[str]:
         """What runs a command there."""
-        return ("ip", "netns", "exec", self.place)
+        return ("nsenter", f"--net=/run/netns/{self.place}")  # ip netns exec would hide the cgroups, too
 
     def cut(self) -> None:
         _ip(f"link set {self.place} down")
@@ -48,7 +48,8 @@ class Cable:
 @contextmanager
 def laid() -> Iterator[Cable]:
     """A cable, for as long as it is needed."""
-    cable = Cable(place=f"tm{os.getpid()}")
+    network = f"10.203.{os.getpid() % 256}"
+    cable = Cable(place=f"tm{os.getpid()}", here=f"{network}.1", there=f"{network}.2")
     cable.lay()
     try:
         yield cable

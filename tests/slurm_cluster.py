@@ -117,7 +117,12 @@ class Cluster:
         self._run("slurmctld", "-c", "-i")
         for node in self.nodes:
             self.start_node(node)
-        until(lambda: self.states().count("idle") == len(self.nodes))
+        until(lambda: self.states().count("idle") == len(self.nodes) or self._dead())
+        assert not self._dead(), "\n".join(path.read_text() for path in self._folder.glob("*.log"))
+
+    def _dead(self) -> list[str]:
+        """The nodes whose daemon doesn't run."""
+        return [node for node in self.nodes if not self._daemons(f"slurmd -N {node}")]
 
     def start_node(self, node: str) -> None:
         self._run(*(self._around if node == self.nodes[-1] else ()), "slurmd", "-N", node)

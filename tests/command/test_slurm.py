@@ -233,17 +233,11 @@ def test_detached_it_returns_and_the_same_command_collects(tmp_path: Path, clust
 
 
 @pytest.mark.thorough
-def test_nodes_of_two_kinds_each_measure_everything(tmp_path: Path, run: Started) -> None:
+def test_nodes_of_two_kinds_each_measure_everything(tmp_path: Path) -> None:
     folder = tmp_path / "two-kinds"
     folder.mkdir()
     with slurm_cluster.started(folder, memory=(1000, 900)) as cluster:
-        (tmp_path / "two.toml").write_text(MATRIX.format(python=FAKE_PYTHON))
-        own = {"TORCHMATRIX_SETTINGS": str(tmp_path / "settings.toml"), "TORCHMATRIX_CACHE": str(tmp_path / "cache")}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", "--matrix", "two.toml", "resnet18", "*resnet18*"],
-            cwd=folder, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        code, out, err = ended(process)
+        code, out, err = ended(begun_on(cluster, tmp_path, "*resnet18*"))
     assert code == 0, err
     assert len(out.split()) == 2 and "index-node1.html" in out and "index-node2.html" in out
     assert Counter(str(launch.host["name"]) for launch in launches(tmp_path)) == {"node1": 4, "node2": 4}
