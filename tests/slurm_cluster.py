@@ -86,6 +86,7 @@ class Cluster:
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
         host, ports = socket.gethostname(), _free_ports(nodes + 1)
         self._spool = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # sockets lie there, whose paths must be short
+        self._spool.chmod(0o755)  # jobs of all users find their scripts there
         for place in (folder / "state", *(self._spool / node for node in self.nodes)):
             place.mkdir()
         address = cable.here if cable else "127.0.0.1"

@@ -393,7 +393,7 @@ def test_arrays_are_as_small_as_slurm_wants_them(tmp_path: Path, cluster: Cluste
     indirect=True,
 )
 def test_a_job_that_is_preempted_is_made_again(tmp_path: Path, cluster: Cluster, run: Started) -> None:
-    process = run(seconds=0.5)
+    process = run(seconds=2.0)
     until(lambda: begun(tmp_path, "node1"), process)
     cluster.asked("sbatch", "--partition=urgent", "--exclusive", "--wrap", "sleep 3", "--output", "/dev/null")
     code, _, err = ended(process)

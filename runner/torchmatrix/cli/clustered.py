@@ -95,7 +95,8 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
         say(in_one_line(kind.session, left, seconds), volume)
         say(f"nodes: {', '.join(lane.devices for lane in kind.lanes)}", volume)
     if not found.kinds:
-        raise EngineUnusable(f"no node said what it is: {'; '.join(found.silent.values())}", hint="the jobs' output says why")
+        reasons = "; ".join(dict.fromkeys(found.silent.values()))
+        raise EngineUnusable(f"no node said what it is: {reasons}", hint="the jobs' output says why")
     say(f"run {found.order.run}: {count(len(todo), 'launch')} to do", volume)
     say("Ctrl-C ends the jobs; the same command continues the run\n", volume)
     return todo, longest
