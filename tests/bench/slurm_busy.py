@@ -23,14 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import slurm_cluster
 from support import FAKE_PYTHON
 from torchmatrix.facts.store import Results
+from torchmatrix.matrix import catalog
 
-MODELS = [
-    "alexnet", "convnext_tiny", "convnext_small", "convnext_base", "convnext_large", "densenet121", "densenet161",
-    "densenet169", "densenet201", "efficientnet_b0", "efficientnet_b1", "efficientnet_b2", "efficientnet_b3",
-    "efficientnet_b4", "efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "efficientnet_v2_s", "efficientnet_v2_m",
-    "efficientnet_v2_l", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "resnet18", "resnet34", "resnet50",
-    "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19",
-]  # fmt: skip
+MODELS = list(catalog.models())[:32]
 MODES, BATCHES = ("train", "infer"), (2, 4)
 MATRIX = f"""
 [run]
