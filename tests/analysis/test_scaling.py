@@ -148,6 +148,16 @@ def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("word", "nodes", "share"), [("NV18", 1, 0.8), ("SYS", 1, math.nan), ("NV18", 2, math.nan)])
+def test_a_bus_bandwidth_stands_beside_what_the_links_carry(tmp_path: Path, word: str, nodes: int, share: float) -> None:
+    """An H200 has 450 GB/s in each direction by its data sheet."""
+    told = [{"event": "all-reduce", "sizes": [{"bytes": 2**20, "seconds": 1.0, "bus_bytes_per_second": 360e9}]}]
+    host = {"name": "testhost", "links": [["X", word], [word, "X"]]}
+    run = write_run(tmp_path, [{"devices": (0, 1), "nodes": nodes, "told": told, "host": host}])
+    (row,) = collectives_table(tables.launches_table(run.launches())).to_dict("records")
+    assert row["of_link"] == pytest.approx(share, nan_ok=True) and row["bus_bytes_per_second"] == 360e9
+
+
 def test_what_a_library_can_not_do_has_no_row(tmp_path: Path) -> None:
     told = [{"event": "collective", "operation": "reduce-scatter", "sizes": [], "error": "gloo can't"}]
     run = write_run(tmp_path, [{"devices": (0, 1), "told": told}])

@@ -1,6 +1,7 @@
 """Launches -> how fast the devices of each cell exchange data, operation by operation."""
 
 import json
+import math
 from typing import Any
 
 import pandas as pd
@@ -8,25 +9,28 @@ import pandas as pd
 from torchmatrix.analysis.centers import median_of
 
 _OF_CELL = ("cell", "stack", "workload", "devices", "count", "nodes")
-_COLUMNS = [*_OF_CELL, "operation", "bytes", "n", "seconds", "bus_bytes_per_second"]
+_COLUMNS = [*_OF_CELL, "operation", "bytes", "n", "seconds", "bus_bytes_per_second", "link_bytes_per_second", "of_link"]
 
 
 def collectives_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per cell, operation and size: the medians over the ok launches that probed it, whose number is `n`.
 
-    `launches`: a table of tables.launches_table. Bus bandwidths as nccl-tests define them (glossary).
+    `launches`: a table of tables.launches_table. Bus bandwidths as nccl-tests define them (glossary). `of_link`: over what the
+    devices' links carry in one direction by their data sheets; NaN where that is unknown, or other links are used.
     """
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     cells: dict[str, Any] = {}
+    links: dict[str, float] = {}
     for row in launches[launches["outcome"] == "ok"].itertuples():
-        for operation, size, seconds, bus in json.loads(row.collectives):
+        for operation, size, seconds, bus, link in json.loads(row.collectives):
             found.setdefault((row.cell, operation, size), []).append((seconds, bus))
-            cells[row.cell] = row
+            cells[row.cell], links[row.cell] = row, math.nan if link is None else link
     rows = [
         {
             **{name: getattr(cells[cell], name) for name in _OF_CELL},
             "operation": operation, "bytes": size, "n": len(told), "seconds": median_of([seconds for seconds, _ in told]),
-            "bus_bytes_per_second": median_of([bus for _, bus in told]),
+            "bus_bytes_per_second": (bus := median_of([bus for _, bus in told])), "link_bytes_per_second": links[cell],
+            "of_link": bus / links[cell],
         }
         for (cell, operation, size), told in found.items()
     ]  # fmt: skip

@@ -146,4 +146,7 @@ DEFINITIONS = {
     "says nothing of another machine with such a GPU.",
     "bus_bandwidth": "What each link carries in a ring, as nccl-tests define it: bytes ÷ time, × 2 (N - 1) / N for an "
     "all-reduce, × (N - 1) / N for an all-gather or reduce-scatter, × 1 for sending to the next device.",
+    "link_peak": "The links' peak: what all links of a device to others (NVLink, Infinity Fabric) carry in one direction, "
+    "by its data sheet. Switches that add up by themselves (NVLink SHARP) can exceed it. n/a where devices talk over PCIe or a "
+    "network.",
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from torchmatrix.analysis import comparable, metrics, watched
+from torchmatrix.analysis import comparable, gpu_specs, metrics, watched
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
@@ -114,7 +114,7 @@ def _as_the_box_told(launch: Launch) -> Row:
         "unchecked": launch.reference.error if launch.reference else None,
         "bus_bytes_per_second": launch.bus_bytes_per_second,
         "transport": _transport(launch),
-        "collectives": _COMPACT.encode([[one.operation, *size] for one in launch.collectives for size in one.sizes]),
+        "collectives": _COMPACT.encode(_collectives(launch)),
         "peak_bytes": _peak(launch, "warm"),
         "cold_peak_bytes": _peak(launch, "cold"),
     }
@@ -187,6 +187,15 @@ def _effective(launch: Launch) -> str | None:
     others = {"convolution": first.convolution, "linear layers": first.linear or first.matmul}
     differing = ", ".join(f"{name}: {one}" for name, one in others.items() if one != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul
+
+
+def _collectives(launch: Launch) -> list[list[Any]]:
+    """Operation, bytes, seconds, bus bandwidth, and what the links between the devices carry (null where that is unknown)."""
+    device, links = _device(launch), launch.host.get("links")
+    facts = gpu_specs.find(device.name, device.memory_bytes) if launch.collectives and device.name else None
+    rows = [row for row in links if isinstance(row, list)] if isinstance(links, list) and launch.devices.nodes == 1 else []
+    peak = gpu_specs.link_peak(facts, rows, launch.devices.indices)
+    return [[one.operation, *size, peak] for one in launch.collectives for size in one.sizes]
 
 
 def _transport(launch: Launch) -> str | None:

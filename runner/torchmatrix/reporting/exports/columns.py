@@ -63,6 +63,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_whole("bytes", "of all parts together where each device has a part, else of each device's tensor"),
         a_whole("launches_ok", "launches behind it", "n"), a_number("seconds", "median over launches of a launch's median"),
         a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
+        a_number("link_bytes_per_second", DEFINITIONS["link_peak"]),
+        a_number("bus_fraction_of_link", "bus bandwidth over the links' peak", "of_link"),
     ),
     "devices": (
         WHERE[0], a_text("stack", WHERE[1].meaning), a_text("workload", WHERE[2].meaning),

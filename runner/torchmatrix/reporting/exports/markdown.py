@@ -97,6 +97,7 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
     "collectives": [
         *_JOB, ("Operation", _own("operation")), ("Bytes", _own("bytes")), ("Time", _times("seconds", 1e3, "ms")),
         ("Bus bandwidth", _times("bus_bytes_per_second", 1e-9, "GB/s")),
+        ("Of the links", _times("bus_fraction_of_link", 100, "%")),
     ],
     "devices": [
         ("Workload", _own("workload")), ("Stack", _own("stack")), ("Model", _own("device_name")),
