@@ -148,11 +148,21 @@ def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("word", "nodes", "share"), [("NV18", 1, 0.8), ("SYS", 1, math.nan), ("NV18", 2, math.nan)])
-def test_a_bus_bandwidth_stands_beside_what_the_links_carry(tmp_path: Path, word: str, nodes: int, share: float) -> None:
+@pytest.mark.parametrize(
+    ("links", "nodes", "share"),
+    [
+        ([["X", "NV18"], ["NV18", "X"]], 1, 0.8),
+        ([["X", "SYS"], ["SYS", "X"]], 1, math.nan),
+        ([["X", "n/a"], ["NV18", "X"]], 1, math.nan),
+        ([["X", "NV18"], ["NV18", "X"]], 2, math.nan),  # over a network
+        ([["X"]], 1, math.nan),  # of another number of GPUs
+        ("NV18", 1, math.nan),  # nothing that this tool has written
+    ],
+)
+def test_a_bus_bandwidth_stands_beside_what_the_links_carry(tmp_path: Path, links: object, nodes: int, share: float) -> None:
     """An H200 has 450 GB/s in each direction by its data sheet."""
     told = [{"event": "all-reduce", "sizes": [{"bytes": 2**20, "seconds": 1.0, "bus_bytes_per_second": 360e9}]}]
-    host = {"name": "testhost", "links": [["X", word], [word, "X"]]}
+    host = {"name": "testhost", "links": links}
     run = write_run(tmp_path, [{"devices": (0, 1), "nodes": nodes, "told": told, "host": host}])
     (row,) = collectives_table(tables.launches_table(run.launches())).to_dict("records")
     assert row["of_link"] == pytest.approx(share, nan_ok=True) and row["bus_bytes_per_second"] == 360e9

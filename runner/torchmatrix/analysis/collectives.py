@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import median_of
 
 _OF_CELL = ("cell", "stack", "workload", "devices", "count", "nodes")
@@ -22,9 +23,9 @@ def collectives_table(launches: pd.DataFrame) -> pd.DataFrame:
     cells: dict[str, Any] = {}
     links: dict[str, float] = {}
     for row in launches[launches["outcome"] == "ok"].itertuples():
-        for operation, size, seconds, bus, link in json.loads(row.collectives):
+        for operation, size, seconds, bus, linked in json.loads(row.collectives):
             found.setdefault((row.cell, operation, size), []).append((seconds, bus))
-            cells[row.cell], links[row.cell] = row, math.nan if link is None else link
+            cells[row.cell], links[row.cell] = row, _peak(row) if linked else math.nan
     rows = [
         {
             **{name: getattr(cells[cell], name) for name in _OF_CELL},
@@ -35,3 +36,10 @@ def collectives_table(launches: pd.DataFrame) -> pd.DataFrame:
         for (cell, operation, size), told in found.items()
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _peak(row: Any) -> float:
+    """Of the links of the launch's devices; NaN if unknown."""
+    memory = None if math.isnan(row.device_memory_bytes) else int(row.device_memory_bytes)
+    found = gpu_specs.link_peak(gpu_specs.find(row.device_name, memory)) if row.device_name else None
+    return math.nan if found is None else found

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -94,21 +93,10 @@ def peak_flops(facts: GpuFacts, precision: str) -> float | None:
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card
 
 
-_LINKED = re.compile(r"NV\d+|XGMI")
-
-
-def link_peak(facts: GpuFacts | None, links: Sequence[Sequence[object]], indices: Sequence[int]) -> float | None:
-    """What a device's links to other GPUs carry in one direction at most, in bytes/s, by the vendor's data sheet.
-
-    `links`: how the machine's GPUs are linked (machine/topology.py); `indices`: those in question. None unless each of these is
-    linked to each by NVLink or Infinity Fabric, and if the figure is unknown.
-    """
-    if facts is None or facts.link_gb_per_second is None or len(indices) < 2:
-        return None
-    if max(indices) >= min([len(links), *map(len, links)]):  # not all GPUs are known
-        return None
-    words = (str(links[one][other]) for one in indices for other in indices if one != other)
-    return facts.link_gb_per_second * 1e9 / facts.devices_per_card if all(map(_LINKED.fullmatch, words)) else None
+def link_peak(facts: GpuFacts | None) -> float | None:
+    """What one device's links to other devices carry in one direction at most, in bytes/s; None where that is unknown."""
+    known = facts and facts.link_gb_per_second
+    return known * 1e9 / facts.devices_per_card if facts and known else None
 
 
 def mfu(items_per_second_per_device: float | None, flops_per_item: float | None, peak: float | None) -> float:

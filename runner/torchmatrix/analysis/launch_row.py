@@ -2,11 +2,12 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from torchmatrix.analysis import comparable, gpu_specs, metrics, watched
+from torchmatrix.analysis import comparable, metrics, watched
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
@@ -171,6 +172,7 @@ def _is_start_unknown(launch: Launch) -> bool:
     return launch.method.start_below_celsius is not None and not known
 
 
+_OWN_LINK = re.compile(r"NV\d+|XGMI")
 _UNSEEN = SeenDevice(name=None, memory_bytes=None, multiprocessors=None, uuid=None)
 
 
@@ -190,12 +192,17 @@ def _effective(launch: Launch) -> str | None:
 
 
 def _collectives(launch: Launch) -> list[list[Any]]:
-    """Operation, bytes, seconds, bus bandwidth, and what the links between the devices carry (null where that is unknown)."""
-    device, links = _device(launch), launch.host.get("links")
-    facts = gpu_specs.find(device.name, device.memory_bytes) if launch.collectives and device.name else None
-    rows = [row for row in links if isinstance(row, list)] if isinstance(links, list) and launch.devices.nodes == 1 else []
-    peak = gpu_specs.link_peak(facts, rows, launch.devices.indices)
-    return [[one.operation, *size, peak] for one in launch.collectives for size in one.sizes]
+    """Operation, bytes, seconds, bus bandwidth, and whether all devices are linked by NVLink or Infinity Fabric."""
+    linked = launch.devices.nodes == 1 and _are_linked(launch.host.get("links"), launch.devices.indices)
+    return [[one.operation, *size, linked] for one in launch.collectives for size in one.sizes]
+
+
+def _are_linked(links: object, indices: Sequence[int]) -> bool:
+    """`links`: a row and a column per GPU, in the words of machine/topology.py, as the host recorded them."""
+    if not isinstance(links, list) or not all(isinstance(row, list) and len(row) > max(indices) for row in links):
+        return False
+    words = (str(links[one][other]) for one in indices for other in indices if one != other)
+    return max(indices) < len(links) and all(map(_OWN_LINK.fullmatch, words))
 
 
 def _transport(launch: Launch) -> str | None:
