@@ -156,6 +156,24 @@ def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, clu
 
 
 @pytest.mark.thorough
+def test_the_largest_batch_is_found_once_on_one_node_and_used_on_all(
+    tmp_path: Path, cluster: Cluster, run: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several(tmp_path, launches=2)
+    matrix = tmp_path / "matrix.toml"
+    matrix.write_text(matrix.read_text().replace("batch = 2", 'batch = "auto"'))
+    monkeypatch.setenv("FAKE_LARGEST_BATCH", "13")
+    code, _, err = ended(run())
+    assert code == 0, err
+    found = launches(tmp_path)
+    assert len(found) == 8 and {(one.batch_requested, one.batch_used) for one in found} == {("auto", 12)}
+    assert Counter(path.name.split("-")[0] for path in (tmp_path / "results").rglob("batch*.jsonl")) == {
+        "batch8": 1, "batch16": 1, "batch12": 1,
+    }  # fmt: skip
+    assert {path.parent.name for path in (tmp_path / "results").rglob("batch*.jsonl")} == {"cpu0+1"}
+
+
+@pytest.mark.thorough
 def test_runs_of_two_folders_do_not_disturb_each_other(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:

@@ -30,10 +30,11 @@ def measure(
     cells: list[Cell],
     schedule: Iterable[tuple[Cell, int]],
     known: Mapping[tuple[str, int], Mapping[str, float]] | None = None,
+    batches: Mapping[tuple[str, str], int | None] | None = None,
 ) -> Iterator[News]:
     """As `execute`, with what was `built`, by stack.
 
-    `known`: what launches found that were proven before, by cell and batch.
+    `known`: what launches found that were proven before, by cell and batch. `batches`: those found already, by searched_key.
     """
     recorded: set[str] = set()
     compiled: set[str] = set()
@@ -51,7 +52,7 @@ def measure(
             recorded.add(cell.id)
             yield record_failure(job, cell, number, "crashed", gone, f"torchmatrix run --new '{cell.id}'")
             continue
-        batch = yield from batch_of(job, cell, cells, image)
+        batch = yield from batch_of(job, cell, cells, image, batches)
         if batch is None:
             recorded.add(cell.id)
             yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
@@ -131,15 +132,30 @@ def _launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
                 yield item
 
 
-def batch_of(job: Job, cell: Cell, cells: list[Cell], image: Image) -> Generator[News, None, int | None]:
-    """The batch of a cell; where it is to be found, once per run, stack and workload, on the largest of its device sets."""
+def batch_of(
+    job: Job, cell: Cell, cells: list[Cell], image: Image, batches: Mapping[tuple[str, str], int | None] | None = None
+) -> Generator[News, None, int | None]:
+    """The batch of a cell; where it is to be found, once per run, stack and workload."""
     if cell.workload.batch != AUTO:
         return int(cell.workload.batch)
-    workload = ddp_id(cell.workload)
-    found = [b for b in job.folder.read_record().batches if (b.stack, b.workload) == (cell.stack.name, workload)]
+    key = searched_key(cell)
+    if batches and key in batches:
+        return batches[key]
+    found = [b for b in job.folder.read_record().batches if (b.stack, b.workload) == key]
     if found:
         return found[0].batch or None
-    alike = [c for c in cells if c.stack.name == cell.stack.name and c.workload.id == workload] or [cell]
-    batch = yield from batch_search.find(job, max(alike, key=lambda c: c.gpus.count), image)
-    job.folder.append("batch", stack=cell.stack.name, workload=workload, batch=batch)
+    batch = yield from batch_search.find(job, searched_on(cell, cells), image)
+    job.folder.append("batch", stack=cell.stack.name, workload=key[1], batch=batch)
     return batch
+
+
+def searched_key(cell: Cell) -> tuple[str, str]:
+    """Cells that agree in it have the same batch, where it is searched for."""
+    return cell.stack.name, ddp_id(cell.workload)
+
+
+def searched_on(cell: Cell, cells: Iterable[Cell]) -> Cell:
+    """On which of these a cell's batch is searched for: its workload on the largest set of devices of one node."""
+    stack, workload = searched_key(cell)
+    alike = [c for c in cells if (c.stack.name, c.workload.id) == (stack, workload) and c.gpus.nodes == 1]
+    return max(alike, key=lambda c: c.gpus.count, default=cell)

@@ -22,9 +22,8 @@ from torchmatrix.machine import host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
-from torchmatrix.matrix.workloads import AUTO
-from torchmatrix.planning.fit import Disk, Supplies, Why
-from torchmatrix.planning.plan import Cell, Plan, Skip, make_plan, select
+from torchmatrix.planning.fit import Disk, Supplies
+from torchmatrix.planning.plan import Cell, make_plan, select
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import Order
@@ -33,10 +32,6 @@ from torchmatrix.running.session import Session
 
 LAUNCHERS = {"docker": "docker", "bare": "local"}
 """The engine that each launcher means on a node."""
-_NO_SEARCH = Why(
-    reason="no batch is searched for on a cluster",
-    fix="find it on one of its nodes (torchmatrix batch), and write the number into the matrix",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +198,7 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
     supplies = Supplies(**(found | {"disk": Disk(**found["disk"]) if found["disk"] else None, "nodes": len(alike)}))
     names = ", ".join(node.name for node in alike)
     its = replace(host.of_record(said["host"], said["machine"]), name=alike[0].name)
-    planned = _without_search(select(make_plan(matrix, its, supplies), order.globs, order.where))
+    planned = select(make_plan(matrix, its, supplies), order.globs, order.where)
     results = Results(order.results)
     engines = choose(order.engine, results.owner)
     held = order.held()
@@ -225,14 +220,6 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
     )
     home = results.home(its.name, its.machine)
     return Kind(nodes=alike, session=session, home=home, at=placed(planned.cells, [node.name for node in alike]))
-
-
-def _without_search(plan: Plan) -> Plan:
-    def judged(entry: Cell | Skip) -> Cell | Skip:
-        searched = isinstance(entry, Cell) and entry.workload.batch == AUTO
-        return Skip(cell=entry, why=_NO_SEARCH) if searched and isinstance(entry, Cell) else entry
-
-    return Plan(entries=tuple(map(judged, plan.entries)))
 
 
 def placed(cells: Sequence[Cell], nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:

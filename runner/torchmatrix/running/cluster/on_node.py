@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, ToolError
+from torchmatrix.ground.errors import BadInput, BuildFailed, ToolError
 from torchmatrix.ground.texts import count
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix.matrix_file import MOST_NODES
-from torchmatrix.running import rounds, run, session
+from torchmatrix.matrix.workloads import AUTO
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import batch_search, rounds, run, session
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.cluster import orders, several_nodes
 from torchmatrix.running.cluster.orders import Order
@@ -70,7 +73,8 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
     refuse_others(s.host)
     with run.at_work(s, lambda: folder) as job:
         try:
-            yield from _launched(s, replace(job, others=several_nodes.others(place, number, task)), cell, its_round)
+            others = several_nodes.others(place, number, task)
+            yield from _launched(s, replace(job, others=others), cell, its_round, order, home)
         except KeyboardInterrupt:
             if not _is_out_of_time():
                 raise
@@ -97,7 +101,7 @@ def session_of(order: Order, globs: list[str] | tuple[str, ...], where: list[str
     return s if held else session.without_locks(s)
 
 
-def _launched(s: Session, job: Job, cell: str, number: int) -> Generator[News, None, None]:
+def _launched(s: Session, job: Job, cell: str, number: int, order: Order, home: str) -> Generator[News, None, None]:
     """The launch of one cell; the session's plan may have its baselines, too."""
     skip = next((one for one in s.plan.skips if one.cell.id == cell), None)
     if skip:
@@ -110,8 +114,27 @@ def _launched(s: Session, job: Job, cell: str, number: int) -> Generator[News, N
             f"{s.host.name} has no cell {cell}: {s.host.gpus_in_words}", hint="its devices differ from those asked for"
         )
     built = yield from build_all(job, recipes.stacks_of(planned))
+    batches = yield from _batches(job, planned[0], built[planned[0].stack.name], order, home)
     here = [launch for launch in job.folder.of_cell(cell) if launch.machine == s.host.machine]
-    yield from rounds.measure(job, built, planned, [(planned[0], number)], _proven(here))
+    yield from rounds.measure(job, built, planned, [(planned[0], number)], _proven(here), batches)
+
+
+def _batches(
+    job: Job, cell: Cell, image: Image | BuildFailed, order: Order, home: str
+) -> Generator[News, None, dict[tuple[str, str], int | None]]:
+    """The batch of a cell, where it is searched for: by the first launch of its stack and workload, for all of them.
+
+    They are on the same node, which makes one launch at a time. It is searched for on this node alone.
+    """
+    key = rounds.searched_key(cell)
+    if cell.workload.batch != AUTO or isinstance(image, BuildFailed):
+        return {}
+    if found := orders.batches_of(order, home, key):
+        return found
+    every = session_of(order, order.globs, order.where).plan.cells
+    batch = yield from batch_search.find(replace(job, others=None), rounds.searched_on(cell, every), image)
+    orders.keep_batch(order, home, key, batch)
+    return {key: batch}
 
 
 def _proven(launches: list[Launch]) -> dict[tuple[str, int], Mapping[str, float]]:

@@ -4,6 +4,7 @@ results/.slurm/RUN/order.json         who submitted what: the command line's wis
 results/.slurm/RUN/matrix.toml        the matrix as it was when the run began, and its matrix.lock
 results/.slurm/RUN/groups.json        which nodes measure together
 results/.slurm/RUN/nodes/NODE.json    what a node said of itself
+results/.slurm/RUN/batches/HOME/*     the batches that were searched for, by the folder of the runs
 results/.slurm/RUN/jobs/N.json        the launches of one array: task 0 is the first
 results/.slurm/RUN/jobs/*.out         what the jobs printed
 """
@@ -132,6 +133,26 @@ def said_by(order: Order, name: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return found
+
+
+def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None) -> None:
+    """Write the batch that was found for a stack and a workload (rounds.searched_key); None: not even 1 fits."""
+    path = _batch_path(order, home, key)
+    with disk_errors(order.place):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({"key": key, "batch": batch}).encode())
+
+
+def batches_of(order: Order, home: str, key: tuple[str, str]) -> dict[tuple[str, str], int | None]:
+    """What `keep_batch` wrote; empty if it didn't yet."""
+    try:
+        return {key: json.loads(_batch_path(order, home, key).read_bytes())["batch"]}
+    except FileNotFoundError:
+        return {}
+
+
+def _batch_path(order: Order, home: str, key: tuple[str, str]) -> Path:
+    return order.place / "batches" / home / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
 
 
 def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) -> int:
