@@ -21,6 +21,7 @@ from torchmatrix.analysis.scaling import nodes_table
 from torchmatrix.analysis.tables import launches_table
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
+from torchmatrix.matrix.method import ADAPTIVE_MINIMUM, CONFIRMING
 
 pytestmark = pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not())
 MATRIX = f"""
@@ -171,6 +172,21 @@ def test_the_largest_batch_is_found_once_on_one_node_and_used_on_all(
         "batch8": 1, "batch16": 1, "batch12": 1,
     }  # fmt: skip
     assert {path.parent.name for path in (tmp_path / "results").rglob("batch*.jsonl")} == {"cpu0+1"}
+
+
+@pytest.mark.thorough
+def test_rounds_are_added_until_the_intervals_are_narrow(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+    words = ("--where", "batch=2", "--where", "model=resnet18", "--until", "1%")
+    process = run(*words)
+    until(lambda: any(launch.round > ADAPTIVE_MINIMUM for launch in launches(tmp_path)), process)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == 130
+    code, _, err = ended(run(*words))
+    assert code == 0, err
+    rounds = Counter(launch.cell for launch in launches(tmp_path) if launch.outcome == "ok")
+    assert list(rounds.values()) == [ADAPTIVE_MINIMUM + CONFIRMING], "their times are exact"
+    (record,) = (one.read_record() for one in Results(tmp_path / "results").runs())
+    assert record.complete
 
 
 @pytest.mark.thorough

@@ -1,5 +1,6 @@
 """Measuring methods: what the command line asks for, and the schedule that follows."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,24 +54,40 @@ def test_what_makes_no_sense_is_refused_with_a_way_out(request_: Request, messag
     assert error.value.hint
 
 
-def adaptive_rounds(quiet: Cell, noisy: Cell) -> tuple[list[int], list[int]]:
-    """The rounds of a cell that doesn't scatter and of one that scatters too much."""
+def adaptive_rounds(quiet: Cell, noisy: Cell, one_by_one: bool = False) -> tuple[list[int], list[int]]:
+    """The rounds of a cell that doesn't scatter and of one that scatters too much; `one_by_one`: as a cluster asks for them."""
     rounds: dict[str, list[int]] = {"quiet": [], "noisy": []}
     both = [replace(quiet, id="quiet"), replace(noisy, id="noisy")]
 
     def rates(cell: Cell) -> list[float]:
         return [100.0 if cell.id == "quiet" else (90.0 if number % 2 else 110.0) for number in rounds[cell.id]]
 
-    for cell, number in launch_order.adaptive(both, Request(until="1%").applied(Method()), 0, rates, lambda: False):
-        rounds[cell.id].append(number)
+    method = Request(until="1%").applied(Method())
+    if one_by_one:
+        rounds = {name: list(range(1, ADAPTIVE_MINIMUM + 1)) for name in rounds}
+        groups = launch_order.compared(both)
+        while launches := [one for group in groups for one in next_of(group, method, rates, rounds)]:
+            for cell, number in launches:
+                rounds[cell.id].append(number)
+    else:
+        for cell, number in launch_order.adaptive(both, method, 0, rates, lambda: False):
+            rounds[cell.id].append(number)
     return rounds["quiet"], rounds["noisy"]
 
 
-def test_adaptive_rounds_go_on_for_a_noisy_cell_and_for_what_it_is_compared_with(cpu_host: Host) -> None:
+def next_of(
+    group: list[Cell], method: Method, rates: Callable[[Cell], list[float]], rounds: dict[str, list[int]]
+) -> list[tuple[Cell, int]]:
+    known = {cell.id: rates(cell) for cell in group}
+    return launch_order.next_round(group, method, 0, known, lambda cell, number: number in rounds[cell.id])
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_adaptive_rounds_go_on_for_a_noisy_cell_and_for_what_it_is_compared_with(cpu_host: Host, one_by_one: bool) -> None:
     (one, another_model) = cells(cpu_host)
     every = list(range(1, ADAPTIVE_MAXIMUM + 1))
-    assert adaptive_rounds(one, one) == (every, every)
-    assert adaptive_rounds(one, another_model) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
+    assert adaptive_rounds(one, one, one_by_one) == (every, every)
+    assert adaptive_rounds(one, another_model, one_by_one) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
 
 
 def test_a_spent_budget_ends_the_further_rounds_but_not_the_first_ones(cpu_host: Host) -> None:
@@ -78,6 +95,15 @@ def test_a_spent_budget_ends_the_further_rounds_but_not_the_first_ones(cpu_host:
     method = replace(Request(until="1%").applied(Method()), budget_seconds=0.0)
     found = list(launch_order.adaptive(both, method, 0, lambda c: [90.0, 110.0], lambda: True))
     assert len(found) == 2 * ADAPTIVE_MINIMUM
+
+
+def test_a_round_that_was_begun_is_finished(cpu_host: Host) -> None:
+    (one, _) = cells(cpu_host)
+    both, method = [replace(one, id="a"), replace(one, id="b")], Request(until="1%").applied(Method())
+    enough = dict.fromkeys(("a", "b"), [100.0] * (ADAPTIVE_MINIMUM + CONFIRMING))
+    begun = ADAPTIVE_MINIMUM + CONFIRMING + 1
+    found = launch_order.next_round(both, method, 0, enough, lambda cell, number: number < begun or cell.id == "a")
+    assert [(cell.id, number) for cell, number in found] == [("b", begun)]
 
 
 def test_a_cell_that_fails_is_not_tried_for_ever(cpu_host: Host) -> None:

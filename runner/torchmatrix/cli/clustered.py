@@ -61,7 +61,7 @@ def measure(
             say("\nending the jobs; writing a report of what was measured so far", volume)
             with suppress(EngineUnusable):
                 jobs.end(submitted)
-        missing = jobs.finish(found, time.monotonic() - begin, estimated)
+        missing = jobs.finish(submitted, time.monotonic() - begin, estimated)
         _tell_cancelled(submitted, volume)
         several = len(found.kinds) > 1
         if missing and not stopped_by:

@@ -108,8 +108,8 @@ def run(
         cold_compiles=cold_compiles, fork=fork, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
     if engine == SLURM:
-        if ab or parallel or locked or until:
-            raise BadInput("--engine slurm knows neither --ab, --parallel, --locked nor --until", hint="leave it out")
+        if ab or parallel or locked:
+            raise BadInput("--engine slurm knows neither --ab, --parallel nor --locked", hint="leave it out")
         _end_cluster(
             clustered.measure(
                 matrix, results, globs or [], where or [], request, output, new=new, detach=detach, volume=volume

@@ -5,7 +5,7 @@ the same devices, and those on sets that share a device with them.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
 from torchmatrix.planning.plan import Cell
@@ -43,7 +43,7 @@ def adaptive(
     shuffle = random.Random(seed + 1).shuffle
     narrow: set[str] = set()
     for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
-        for group in _compared(every):
+        for group in compared(every):
             running = [cell for cell in group if rates(cell)]
             narrow |= {cell.id for cell in running if _was_narrow(rates(cell), method)}
             if all(cell.id in narrow for cell in running):
@@ -52,6 +52,25 @@ def adaptive(
                 return
             shuffle(running)
             yield from ((cell, number) for cell in running)
+
+
+def next_round(
+    group: Sequence[Cell], method: Method, seed: int, rates: Mapping[str, Sequence[float]], is_done: Callable[[Cell, int], bool]
+) -> list[tuple[Cell, int]]:
+    """What `adaptive` launches next of cells that are compared, once their first rounds are over; empty if it is enough.
+
+    `rates`: by cell id. `is_done`: was this round of the cell launched? A round that was begun is finished.
+    """
+    running = [cell for cell in group if rates[cell.id]]
+    for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
+        left = [cell for cell in running if not is_done(cell, number)]
+        if not left:
+            continue
+        if len(left) == len(running) and all(_was_narrow(rates[cell.id], method) for cell in running):
+            return []
+        random.Random(seed + number).shuffle(left)
+        return [(cell, number) for cell in left]
+    return []
 
 
 def _was_narrow(rates: Sequence[float], method: Method) -> bool:
@@ -63,7 +82,7 @@ def _was_narrow(rates: Sequence[float], method: Method) -> bool:
     return len(decided) >= ADAPTIVE_MINIMUM and relative_half_width(decided, method.statistic) <= method.until
 
 
-def _compared(cells: Iterable[Cell]) -> list[list[Cell]]:
+def compared(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Of each block the cells of one model and mode: stacks, settings and numbers of devices are compared among them."""
     found: list[list[Cell]] = []
     for block in allocation.blocks(cells):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from torchmatrix import __version__
@@ -127,6 +128,24 @@ def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
     return [(cell, number) for cell, number in s.launches if not folder.is_done(cell.id, number)]
 
 
+def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[Cell, int]]:
+    """What an adaptive method launches next of `cells`, whose first rounds are over; empty with another method."""
+    if s.matrix.method.until is None:
+        return []
+    found = []
+    for group in launch_order.compared(cells):
+        rates = {cell.id: _rates(folder, cell) for cell in group}
+        found += launch_order.next_round(
+            group, s.matrix.method, s.matrix.seed, rates, lambda cell, number: folder.is_done(cell.id, number)
+        )
+    return found
+
+
+def _rates(folder: RunFolder, cell: Cell) -> list[float]:
+    """The throughputs of a cell's launches so far."""
+    return [throughput(launch) for launch in last_tries(folder.of_cell(cell.id)) if launch.outcome == "ok"]
+
+
 def _scheduled(
     s: Session, job: Job, left: list[tuple[Cell, int]], cells: Sequence[Cell], passed: Callable[[], float]
 ) -> Iterator[tuple[Cell, int]]:
@@ -144,10 +163,7 @@ def _scheduled(
     def is_over() -> bool:
         return method.budget_seconds is not None and passed() > method.budget_seconds
 
-    def rates(cell: Cell) -> list[float]:
-        return [throughput(launch) for launch in last_tries(job.folder.of_cell(cell.id)) if launch.outcome == "ok"]
-
-    for cell, number in launch_order.adaptive(cells, method, s.matrix.seed, rates, is_over):
+    for cell, number in launch_order.adaptive(cells, method, s.matrix.seed, partial(_rates, job.folder), is_over):
         if not job.folder.is_done(cell.id, number):
             yield cell, number
 

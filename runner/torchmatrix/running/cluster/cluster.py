@@ -89,8 +89,6 @@ def prepare(
     """
     site = settings.load().slurm
     slurm, matrix = Slurm(site), matrix_file.under(matrix_file.load(path), request)
-    if matrix.method.until:
-        raise BadInput("--until decides after each launch, which a cluster's jobs can't", hint="use --launches on a cluster")
     version, every = slurm.version(), slurm.nodes()
     if not any(node.is_usable for node in every):
         states = ", ".join(f"{node.name} ({node.state})" for node in every)

@@ -14,7 +14,7 @@ from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import run
+from torchmatrix.running import launch_order, run
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, NotNow, Task, Wish, array_index
@@ -57,7 +57,7 @@ class Batch:
 class Submitted:
     """The launches that are with Slurm, by job and task. `later`: those that it doesn't take yet, in their order.
 
-    `cancelled`: those that somebody else ended. `most_tasks`: of one array.
+    `cancelled`: those that somebody else ended. `most_tasks`: of one array. `enough`: the cells that need no further rounds.
     """
 
     cluster: Cluster
@@ -65,6 +65,8 @@ class Submitted:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     later: deque[Batch] = field(default_factory=deque)
     cancelled: list[Waiting] = field(default_factory=list)
+    enough: set[tuple[str, str]] = field(default_factory=set)
+    begun: float = field(default_factory=time.monotonic)
     last: dict[str, str] = field(default_factory=dict)
     """The job after which a node's next one may begin."""
     refused_at: int | None = None
@@ -84,6 +86,32 @@ class Submitted:
         last = next((batch for batch in reversed(self.later) if set(batch.nodes) & set(nodes)), None)
         fits = last and last.kind is kind and (last.nodes, last.retries) == (nodes, retries)
         return last if last and fits and len(last.launches) < self.most_tasks else None
+
+    def add_further(self) -> None:
+        """With an adaptive method, the next round of cells that are compared, none of whose launches is awaited."""
+        for kind in self.cluster.kinds:
+            busy = {waiting.cell.id for waiting in self._awaited() if waiting.kind is kind}
+            for group in launch_order.compared(kind.session.plan.cells):
+                ids = {cell.id for cell in group}
+                known = {(kind.home, cell) for cell in ids}
+                if ids & busy or known <= self.enough:
+                    continue
+                launches = [] if self.is_over(kind) else run.further(kind.session, kind.folder(self.cluster.order.run), group)
+                self.enough |= set() if launches else known
+                for cell, number in launches:
+                    self.add(kind, kind.at[cell.id], [(cell, number)])
+
+    def _awaited(self) -> Iterator[Waiting]:
+        """Also what isn't with Slurm yet, and what somebody ended: its cells go on with the next command."""
+        yield from self.waiting.values()
+        yield from self.cancelled
+        for batch in self.later:
+            yield from (Waiting(kind=batch.kind, cell=cell, number=number) for cell, number in batch.launches)
+
+    def is_over(self, kind: Kind) -> bool:
+        """Whether the budget is spent: then no round is begun."""
+        budget = kind.session.matrix.method.budget_seconds
+        return budget is not None and time.monotonic() - self.begun > budget
 
     def submit(self) -> None:
         """Submit what Slurm takes; where it took no more, once some have ended.
@@ -132,6 +160,7 @@ def submit_all(cluster: Cluster) -> Submitted:
             left = [(cell, number) for cell, number in its_round if (kind.home, cell.id, number) not in held]
             for nodes in dict.fromkeys(kind.at[cell.id] for cell, _ in left):
                 found.add(kind, nodes, [(cell, number) for cell, number in left if kind.at[cell.id] == nodes])
+    found.add_further()
     found.submit()
     return found
 
@@ -179,6 +208,7 @@ def watch(found: Submitted) -> Generator[News, None, None]:
                 yield from _told(waiting, task, told)
             elif news := _settled(found, name, waiting, task):
                 yield news
+        found.add_further()
 
 
 def _under_way(waiting: Waiting, task: Task) -> Iterator[News]:
@@ -273,12 +303,13 @@ def begin(cluster: Cluster, command: str) -> None:
             run.open_record(kind.session, folder, command, notes, scheduler=scheduler)
 
 
-def finish(cluster: Cluster, seconds: float, estimated: float) -> int:
+def finish(found: Submitted, seconds: float, estimated: float) -> int:
     """Say in each run's record that it is complete, if all launches are; then the order is done. Returns how many are not."""
-    missing = 0
+    missing, cluster = 0, found.cluster
     for kind in cluster.kinds:
         folder = kind.folder(cluster.order.run)
-        left = len(run.todo(kind.session, folder))
+        more = [] if found.is_over(kind) else run.further(kind.session, folder, kind.session.plan.cells)
+        left = len(run.todo(kind.session, folder)) + len(more)
         missing += left
         if not left and not folder.read_record().complete:
             folder.append("run-exit", complete=True, seconds=seconds, estimated_seconds=estimated)
