@@ -89,7 +89,7 @@ class Submitted:
 
     def add_further(self) -> None:
         """With an adaptive method, the next round of cells that are compared, none of whose launches is awaited."""
-        for kind in self.cluster.kinds:
+        for kind in (one for one in self.cluster.kinds if one.session.matrix.method.until is not None):
             busy = {waiting.cell.id for waiting in self._awaited() if waiting.kind is kind}
             for group in launch_order.compared(kind.session.plan.cells):
                 ids = {cell.id for cell in group}
