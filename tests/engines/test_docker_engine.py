@@ -158,7 +158,9 @@ def test_a_vendors_image_is_kept_as_it_is(
     torchmatrix: Command, client: docker.DockerClient, built: Image, tmp_path: Path
 ) -> None:
     client.images.get(built.reference).tag("torchmatrix-test/vendor", "1")
-    text = MATRIX.replace('torch = "1.12.1"\npython = "3.9"\ncpu = true', 'image = "torchmatrix-test/vendor:1"\naccelerator = "cpu"')
+    text = MATRIX.replace(
+        'torch = "1.12.1"\npython = "3.9"\ncpu = true', 'image = "torchmatrix-test/vendor:1"\naccelerator = "cpu"'
+    )
     assert text != MATRIX
     (tmp_path / "matrix.toml").write_text(text)
     try:

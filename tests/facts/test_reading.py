@@ -91,6 +91,8 @@ def test_no_change_of_any_field_reaches_a_reader() -> None:
     ("line", "change", "said"),
     [
         (0, {"round": "one"}, 'round is "one", not a whole number'),
+        (0, {"unix_seconds": 1e300}, "unix_seconds is 1e+300, not a time"),
+        (0, {"unix_seconds": -1}, "unix_seconds is -1, not a time"),
         (0, {"stack": {}}, "stack.name is missing"),
         (0, {"gpus": {"indices": [], "label": "gpu0"}}, "gpus.indices is empty"),
         (-1, {"returncode": "0"}, 'returncode is "0", not a whole number'),

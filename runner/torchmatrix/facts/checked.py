@@ -9,6 +9,8 @@ Record = Mapping[str, Any]
 """One JSON object."""
 
 _NUMBERS = frozenset({int, float})
+_END_OF_TIME = 253402300800
+"""The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
 
 
 class Malformed(ValueError):
@@ -43,6 +45,17 @@ def number_or_nan(record: Record, key: str) -> float:
     """A finite number; NaN if there is none."""
     value = record.get(key)
     return math.nan if value is None else float(number(record, key))
+
+
+def moment(record: Record, key: str) -> float:
+    """A time in seconds since 1970 UTC, not negative and before the year 10000; required."""
+    value = number(record, key)
+    return value if 0 <= value < _END_OF_TIME else float(_refuse(record, key, "a time"))
+
+
+def moment_or_nan(record: Record, key: str) -> float:
+    """A time in seconds since 1970 UTC; NaN if there is none."""
+    return math.nan if record.get(key) is None else moment(record, key)
 
 
 def whole(record: Record, key: str) -> int:

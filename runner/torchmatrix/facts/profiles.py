@@ -121,7 +121,7 @@ def _profile(folder: Path, record: Record) -> Profile:
         workload_hash=checked.text_or_none(record, "workload_hash"),
         command=checked.text(record, "command"),
         work=work,
-        unix_seconds=checked.number(record, "unix_seconds"),
+        unix_seconds=checked.moment(record, "unix_seconds"),
         steps=steps,
         plain_seconds=_of_a_step(record, "plain_seconds", steps),
         profiled_seconds=_of_a_step(record, "profiled_seconds", steps),

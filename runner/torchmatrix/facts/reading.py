@@ -95,7 +95,7 @@ def _header(path: Path, header: Record) -> dict[str, Any]:
         "round": checked.whole(header, "round"),
         "number": checked.whole(header, "try") if "try" in header else old_facts.number(path),
         "trial_batch": used if checked.flag(header, "trial") else None,
-        "unix_seconds": checked.number(header, "unix_seconds"),
+        "unix_seconds": checked.moment(header, "unix_seconds"),
         "monotonic_seconds": checked.number_or_none(header, "monotonic_seconds"),
         "tool": checked.text_or_none(header, "tool"),
         "workload_hash": checked.text_or_none(header, "workload_hash"),

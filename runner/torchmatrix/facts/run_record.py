@@ -129,7 +129,7 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
 def _header(line: Record, problems: list[str]) -> dict[str, Any]:
     try:
         return {
-            "unix_seconds": checked.number_or_nan(line, "unix_seconds"),
+            "unix_seconds": checked.moment_or_nan(line, "unix_seconds"),
             "machine": checked.text_or_none(line, "machine"),
             "key": checked.text_or_none(line, "key"),
             "command": checked.text_or_none(line, "command"),
