@@ -126,6 +126,31 @@ def begun(folder: Path, node: str) -> bool:
 
 
 @pytest.mark.thorough
+def test_two_stacks_are_compared_and_the_lock_is_insisted_on(tmp_path: Path, run: Started) -> None:
+    own = [f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n' for name in "abc"]
+    head, workload = MATRIX.split("[[stack]]")[0], MATRIX.split("[[workload]]")[1]
+    wheels = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+    (tmp_path / "matrix.toml").write_text(f"{head}{''.join(own)}{wheels}[[workload]]{workload}")
+    asked = ("--where", "model=resnet18", "--locked")
+
+    code, _, err = ended(run(*asked))
+    assert code == 2 and "matrix.lock does not match the matrix:\n  not in the lock: torch2.5.1-cpu\n" in err, err
+    assert not launches(tmp_path)
+
+    code, out, err = ended(run("--ab", "b", "a", "--launches", "2", *asked))  # which need no lock
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[:2] == ["A: b", "B: a"] and lines[2].startswith("A / B") and lines[-1].endswith("index.html")
+    cells = ("resnet18-train-fp32-b2-224px/cpu0", "resnet18-train-fp32-b4-224px/cpu0")
+    assert tuple(line.split()[0] for line in lines[3:5]) == cells and all("2 and 2" in line for line in lines[3:5])
+    found = launches(tmp_path)
+    assert Counter(launch.stack.name for launch in found) == {"a": 4, "b": 4}
+    assert len({launch.host["name"] for launch in found}) == 1, "what is compared is on one node"
+    (record,) = Results(tmp_path / "results").runs()
+    assert f"again: torchmatrix compare {record.id}:b {record.id}:a" in err
+
+
+@pytest.mark.thorough
 def test_the_tool_may_be_killed_and_goes_on_with_what_slurm_has(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.5)
     until(lambda: len(launches(tmp_path)) >= 2, process)

@@ -21,6 +21,7 @@ from torchmatrix.ground.texts import count
 if TYPE_CHECKING:
     from torchmatrix.matrix.method import Request
     from torchmatrix.planning.plan import Cell
+    from torchmatrix.planning.two_stacks import Two
     from torchmatrix.running.cluster.cluster import Cluster, Kind
     from torchmatrix.running.cluster.jobs import Submitted
 
@@ -35,6 +36,8 @@ def measure(
     request: "Request",
     output: Path,
     *,
+    locked: bool,
+    ab: "Two | None",
     new: bool,
     detach: bool,
     volume: Volume,
@@ -45,7 +48,9 @@ def measure(
     from torchmatrix.running.cluster import jobs
 
     with Results(results).hold():
-        found = clusters.prepare(matrix, results, globs, where, request, new=new, tell=lambda text: say(text, volume))
+        found = clusters.prepare(
+            matrix, results, globs, where, request, locked=locked, ab=ab, new=new, tell=lambda text: say(text, volume)
+        )
         todo, estimated = _announce(found, globs, where, volume)
         jobs.begin(found, as_typed())
         begin, known = time.monotonic(), _known(found)

@@ -108,14 +108,13 @@ def run(
         cold_compiles=cold_compiles, fork=fork, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
     if engine == SLURM:
-        if ab or parallel or locked:
-            raise BadInput("--engine slurm knows neither --ab, --parallel nor --locked", hint="leave it out")
-        _end_cluster(
-            clustered.measure(
-                matrix, results, globs or [], where or [], request, output, new=new, detach=detach, volume=volume
-            ),
-            as_json,
-        )
+        if parallel:
+            raise BadInput("--engine slurm doesn't know --parallel: a launch has its node for itself", hint="leave it out")
+        every = clustered.measure(
+            matrix, results, globs or [], where or [], request, output,
+            locked=locked, ab=ab, new=new, detach=detach, volume=volume,
+        )  # fmt: skip
+        _end_cluster([compared(one, ab, volume, several=len(every) > 1) for one in every] if ab else every, as_json)
     if detach:
         raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab, parallel=parallel)

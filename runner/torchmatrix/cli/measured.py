@@ -111,17 +111,19 @@ def measure(
     return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
 
 
-def compared(done: Measured, ab: tuple[str, str], volume: Volume) -> Measured:
-    """The same with the comparison of two stacks, and how to repeat it."""
+def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bool = False) -> Measured:
+    """The same with the comparison of two stacks, and how to repeat it. `several`: hosts have a run of that id."""
     from torchmatrix.analysis import compare
     from torchmatrix.facts.launch import last_tries
     from torchmatrix.facts.reading import sorted_out
+    from torchmatrix.facts.run_words import host_of
 
     launches = last_tries(sorted_out(done.folder.everything())[0])
     a, b = ([launch for launch in launches if launch.stack.name == name] for name in ab)
     if not a or not b:
         return replace(done, ab=ab)
-    say(f"again: torchmatrix compare {done.folder.id}:{ab[0]} {done.folder.id}:{ab[1]}\n", volume)
+    run = f"{host_of(done.folder)}/{done.folder.id}" if several else done.folder.id
+    say(f"again: torchmatrix compare {run}:{ab[0]} {run}:{ab[1]}\n", volume)
     return replace(done, ab=ab, comparison=compare.compare(a, b))
 
 

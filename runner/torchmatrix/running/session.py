@@ -85,11 +85,16 @@ def prepare(
     held = lockfile.read(place)
     s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where, parallel)
     s = _of_two(s, ab) if ab else s
-    if locked and s.notes:
-        listing = "".join(f"\n  {line}" for line in s.notes)
-        hint = "torchmatrix lock brings it up to date"
-        raise BadInput(f"{place} does not match the matrix:{listing}", hint=hint)
+    if locked:
+        refuse_unlocked(place, s.notes)
     return s if held else without_locks(s)
+
+
+def refuse_unlocked(place: Path, notes: Sequence[str]) -> None:
+    """Raises BadInput if there are notes on how the lock at `place` differs from the matrix."""
+    if notes:
+        listing = "".join(f"\n  {line}" for line in notes)
+        raise BadInput(f"{place} does not match the matrix:{listing}", hint="torchmatrix lock brings it up to date")
 
 
 def _of_two(s: Session, ab: Two) -> Session:

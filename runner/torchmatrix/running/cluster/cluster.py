@@ -22,13 +22,15 @@ from torchmatrix.machine import host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
+from torchmatrix.planning import two_stacks
 from torchmatrix.planning.fit import Disk, Supplies
 from torchmatrix.planning.plan import Cell, make_plan, select
+from torchmatrix.planning.two_stacks import Two
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import Order
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
-from torchmatrix.running.session import Session
+from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
 LAUNCHERS = {"docker": "docker", "bare": "local"}
 """The engine that each launcher means on a node."""
@@ -80,20 +82,24 @@ def prepare(
     where: Sequence[str],
     request: Request,
     *,
+    locked: bool = False,
+    ab: Two | None = None,
     new: bool = False,
     tell: Callable[[str], None],
 ) -> Cluster:
     """Ask one node of each kind what it is, and plan. Raises ToolError.
 
-    Continues the order that asks for the same and isn't done.
+    Continues the order that asks for the same and isn't done. `locked`: refuse if matrix.lock doesn't match the matrix.
+    `ab`: only what these two stacks share.
     """
     site = settings.load().slurm
     slurm, matrix = Slurm(site), matrix_file.under(matrix_file.load(path), request)
+    matrix = two_stacks.only(matrix, ab) if ab else matrix
     version, every = slurm.version(), slurm.nodes()
     if not any(node.is_usable for node in every):
         states = ", ".join(f"{node.name} ({node.state})" for node in every)
         raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
-    order = _order(path, matrix, results.absolute(), globs, where, request, new=new)
+    order = _order(path, matrix, results.absolute(), globs, where, request, ab, new=new)
     kinds, silent = [], {node.name: node.state for node in every if not node.is_usable}
     with ExitStack() as stack:
         asked = []
@@ -111,13 +117,17 @@ def prepare(
                 raise ToolError(str(said["error"]), hint=str(said["hint"]), exit_code=ExitCode(said["exit_code"]))
             else:
                 kinds.append(_kind(matrix, order, alike, said))
+    if locked:
+        refuse_unlocked(locked_stacks.path_beside(path), list(dict.fromkeys(n for kind in kinds for n in kind.session.notes)))
+    kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
 
 def _order(
-    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, *, new: bool
-) -> Order:
-    """The unfinished order of the same cells, measured in the same way, or a new one."""
+    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, ab: Two | None,
+    *, new: bool,
+) -> Order:  # fmt: skip
+    """The unfinished order of the same cells, with the same lock, measured in the same way, or a new one."""
     wanted = Order(
         run=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
         results=results,
@@ -126,13 +136,19 @@ def _order(
         globs=tuple(globs),
         where=tuple(where),
         request=request,
+        ab=ab,
     )
+    lock = _content(locked_stacks.path_beside(path))
     for held in () if new else orders.unfinished(results):
-        if replace(held, run=wanted.run) == wanted and orders.text_of(held) == matrix.text:
+        same = replace(held, run=wanted.run) == wanted
+        if same and orders.text_of(held) == matrix.text and _content(held.lock) == lock:
             return held
-    lock = locked_stacks.path_beside(path)
-    orders.keep(wanted, matrix.text, lock.read_bytes() if lock.exists() else None)
+    orders.keep(wanted, matrix.text, lock)
     return wanted
+
+
+def _content(lock: Path) -> bytes | None:
+    return lock.read_bytes() if lock.exists() else None
 
 
 def _groups(order: Order, every: Sequence[Node], most: int | None) -> list[tuple[Node, ...]]:
@@ -197,11 +213,11 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
     names = ", ".join(node.name for node in alike)
     its = replace(host.of_record(said["host"], said["machine"]), name=alike[0].name)
     planned = select(make_plan(matrix, its, supplies), order.globs, order.where)
+    planned = two_stacks.shared(planned, order.ab) if order.ab else planned
     results = Results(order.results)
     engines = choose(order.engine, results.owner)
-    held = order.held()
-    locks, drifts = locked_stacks.applicable(held, matrix.stacks, engines.builder) if held else ({}, {})
-    notes = locked_stacks.unlocked(recipes.stacks_of(planned.cells), locks, drifts) if held else ()
+    locks, drifts = locked_stacks.applicable(order.held(), matrix.stacks, engines.builder)
+    notes = locked_stacks.unlocked(recipes.stacks_of(planned.cells), locks, drifts)
     ids = sorted(cell.id for cell in planned.cells)
     key = json.dumps([matrix.digest, ids, asdict(matrix.method), recipes.workload_hash(), "slurm", order.run])
     session = Session(
@@ -211,7 +227,7 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
         plan=planned,
         supplies=supplies,
         locks=locks,
-        notes=(*said["notes"], *notes),
+        notes=tuple(dict.fromkeys((*said["notes"], *notes))),
         is_here=False,
         results=results,
         key=hashlib.sha256(key.encode()).hexdigest()[:16],

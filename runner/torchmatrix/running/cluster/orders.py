@@ -26,6 +26,8 @@ from torchmatrix.ground.files import write_whole
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
+from torchmatrix.planning import two_stacks
+from torchmatrix.planning.two_stacks import Two
 
 Launches = list[tuple[str, int]]
 """(cell id, round), in order."""
@@ -35,7 +37,7 @@ Launches = list[tuple[str, int]]
 class Order:
     """`folder`: that of the matrix, for the user's own models. `engine`: what runs a launch on its node.
 
-    `globs`, `where`: which cells.
+    `globs`, `where`: which cells. `ab`: only what these two stacks share.
     """
 
     run: str
@@ -45,6 +47,7 @@ class Order:
     globs: tuple[str, ...]
     where: tuple[str, ...]
     request: Request
+    ab: Two | None = None
 
     @property
     def place(self) -> Path:
@@ -58,11 +61,17 @@ class Order:
 
     def matrix(self) -> Matrix:
         """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
-        return matrix_file.under(matrix_file.parse(text_of(self), folder=self.folder), self.request)
+        every = matrix_file.under(matrix_file.parse(text_of(self), folder=self.folder), self.request)
+        return two_stacks.only(every, self.ab) if self.ab else every
+
+    @property
+    def lock(self) -> Path:
+        """The lock as it was; no such file if there was none."""
+        return self.place / "matrix.lock"
 
     def held(self) -> Mapping[str, StackLock]:
         """The locks as they were."""
-        return lockfile.read(self.place / "matrix.lock")
+        return lockfile.read(self.lock)
 
 
 def keep(order: Order, matrix: str, lock: bytes | None) -> None:
@@ -72,7 +81,7 @@ def keep(order: Order, matrix: str, lock: bytes | None) -> None:
             (order.place / name).mkdir(parents=True, exist_ok=True)
         write_whole(order.place / "matrix.toml", matrix.encode())
         if lock is not None:
-            write_whole(order.place / "matrix.lock", lock)
+            write_whole(order.lock, lock)
         record = asdict(order) | {"results": str(order.results), "folder": str(order.folder)}
         write_whole(order.place / "order.json", json.dumps(record).encode())
 
@@ -88,6 +97,7 @@ def read(place: Path) -> Order:
         globs=tuple(said["globs"]),
         where=tuple(said["where"]),
         request=Request(**said["request"]),
+        ab=tuple(said["ab"]) if said["ab"] else None,
     )
 
 
