@@ -4,8 +4,8 @@ import hashlib
 import os
 import shlex
 import weakref
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -120,18 +120,30 @@ class DockerEngine:
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last message."""
-        if recipe.dockerfile is None:
-            raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
-        tag, environment = tag_of(recipe), environment_tag_of(recipe)
-        try:
-            if not self._images.has(environment):
-                self._build_environment(recipe, environment, log)
+        tag = tag_of(recipe)
+        with _build_errors():
+            environment = self._ensured_environment(recipe, log)
             if not self._images.has(tag):
                 arguments = {"ENVIRONMENT": environment}
                 self._build(context.workload_files(), "workload.Dockerfile", arguments, tag, _labels(recipe), log)
-            attributes = self._client.images.get(tag).attrs
-        except (DockerException, RequestException, OSError) as error:
-            raise BuildFailed(words(error)) from None
+            return self._image(recipe, tag)
+
+    def build_environment(self, recipe: Recipe, log: Log) -> Image:
+        """Build the image without the workload, or find it. Raises BuildFailed as `build` does."""
+        with _build_errors():
+            return self._image(recipe, self._ensured_environment(recipe, log))
+
+    def _ensured_environment(self, recipe: Recipe, log: Log) -> str:
+        """The tag of the image without the workload, which is there."""
+        if recipe.dockerfile is None:
+            raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
+        tag = environment_tag_of(recipe)
+        if not self._images.has(tag):
+            self._build_environment(recipe, tag, log)
+        return tag
+
+    def _image(self, recipe: Recipe, tag: str) -> Image:
+        attributes = self._client.images.get(tag).attrs
         lock = recipe.lock or from_text((attributes["Config"].get("Labels") or {}).get(f"{LABEL}.lock", ""))
         return Image(
             reference=attributes["Id"], environment=recipe.environment, lock=lock, facts=_facts(recipe, tag, attributes, lock)
@@ -252,6 +264,15 @@ class DockerEngine:
         log("$ " + shlex.join(build_command(dockerfile, arguments, tag, {})))
         build = builders.buildx if builders.has_buildx() else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
+
+
+@contextmanager
+def _build_errors() -> Iterator[None]:
+    """Turn what the daemon or the SDK raises into a failed build."""
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        raise BuildFailed(words(error)) from None
 
 
 def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:

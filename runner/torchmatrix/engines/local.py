@@ -2,12 +2,10 @@
 
 import fcntl
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,7 @@ from platform import machine
 from typing import Any
 
 from torchmatrix import __version__
-from torchmatrix.engines import cgroups, packages
-from torchmatrix.engines.cgroups import Place
+from torchmatrix.engines import own_processes, packages
 from torchmatrix.engines.commands import bench_command, box_environment
 from torchmatrix.engines.engine import (
     Capabilities,
@@ -29,21 +26,18 @@ from torchmatrix.engines.engine import (
     disk_of,
 )
 from torchmatrix.engines.fork_servers import ForkServer, ForkServers
-from torchmatrix.engines.limits import Limits, limits_of
-from torchmatrix.engines.local_caches import LocalCache, remove_tree
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import UNLIMITED, LocalExecution, kill_marked
+from torchmatrix.engines.own_processes import OwnProcesses, lock_of
+from torchmatrix.engines.processes import LocalExecution
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
 from torchmatrix.machine.host import Host
-from torchmatrix.machine.network import free_port
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
 _PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
-_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 _VERSION = "import platform; print(platform.python_version())"
 
 
@@ -57,8 +51,7 @@ class LocalEngine:
     def __init__(self, cache: Path, owner: str) -> None:
         self._cache = cache
         self._owner = owner
-        self._place: Place | None = None
-        self._ports: set[int] = set()
+        self._own = OwnProcesses(cache)
         self._servers = ForkServers()
 
     def facts(self) -> dict[str, Any]:
@@ -130,72 +123,42 @@ class LocalEngine:
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
         """An execution of the workload under the image's Python."""
-        cache = LocalCache(self._cache / "compile" / image.environment, spec.cache)
-        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own_port())
+        cache = self._own.compile_cache(image, spec)
+        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own.port())
         variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
-        place = self._groups()
-        limits = limits_of(_MEMORY_BYTES) if place.folders else UNLIMITED
         own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
-        server, why_fresh = self._server_for(image, spec, variables, limits)
-        return LocalExecution([*command, *own, *cache.flags], variables, spec.owner, cache, place, limits, server, why_fresh)
+        server, why_fresh = self._server_for(image, spec, variables)
+        return LocalExecution(
+            [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh
+        )
 
-    def _server_for(
-        self, image: Image, spec: LaunchSpec, variables: dict[str, str], limits: Limits
-    ) -> tuple[ForkServer | None, str | None]:
+    def _server_for(self, image: Image, spec: LaunchSpec, variables: dict[str, str]) -> tuple[ForkServer | None, str | None]:
         """Only for one process on the CPU, in a virtualenv that was made here: another interpreter may start with anything."""
         if image.lock is None or spec.gpus.count > 1 or spec.gpus.vendor != "cpu":
             return None, None
-        made = partial(ForkServer, image.reference, variables, spec.owner, self._groups(), limits)
+        made = partial(ForkServer, image.reference, variables, spec.owner, self._own.groups, self._own.limits)
         return self._servers.ready(image.reference, spec, made)
 
     def close(self) -> None:
         """End the fork servers."""
         self._servers.end()
 
-    def _own_port(self) -> int:
-        """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""
-        port = next(port for port in iter(free_port, 0) if port not in self._ports)
-        self._ports.add(port)
-        return port
-
     def why_unlimited(self) -> str:
         """Why no control groups can be made here."""
-        return self._groups().why_not
-
-    def _groups(self) -> Place:
-        """Where control groups can be made, looked up once."""
-        if self._place is None:
-            self._place = cgroups.find()
-        return self._place
+        return self._own.groups.why_not
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
-        groups = [f"control group {name}" for name in cgroups.remove_left(self._groups(), owner)]
-        return groups + [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
+        return self._own.remove_orphans(owner)
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Virtualenvs and compile caches under the cache folder."""
         stacks = {path: path.name.rpartition("-")[2] for path in (self._cache / "stacks").glob("[!.]*")}
-        caches = {path: path.name for path in (self._cache / "compile").glob("[!.]*")}
-        return [
-            Leftover(kind=kind, name=str(path), bytes=_size(path))
-            for kind, found in (("virtualenv", stacks), ("cache", caches))
-            for path, environment in sorted(found.items())
-            if environment not in keep
-        ]
+        return [*own_processes.left("virtualenv", stacks, keep), *self._own.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove the folder, unless another run is building it."""
-        path = Path(leftover.name)
-        try:
-            with path.with_name(f".{path.name}.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove_tree(path)
-        except BlockingIOError:
-            return "another run is building it"
-        except OSError as error:
-            return error.strerror or str(error)
-        return None
+        return own_processes.remove(Path(leftover.name))
 
     def _uv(self, arguments: list[str], log: Log) -> list[str]:
         """Run uv, marked as ours. Raises BuildFailed with uv's own message."""
@@ -226,7 +189,7 @@ class LocalEngine:
         venv = self._venv(recipe)
         try:
             venv.parent.mkdir(parents=True, exist_ok=True)
-            lock = venv.with_name(f".{venv.name}.lock").open("a")
+            lock = lock_of(venv).open("a")
         except OSError as error:
             raise BuildFailed(f"can't write {venv.parent}: {error.strerror}") from None
         with lock:
@@ -259,17 +222,6 @@ class LocalEngine:
         found = packages.resolve(recipe.requires, str(recipe.index), python, log)
         version = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
         return replace(asked_lock(recipe, _PLATFORM), python=version, packages=found)
-
-
-def _size(folder: Path) -> int:
-    """Bytes on disk below a folder; hard links count once."""
-    seen: dict[tuple[int, int], int] = {}
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                status = (Path(root) / name).lstat()
-                seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
-    return sum(seen.values())
 
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:
