@@ -1,0 +1,98 @@
+"""What engines share whose launches are processes of this user: groups, ports, compile caches, orphans, what they left."""
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from torchmatrix.engines import cgroups
+from torchmatrix.engines.cgroups import Place
+from torchmatrix.engines.engine import Image, LaunchSpec, Leftover
+from torchmatrix.engines.limits import Limits, limits_of
+from torchmatrix.engines.local_caches import LocalCache, remove_tree
+from torchmatrix.engines.processes import UNLIMITED, kill_marked
+from torchmatrix.engines.supervised import OWNER_VARIABLE
+from torchmatrix.machine.network import free_port
+
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class OwnProcesses:
+    """`folder`: what the engine keeps; its compile caches are below it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._place: Place | None = None
+        self._ports: set[int] = set()
+
+    @property
+    def groups(self) -> Place:
+        """Where control groups can be made, looked up once."""
+        if self._place is None:
+            self._place = cgroups.find()
+        return self._place
+
+    @property
+    def limits(self) -> Limits:
+        """Those of a launch."""
+        return limits_of(_MEMORY_BYTES) if self.groups.folders else UNLIMITED
+
+    def port(self) -> int:
+        """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""
+        port = next(port for port in iter(free_port, 0) if port not in self._ports)
+        self._ports.add(port)
+        return port
+
+    def compile_cache(self, image: Image, spec: LaunchSpec) -> LocalCache:
+        """The hold of a launch on its cache."""
+        return LocalCache(self._folder / "compile" / image.environment, spec.cache)
+
+    def remove_orphans(self, owner: str) -> list[str]:
+        """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
+        groups = [f"control group {name}" for name in cgroups.remove_left(self.groups, owner)]
+        return groups + [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
+
+    def caches_left(self, keep: Collection[str]) -> list[Leftover]:
+        """The compile caches of environments that are not in `keep`."""
+        caches = {path: path.name for path in (self._folder / "compile").glob("[!.]*")}
+        return list(left("cache", caches, keep))
+
+
+def left(kind: str, found: dict[Path, str], keep: Collection[str]) -> Iterator[Leftover]:
+    """Those of the folders and files `found` whose environment is not in `keep`, by name."""
+    for path, environment in sorted(found.items()):
+        if environment not in keep:
+            yield Leftover(kind=kind, name=str(path), bytes=_size(path))
+
+
+def lock_of(path: Path) -> Path:
+    """What whoever makes or removes `path` holds meanwhile."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def remove(path: Path) -> str | None:
+    """Remove a folder or a file, unless another run is making it; returns why that could not be done."""
+    try:
+        with lock_of(path).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.is_dir():
+                remove_tree(path)
+            else:
+                path.unlink()
+    except BlockingIOError:
+        return "another run is building it"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _size(place: Path) -> int:
+    """Bytes on disk of a file, or below a folder; hard links count once."""
+    seen: dict[tuple[int, int], int] = {}
+    inside = (Path(root) / name for root, _, names in os.walk(place) for name in names)
+    for path in inside if place.is_dir() else (place,):
+        with suppress(OSError):
+            status = path.lstat()
+            seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    return sum(seen.values())
