@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torchmatrix.engines.engine import Engine
     from torchmatrix.matrix.stacks import Stack
 
-NAMES = ("auto", "docker", "local")
+NAMES = ("auto", "docker", "apptainer", "local")
 """The choices; auto takes containers if a daemon answers."""
 SLURM = "slurm"
 """What `run` knows besides: each launch is a job on a node of a cluster, which chooses among NAMES."""
@@ -58,6 +58,8 @@ def choose(asked: str, owner: str) -> Engines:
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
     if asked == "auto" and not _docker_may_answer():
         return Engines(builder=local, local=local, why=f"local, because no Docker socket was found; virtualenvs under {cache}")
+    if asked == "apptainer":
+        return Engines(builder=_apptainer(cache, owner), local=local, why=f"apptainer (as requested); images under {cache}")
     from torchmatrix.engines.docker import DockerEngine, connect
 
     try:
@@ -67,6 +69,15 @@ def choose(asked: str, owner: str) -> Engines:
             raise
         return Engines(builder=local, local=local, why=f"local, because {error}; virtualenvs under {cache}")
     return Engines(builder=builder, local=local, why=f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}")
+
+
+def _apptainer(cache: Path, owner: str) -> "Engine":
+    from torchmatrix.engines import apptainer
+
+    program = apptainer.find()
+    if program is None:
+        raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
+    return apptainer.ApptainerEngine(cache / "apptainer", owner, program)
 
 
 def _docker_may_answer() -> bool:

@@ -3,9 +3,15 @@
 from pathlib import PurePosixPath
 
 from torchmatrix.engines.engine import LaunchSpec, Meeting
+from torchmatrix.planning.plan import GpuSet
 
 MONITOR_SECONDS = "0.1"
 """How often torchrun looks whether its ranks have ended: as newer releases do; those before 2.4 did it every 5 s."""
+
+WORKLOAD_FOLDER = PurePosixPath("/opt/workload")
+"""Where a container finds images/workload."""
+MODEL_FOLDER = PurePosixPath("/opt/model")
+"""Where a container finds the file of a user's own model."""
 
 
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
@@ -42,3 +48,20 @@ def _on_any(vendor: str | None) -> dict[str, str]:
     if vendor == "cpu":
         return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
     return common | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def visible_devices(gpus: GpuSet) -> dict[str, str]:
+    """The variable that shows a process only the chosen GPUs, in the chosen order."""
+    if gpus.vendor == "nvidia":
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
+    if gpus.vendor == "amd":
+        return {"ROCR_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus.gpus)}
+    return {}
+
+
+def isolation(network: str, note: str | None = None) -> dict[str, dict[str, str | None]]:
+    """The field of a launch's header under `started`: what its box shares with the machine.
+
+    `network`: none, or the machine's. `note`: why it isn't none, where the engine could do without.
+    """
+    return {"isolation": {"network": network, "note": note}}

@@ -5,7 +5,7 @@ import shlex
 import tarfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +18,7 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__
 from torchmatrix.engines import container_caches
-from torchmatrix.engines.commands import bench_command, box_environment
+from torchmatrix.engines.commands import MODEL_FOLDER, WORKLOAD_FOLDER, bench_command, box_environment
 from torchmatrix.engines.container_caches import LABEL, Volume
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Meeting
 from torchmatrix.engines.hints import with_hint
@@ -29,8 +29,6 @@ from torchmatrix.planning.plan import GpuSet
 
 USER = f"{container_caches.USER}:{container_caches.GROUP}"
 STOP_SECONDS = 10
-MODEL_FOLDER = PurePosixPath("/opt/model")
-"""Where a container finds the file of a user's own model."""
 UNLIMITED = Limits()
 NO_CACHE = Volume()
 CDI_KIND = "nvidia.com/gpu"
@@ -88,7 +86,7 @@ def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED
     No privileges: an ordinary user, no capabilities, no way to gain any, no network unless several nodes take part, a read-only
     root with a tmpfs for /tmp and the compile cache of its own stack and workload; and `limits`.
     """
-    arguments = bench_command("python3", f"/opt/workload/{spec.program}", spec, 29500)
+    arguments = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, 29500)
     limited, talking = limit_options(limits), communication_options(spec.gpus)
     kept = {"mounts": [], "tmpfs": {}} | cache.options
     return {

@@ -17,6 +17,7 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__
 from torchmatrix.engines import builders, container_caches, context, packages
+from torchmatrix.engines.commands import isolation
 from torchmatrix.engines.container_caches import LABEL, Volume
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
@@ -88,6 +89,10 @@ class DockerEngine:
         """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
         root = Path(self.facts().get("DockerRootDir") or "/nonexistent")
         return disk_of(root, "move Docker's data root to a larger disk")
+
+    def why_not_built(self) -> str:
+        """Nothing keeps it from building."""
+        return ""
 
     def is_ready(self, recipe: Recipe) -> bool:
         """Whether there is an image under the recipe's content-hash tag."""
@@ -177,7 +182,7 @@ class DockerEngine:
         """An execution in a fresh container."""
         limits = self._limits_here()
         cache = self._cache_for(image, spec)
-        started = limits.as_facts() | cache.facts.as_facts()
+        started = limits.as_facts() | cache.facts.as_facts() | isolation("machine" if spec.meeting else "none")
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         return DockerExecution(self._client, options, started, cache, spec.model_file)
 

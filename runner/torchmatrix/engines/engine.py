@@ -217,6 +217,10 @@ class Engine(Protocol):
         """Why its launches have no limit of memory; empty if they have one."""
         ...
 
+    def why_not_built(self) -> str:
+        """Why it can't build stacks here, but only run what was built elsewhere; empty if it can."""
+        ...
+
     def is_ready(self, recipe: Recipe) -> bool:
         """Whether this recipe is already built, with the current workload."""
         ...

@@ -4,17 +4,15 @@ import fcntl
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from platform import machine
 from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import own_processes, packages
-from torchmatrix.engines.commands import bench_command, box_environment
+from torchmatrix.engines.commands import bench_command, box_environment, isolation, visible_devices
 from torchmatrix.engines.engine import (
     Capabilities,
     Image,
@@ -27,7 +25,7 @@ from torchmatrix.engines.engine import (
 )
 from torchmatrix.engines.fork_servers import ForkServer, ForkServers
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.own_processes import OwnProcesses, lock_of
+from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses, lock_of
 from torchmatrix.engines.processes import LocalExecution
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground import assets
@@ -35,9 +33,7 @@ from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
-from torchmatrix.planning.plan import GpuSet
 
-_PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
 _VERSION = "import platform; print(platform.python_version())"
 
 
@@ -70,6 +66,10 @@ class LocalEngine:
         """The disk of the cache folder, or of the folder that will contain it."""
         folder = next(path for path in (self._cache, *self._cache.parents) if path.exists())
         return disk_of(folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+
+    def why_not_built(self) -> str:
+        """Nothing keeps it from building."""
+        return ""
 
     def is_ready(self, recipe: Recipe) -> bool:
         """A virtualenv is built once its mark is written; an interpreter if it exists."""
@@ -104,14 +104,14 @@ class LocalEngine:
 
     def platform(self) -> str:
         """Of this machine."""
-        return _PLATFORM
+        return PLATFORM
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
         """Every package, for the recipe's own Python on this machine. Raises BuildFailed."""
         if recipe.source != "wheels":
             raise BuildFailed("needs a container engine, which knows the image's digest")
-        found = packages.resolve(recipe.requires, str(recipe.index), str(recipe.python), log, _PLATFORM)
-        return replace(asked_lock(recipe, _PLATFORM), packages=found)
+        found = packages.resolve(recipe.requires, str(recipe.index), str(recipe.python), log, PLATFORM)
+        return replace(asked_lock(recipe, PLATFORM), packages=found)
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """Unknown: uv links the files of virtualenvs to its own cache."""
@@ -129,8 +129,9 @@ class LocalEngine:
         own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
         server, why_fresh = self._server_for(image, spec, variables)
         return LocalExecution(
-            [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh
-        )
+            [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh,
+            facts=isolation("machine"),
+        )  # fmt: skip
 
     def _server_for(self, image: Image, spec: LaunchSpec, variables: dict[str, str]) -> tuple[ForkServer | None, str | None]:
         """Only for one process on the CPU, in a virtualenv that was made here: another interpreter may start with anything."""
@@ -221,16 +222,7 @@ class LocalEngine:
         """The recipe resolved for an interpreter of this machine."""
         found = packages.resolve(recipe.requires, str(recipe.index), python, log)
         version = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
-        return replace(asked_lock(recipe, _PLATFORM), python=version, packages=found)
-
-
-def visible_devices(gpus: GpuSet) -> dict[str, str]:
-    """The variable that shows a process only the chosen GPUs, in the chosen order."""
-    if gpus.vendor == "nvidia":
-        return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
-    if gpus.vendor == "amd":
-        return {"ROCR_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus.gpus)}
-    return {}
+        return replace(asked_lock(recipe, PLATFORM), python=version, packages=found)
 
 
 def _look_at(python: str) -> dict[str, Any]:

@@ -40,6 +40,19 @@ class LocalCache:
         sealed = ("--sealed-cache", str(self._folder / "sealed")) if self.facts.state == "sealed" else ()
         return ("--cache", str(self._folder / "work"), *sealed)
 
+    def bound(self, work: str, sealed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(folders that a container gets, as source:target or source:target:ro; the flags of the box in it).
+
+        `work`, `sealed`: where the container finds them. Both are empty if the cache can't be kept.
+        """
+        if self._folder is None:
+            return (), ()
+        (self._folder / "work").mkdir(parents=True, exist_ok=True)
+        binds, flags = (f"{self._folder / 'work'}:{work}",), ("--cache", work)
+        if self.facts.state != "sealed":
+            return binds, flags
+        return (*binds, f"{self._folder / 'sealed'}:{sealed}:ro"), (*flags, "--sealed-cache", sealed)
+
     def ended(self, returncode: int) -> str | None:
         """Seal it after a complete first launch. Returns why a later launch can't count, if it changed the sealed cache."""
         if self._folder is None or self.facts.state == "none":

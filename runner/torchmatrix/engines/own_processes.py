@@ -2,9 +2,11 @@
 
 import fcntl
 import os
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
+from platform import machine
 
 from torchmatrix.engines import cgroups
 from torchmatrix.engines.cgroups import Place
@@ -15,6 +17,8 @@ from torchmatrix.engines.processes import UNLIMITED, kill_marked
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.machine.network import free_port
 
+PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
+"""Of this machine, as container images name it."""
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -71,15 +75,17 @@ def lock_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-def remove(path: Path) -> str | None:
-    """Remove a folder or a file, unless another run is making it; returns why that could not be done."""
+def remove(path: Path, *mark: Path) -> str | None:
+    """Remove a folder or a file, unless another run is making it; returns why that could not be done.
+
+    `mark`: files without which it means nothing, and which go first.
+    """
     try:
         with lock_of(path).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.is_dir():
-                remove_tree(path)
-            else:
-                path.unlink()
+            for file in mark:
+                file.unlink(missing_ok=True)
+            remove_tree(path) if path.is_dir() else path.unlink()
     except BlockingIOError:
         return "another run is building it"
     except OSError as error:

@@ -3,8 +3,6 @@
 import hashlib
 import os
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -15,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import requests
 
+from torchmatrix.engines import logged
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import scratch
@@ -34,7 +33,7 @@ _NO_SOURCES = "; only wheels are used, since a package's source would run on thi
 LAYERS = ("toolkit", "libraries", "rest", "torch")
 UV = f"uv=={metadata.version('uv')}"
 """What installs the packages in a container: the version that resolved them."""
-NEUTRAL_FOLDER = "/"
+NEUTRAL_FOLDER = Path("/")
 """Where uv runs: settings in the folder of a matrix (uv.toml, pyproject.toml) could name other indexes. The user's apply."""
 
 
@@ -178,17 +177,8 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
     It runs in NEUTRAL_FOLDER, so paths in `arguments` are absolute.
     """
     command = [sys.executable, "-m", "uv", *arguments]
-    log("$ " + shlex.join(command))
-    lines = []
-    with subprocess.Popen(
-        command, env=environment() | dict(mark or {}), cwd=NEUTRAL_FOLDER, start_new_session=True, text=True, errors="replace",
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            log(lines[-1])
-    if process.returncode:
+    returncode, lines = logged.run(command, log, environment() | dict(mark or {}), NEUTRAL_FOLDER)
+    if returncode:
         refused = any("disabled" in line for line in lines)
         raise BuildFailed(first_error(lines) + (_NO_SOURCES if refused else ""))
     return lines

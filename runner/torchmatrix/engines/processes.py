@@ -8,9 +8,9 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from torchmatrix.engines import cgroups, supervised
@@ -46,11 +46,19 @@ class LocalExecution:
         limits: Limits = UNLIMITED,
         server: ForkServer | None = None,
         why_fresh: str | None = None,
+        held: ExitStack | None = None,
+        pasted: str | None = None,
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`server`: forks the launch; None: it is a fresh process, which `why_fresh` explains if it need not be."""
+        """`server`: forks the launch; None: it is a fresh process, which `why_fresh` explains if it need not be.
+
+        `held`: what the launch needs as long as it runs; closed at its end. `pasted`: the command as a person can repeat it, if
+        that isn't `command`. `facts`: more of them for the record.
+        """
         self._argv = command
         self._server = server
         self._cache = cache
+        self._held = held
         self._place, self._limits, self._owner = place, limits, owner
         self._group: Group | None = None
         self._token = uuid.uuid4().hex
@@ -58,9 +66,10 @@ class LocalExecution:
         self._process: supervised.Process | None = None
         self._oom_kills = 0
         process = {"process": {"state": "forked" if server else "fresh", "note": why_fresh}}
-        self.started: Mapping[str, Any] = limits.as_facts() | process | (cache.facts.as_facts() if cache else {})
+        own = limits.as_facts() | process | (cache.facts.as_facts() if cache else {})
+        self.started: Mapping[str, Any] = own | dict(facts)
         shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
-        self.command = " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
+        self.command = pasted or " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
 
     def __enter__(self) -> "LocalExecution":
         try:
@@ -96,6 +105,8 @@ class LocalExecution:
             cgroups.remove(self._group)
         if self._cache:
             self._cache.release()
+        if self._held:
+            self._held.close()
 
     def lines(self) -> Iterator[Line]:
         """Lines of both streams until the first process has ended and closed them (or left them to stray children)."""

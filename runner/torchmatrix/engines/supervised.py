@@ -74,10 +74,16 @@ def end(process: Process) -> None:
         process.wait()
 
 
+_FOREIGN = ("PYTHON", "APPTAINER", "SINGULARITY")
+_KEPT = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
+
+
 def _clean_environment() -> dict[str, str]:
-    """The user's environment without what would leak another installation, or another choice of GPUs, into the stack."""
+    """The user's environment without what would leak into the stack: another installation, another choice of GPUs, more folders
+    or variables for its container.
+    """
     return {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith("PYTHON") and key != "VIRTUAL_ENV" and not key.endswith("_VISIBLE_DEVICES")
+        if key in _KEPT or not (key.startswith(_FOREIGN) or key == "VIRTUAL_ENV" or key.endswith("_VISIBLE_DEVICES"))
     }

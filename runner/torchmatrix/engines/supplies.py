@@ -26,11 +26,13 @@ def find(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock]
     to_build = [stack for stack in stacks if stack.source != "interpreter"]
     built = frozenset(stack.name for stack in to_build if recipes.ready_recipe(stack, engine, locks.get(stack.name)))
     missing = [stack for stack in to_build if stack.name not in built]
+    why_not = engine.why_not_built() if missing else ""
     return replace(
         unseen(engine),
         built=built,
         stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes.recipes(s, locks.get(s.name))))},
-        unreachable=frozenset(recipes.unreachable_indexes(recipes.indexes_to_probe(missing))),
+        unbuildable=why_not,
+        unreachable=frozenset() if why_not else frozenset(recipes.unreachable_indexes(recipes.indexes_to_probe(missing))),
         pythonless=frozenset() if engine.capabilities.isolates else _pythonless(missing, locks),
         disk=engine.disk() if is_here else None,
     )

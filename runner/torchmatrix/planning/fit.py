@@ -31,7 +31,8 @@ class Supplies:
     """What is available to run with. All collections but `unreachable` (index URLs) contain names of stacks.
 
     `containers`: is a container engine chosen? `how_to_have_containers`: what to do if not. `built`: stacks that are built;
-    `stored`: those, and those whose layers are on disk, so that building takes little space.
+    `stored`: those, and those whose layers are on disk, so that building takes little space. `unbuildable`: why nothing else
+    can be built here.
     `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download.
     `disk`: None if its free space is unknown; then it isn't checked. `nodes`: how many machines like this one there are.
     """
@@ -40,6 +41,7 @@ class Supplies:
     how_to_have_containers: str = "start a container engine"
     built: Collection[str] = frozenset()
     stored: Collection[str] = frozenset()
+    unbuildable: str = ""
     unreachable: Collection[str] = frozenset()
     pythonless: Collection[str] = frozenset()
     disk: Disk | None = None
@@ -91,7 +93,12 @@ def suits(stack: Stack, host: Host) -> bool:
 
 def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
     """Why this stack can't be built here for want of an index, a Python or disk space, or None."""
-    return _why_not_index(stack, supplies) or _why_not_python(stack, supplies) or _why_not_disk(stack, supplies)
+    return (
+        _why_not_built(stack, supplies)
+        or _why_not_index(stack, supplies)
+        or _why_not_python(stack, supplies)
+        or _why_not_disk(stack, supplies)
+    )
 
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:
@@ -114,6 +121,13 @@ def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
         reason = f"{stack.image} is a container image, and no container engine is in use"
         return Why(reason=reason, fix=f"{supplies.how_to_have_containers}, and don't use --engine local")
     return None
+
+
+def _why_not_built(stack: Stack, supplies: Supplies) -> Why | None:
+    if not supplies.unbuildable or stack.source == "interpreter" or stack.name in supplies.built:
+        return None
+    fix = "build it with the same --engine where Docker answers, in a TORCHMATRIX_CACHE that both machines share"
+    return Why(reason=f"isn't built, and {supplies.unbuildable}", fix=fix)
 
 
 def _why_not_index(stack: Stack, supplies: Supplies) -> Why | None:

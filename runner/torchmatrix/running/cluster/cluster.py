@@ -30,10 +30,12 @@ from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import Order
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
-from torchmatrix.running.session import Session, refuse_unlocked, without_locks
+from torchmatrix.running.session import Session, refuse_unlocked
 
-LAUNCHERS = {"docker": "docker", "bare": "local"}
+LAUNCHERS = {"docker": "docker", "apptainer": "apptainer", "bare": "local"}
 """The engine that each launcher means on a node."""
+NO_ENGINE = "local"
+"""Where jobs are submitted nothing is built or run, and no engine is needed: this one is everywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,6 @@ def prepare(
                 kinds.append(_kind(matrix, order, alike, said))
     if locked:
         refuse_unlocked(locked_stacks.path_beside(path), list(dict.fromkeys(n for kind in kinds for n in kind.session.notes)))
-    kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
 
@@ -215,19 +216,16 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
     planned = select(make_plan(matrix, its, supplies), order.globs, order.where)
     planned = two_stacks.shared(planned, order.ab) if order.ab else planned
     results = Results(order.results)
-    engines = choose(order.engine, results.owner)
-    locks, drifts = locked_stacks.applicable(order.held(), matrix.stacks, engines.builder)
-    notes = locked_stacks.unlocked(recipes.stacks_of(planned.cells), locks, drifts)
     ids = sorted(cell.id for cell in planned.cells)
     key = json.dumps([matrix.digest, ids, asdict(matrix.method), recipes.workload_hash(), "slurm", order.run])
     session = Session(
         matrix=matrix,
         host=its,
-        engines=replace(engines, why=f"slurm on {names}; {said['engine']}"),
+        engines=replace(choose(NO_ENGINE, results.owner), why=f"slurm on {names}; {said['engine']}"),
         plan=planned,
         supplies=supplies,
-        locks=locks,
-        notes=tuple(dict.fromkeys((*said["notes"], *notes))),
+        locks={},
+        notes=tuple(said["notes"]),
         is_here=False,
         results=results,
         key=hashlib.sha256(key.encode()).hexdigest()[:16],
