@@ -1,4 +1,6 @@
-"""Real PyTorch on a real Slurm, on one node and two, in containers and in virtualenvs, with a node that dies on the way."""
+"""Real PyTorch on a real Slurm, on one node and two, in containers and in virtualenvs, with a node that dies on the way; and
+Apptainer on nodes without Docker, with the tests' stand-in for PyTorch.
+"""
 
 import json
 import os
@@ -11,8 +13,10 @@ import docker
 import pytest
 
 import slurm_cluster
+from containers import vendor_image
 from slurm_cluster import Cluster
-from support import NEWEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, until
+from support import OLDEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
+from torchmatrix.engines import apptainer
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -87,7 +91,7 @@ def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Pa
     (tmp_path / "slurm").mkdir()
     both = ["resnet18", "bert-tiny"]
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        process = begin(tmp_path, cluster, "docker", both, NEWEST_MATRIX)
+        process = begin(tmp_path, cluster, "docker", both, OLDEST_MATRIX)
         until(lambda: is_measuring(tmp_path, "node2"), process)
         cluster.kill_node("node2")
         until(lambda: "down" in " ".join(cluster.states()), process)
@@ -99,3 +103,30 @@ def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Pa
         monkeypatch.setenv("SLURMD_NODENAME", node)
         mark = f"torchmatrix.owner={Results(tmp_path / 'results').owner}"
         assert not client.containers.list(all=True, filters={"label": mark}), "no container is left"
+
+
+@pytest.mark.skipif(not apptainer.find(), reason="no apptainer here: tests/install-apptainer")
+def test_in_apptainer_on_nodes_without_docker(
+    client: docker.DockerClient, small: str, own: str, tmp_path: Path, torchmatrix: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))
+    image = f"torchmatrix-test/{own}:1"
+    vendor_image(client, small, tmp_path / "wheels", image, 1)
+    stack = f'[[stack]]\nname = "{own}"\nimage = "{image}"\naccelerator = "cpu"\n'
+    matrix = REAL_MATRIX.partition("[[stack]]")[0] + stack
+    (tmp_path / "matrix.toml").write_text(matrix + WORKLOAD.format(models='"resnet18"'))
+    assert torchmatrix("build", engine="apptainer").returncode == 0
+    client.images.remove(image, force=True)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    (tmp_path / "slurm").mkdir()
+    with slurm_cluster.started(tmp_path / "slurm") as cluster:
+        process = begin(tmp_path, cluster, "apptainer", ["resnet18"], matrix)
+        _, told = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, told
+        assert not cluster.jobs()
+    found = {launch.devices.label: launch for launch in launches(tmp_path)}
+    assert sorted(found) == sorted(DEVICES) and {launch.outcome for launch in found.values()} == {"ok"}
+    assert {launch.engine["engine"] for launch in found.values()} == {"apptainer"}
+    networks = {label: launch.started["isolation"]["network"] for label, launch in found.items()}
+    assert networks == {label: "machine" if "nodes" in label else "none" for label in DEVICES}
+    assert not processes_of(f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode())
