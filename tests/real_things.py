@@ -21,7 +21,7 @@ import pytest
 
 from containers import BRIDGE, SMALL, Registry, free_port, remove_images
 from sites import Authority, make_authority
-from support import REAL_MATRIX
+from support import NEWEST_MATRIX, REAL_MATRIX
 from torchmatrix.engines import packages, recipes
 from torchmatrix.engines.docker import DockerEngine, connect
 from torchmatrix.ground.errors import EngineUnusable
@@ -46,7 +46,7 @@ def runtimes_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def newest_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The interpreter of the newest torch."""
-    return _python_of(["resnet18", "bert-tiny"], tmp_path_factory, text=REAL_MATRIX.replace("2.5.1", "2.15.0"))
+    return _python_of(["resnet18", "bert-tiny"], tmp_path_factory, text=NEWEST_MATRIX)
 
 
 def _python_of(models: list[str], tmp_path_factory: pytest.TempPathFactory, more: str = "", text: str = REAL_MATRIX) -> str:

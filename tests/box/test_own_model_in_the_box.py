@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench, only
+from boxes import bench, only, own_model
 
 from support import PATIENCE_SECONDS
 from torchmatrix.facts import event_fields
@@ -151,6 +151,4 @@ def test_a_file_other_than_the_one_asked_for_is_refused(real_python: str, tmp_pa
 
 
 def launched(python: str, folder: Path, text: str, *words: str) -> tuple[int, list[dict[str, Any]], str]:
-    (folder / "net.py").write_text(text)
-    own = ("--model", "net.Net.x", "--model-file", str(folder / "net.py"), "--model-builder", "Net", "--batch", "4")
-    return bench(python, *own, *words)
+    return bench(python, *own_model(folder, text), *words)

@@ -6,10 +6,11 @@ import gzip
 import json
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench, only
+from boxes import bench, only, own_model
 
 from torchmatrix.analysis.profiles.memory import memory_of
 from torchmatrix.analysis.profiles.shares import shares
@@ -57,9 +58,8 @@ def test_what_steps_allocate_is_traced_apart(real_python: str) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_compiled_for_a_cpu_is_one_part(real_python: str) -> None:
-    words = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2", "--profile", "3", "--mode", "infer")
-    code, events, stderr = bench(real_python, *words, "--compile")
+def test_what_is_compiled_for_a_cpu_is_one_part(real_python: str, tmp_path: Path) -> None:
+    code, events, stderr = bench(real_python, *own_model(tmp_path), "--profile", "3", "--mode", "infer", "--compile")
     assert code == 0, stderr
     names = [part.name for part in shares(parse(file_of(events, "trace"))).parts]
     assert any("Compiled" in name for name in names) and not any("cpp_fused" in name for name in names)

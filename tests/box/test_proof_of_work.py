@@ -1,10 +1,11 @@
 """A box that doesn't do its work gives no number, whatever is wrong with it; an honest one does."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sabotaged
-from boxes import bench, only
+from boxes import bench, only, own_model
 from sabotaged import RESNET
 
 pytestmark = pytest.mark.thorough
@@ -16,8 +17,8 @@ def test_a_box_that_does_not_do_its_work_gives_no_number(real_python: str, launc
     assert launch.is_caught(code, events), (code, events, stderr)
 
 
-def test_a_compiled_step_that_does_its_work_is_proven(real_python: str) -> None:
-    code, events, stderr = bench(real_python, *RESNET, "--compile")
+def test_a_compiled_step_that_does_its_work_is_proven(real_python: str, tmp_path: Path) -> None:
+    code, events, stderr = bench(real_python, *own_model(tmp_path), "--compile")
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True and only(events, "compile")["graph_breaks"] == 0
 

@@ -1,41 +1,77 @@
-"""The oldest and the newest PyTorch, in containers, on the same workload; `make versions` runs all in between."""
+"""The oldest and the newest PyTorch on the same workload, and the newest Python; `make versions` runs all in between."""
 
 from pathlib import Path
 
 import docker
 import pytest
+from boxes import SMALL
 from docker.errors import ImageNotFound
 
-from support import Command
+from support import NEWEST_MATRIX, Command
+from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
+from torchmatrix.ground import assets
 
 pytestmark = pytest.mark.thorough
 
-BASES = ("python:3.9-slim-bookworm", "python:3.13-slim-bookworm")
+OLDEST_BASE, NEWEST_BASE = "python:3.9-slim-bookworm", "python:3.13-slim-bookworm"
+RESNET50 = """
+[[workload]]
+device = "cpu"
+model = "resnet50"
+batch = 4
+image_size = 64
+"""
+PARSED = """
+import sys, warnings
+warnings.simplefilter("error")
+from pathlib import Path
+for path in Path("/box").rglob("*.py"):
+    compile(path.read_text(), str(path), "exec")
+sys.path.insert(0, "/box")
+import bench, cache, channel, failures
+args = bench.parse(sys.argv[1:])
+bench.set_environment(args)
+print(args.model, *sys.version_info[:2])
+"""
+"""What of the box needs no torch."""
 
 
-def test_the_same_workload_runs_on_the_oldest_and_the_newest_torch(
-    torchmatrix: Command, client: docker.DockerClient, tmp_path: Path
+def test_the_same_workload_runs_on_the_oldest_torch_in_a_container_and_on_the_newest_in_a_virtualenv(
+    torchmatrix: Command, client: docker.DockerClient, newest_python: str, tmp_path: Path
 ) -> None:
-    for base in BASES:
-        try:
-            client.images.get(base)
-        except ImageNotFound:
-            pytest.skip(f"no base image {base}: tests/start-engine makes it")
+    skip_without(client, OLDEST_BASE)
     assert torchmatrix("init", "--preset", "versions").returncode == 0
-    chosen = ("torch1.12.1-cpu/*", "torch2.15.0-cpu/*", "--where", "model=resnet50", "--where", "compile=false", "--fast")
-    done = torchmatrix("run", *chosen, engine="docker")
-    assert done.returncode == 0, done.stderr
-    (run,) = Results(tmp_path / "results").runs()
-    launches = {launch.cell: launch for launch in run.launches()}
-    assert sorted(launches) == [
-        "torch1.12.1-cpu/resnet50-train-fp32-b4-64px/cpu0",
-        "torch2.15.0-cpu/resnet50-train-fp32-b4-64px/cpu0",
-    ]
-    assert {launch.outcome for launch in launches.values()} == {"ok"}
-    assert len({launch.workload_hash for launch in launches.values()}) == 1
-    for launch in launches.values():
-        wanted = launch.stack.torch
-        assert launch.box.torch.split("+")[0] == wanted
+    chosen = ("torch1.12.1-cpu/*", "--where", "model=resnet50", "--where", "compile=false", "--fast")
+    (old,) = measured(torchmatrix, "docker", tmp_path / "results", *chosen)
+    (tmp_path / "matrix.toml").write_text(NEWEST_MATRIX + RESNET50)
+    (new,) = measured(torchmatrix, "local", tmp_path / "newest", "*/cpu0", "--fast")
+    assert (old.cell, new.cell) == tuple(f"torch{torch}-cpu/resnet50-train-fp32-b4-64px/cpu0" for torch in ("1.12.1", "2.15.0"))
+    assert old.workload_hash == new.workload_hash
+    for launch, wanted in ((old, "1.12.1"), (new, "2.15.0")):
+        assert launch.outcome == "ok" and launch.box and launch.image
+        assert launch.box.torch and launch.box.torch.split("+")[0] == wanted
         tested = launch.image.facts["self_test"]
         assert set(tested["losses"]) == {"resnet18", "bert-tiny"} and tested["compiled"] is (None if wanted < "2" else True)
+
+
+def measured(torchmatrix: Command, engine: str, results: Path, *words: str) -> list[Launch]:
+    done = torchmatrix("run", *words, "--results", str(results), engine=engine)
+    assert done.returncode == 0, done.stderr
+    (run,) = Results(results).runs()
+    return list(run.launches())
+
+
+def test_python_3_13_reads_the_box_without_a_warning(client: docker.DockerClient) -> None:
+    skip_without(client, NEWEST_BASE)
+    words = ["python3", "-W", "error", "-c", PARSED, *SMALL, "--model", "resnet18", "--batch", "1"]
+    box = {str(assets.WORKLOAD): {"bind": "/box", "mode": "ro"}}
+    said = client.containers.run(NEWEST_BASE, words, volumes=box, remove=True, network_mode="none")
+    assert said.decode().split() == ["resnet18", "3", "13"]
+
+
+def skip_without(client: docker.DockerClient, base: str) -> None:
+    try:
+        client.images.get(base)
+    except ImageNotFound:
+        pytest.skip(f"no base image {base}: tests/start-engine makes it")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench, only
+from boxes import bench, only, own_model
 
 from support import PATIENCE_SECONDS
 from torchmatrix.ground import assets
@@ -235,8 +235,7 @@ def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real
     cache = tmp_path / "cache"
     (cache / "inductor").mkdir(parents=True)
     (cache / "inductor" / "half-written").write_text("x")
-    words = ["--model", "bert-tiny", "--batch", "1", "--sequence-length", "16", "--mode", "infer", "--compile"]
-    words += ["--cache", str(cache)]
+    words = [*own_model(tmp_path), "--mode", "infer", "--compile", "--cache", str(cache)]
 
     def compiled() -> set[Path]:
         return set(cache.rglob("*.so"))

@@ -4,7 +4,6 @@ A launch is a process of this user, as with the local engine, and ends with all 
 """
 
 import os
-import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines.commands import (
+    CACHE_FOLDERS,
     MODEL_FOLDER,
     WORKLOAD_FOLDER,
     bench_command,
     box_environment,
     isolation,
+    pasted,
     visible_devices,
 )
 from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Recipe, disk_of
@@ -35,8 +36,6 @@ PROGRAMS = ("apptainer", "singularity")
 """The names of the program: Apptainer was called Singularity, and SingularityCE still is."""
 CLOSED = ("--containall", "--cleanenv", "--no-privs")
 """Nothing of the machine inside: no folders, processes, variables; and no privileges, if root runs it."""
-CACHE_FOLDERS = ("/cache", "/sealed-cache")
-"""Where a container finds its compile cache, and what it was sealed as."""
 NO_NETWORK = ("--net", "--network", "none")
 GPUS = {"nvidia": ("--nv",), "amd": ("--rocm",)}
 """They bring the driver's libraries and all GPUs' devices; a variable says which GPUs the launch uses."""
@@ -71,8 +70,7 @@ class ApptainerEngine:
 
     def disk(self) -> Disk | None:
         """That of its folder, or of the one that will contain it."""
-        folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
-        return disk_of(folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+        return disk_of(self._folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
 
     def why_unlimited(self) -> str:
         """Why no control groups can be made here."""
@@ -104,7 +102,7 @@ class ApptainerEngine:
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]]:
         """Of the files, which share nothing."""
-        return [(size, size) for size in (Path(image.reference).stat().st_size for image in images)]
+        return self._images.sizes(images)
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> None:
         """None: the command of a launch names the file."""
@@ -181,11 +179,6 @@ def options(spec: LaunchSpec, scratch: Path, network: str, more: Sequence[str]) 
     words += ["--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
     words += [part for bind in binds for part in ("--bind", bind)]
     return words + [part for key, value in variables.items() for part in ("--env", f"{key}={value}")]
-
-
-def pasted(command: Sequence[str], scratch: Path) -> str:
-    """The command with a new folder instead of `scratch`, which a launch removes."""
-    return " ".join('"$(mktemp -d)"'.join(part and shlex.quote(part) for part in word.split(str(scratch))) for word in command)
 
 
 def how_mounted() -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torchmatrix.engines.engine import Engine
     from torchmatrix.matrix.stacks import Stack
 
-NAMES = ("auto", "docker", "apptainer", "local")
+NAMES = ("auto", "docker", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
 SLURM = "slurm"
 """What `run` knows besides: each launch is a job on a node of a cluster, which chooses among NAMES."""
@@ -58,8 +58,8 @@ def choose(asked: str, owner: str) -> Engines:
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
     if asked == "auto" and not _docker_may_answer():
         return Engines(builder=local, local=local, why=f"local, because no Docker socket was found; virtualenvs under {cache}")
-    if asked == "apptainer":
-        return Engines(builder=_apptainer(cache, owner), local=local, why=f"apptainer (as requested); images under {cache}")
+    if asked in _OF_FILES:
+        return Engines(builder=_OF_FILES[asked](cache, owner), local=local, why=f"{asked} (as requested); images under {cache}")
     from torchmatrix.engines.docker import DockerEngine, connect
 
     try:
@@ -78,6 +78,18 @@ def _apptainer(cache: Path, owner: str) -> "Engine":
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
     return apptainer.ApptainerEngine(cache / "apptainer", owner, program)
+
+
+def _pyxis(cache: Path, owner: str) -> "Engine":
+    from torchmatrix.engines import pyxis
+
+    if not pyxis.is_here():
+        raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
+    return pyxis.PyxisEngine(cache / "pyxis", owner)
+
+
+_OF_FILES = {"apptainer": _apptainer, "pyxis": _pyxis}
+"""The engines whose images are files."""
 
 
 def _docker_may_answer() -> bool:

@@ -1,6 +1,8 @@
 """What is started in a box: its command line and its variables. Pure."""
 
-from pathlib import PurePosixPath
+import shlex
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 from torchmatrix.engines.engine import LaunchSpec, Meeting
 from torchmatrix.planning.plan import GpuSet
@@ -12,6 +14,9 @@ WORKLOAD_FOLDER = PurePosixPath("/opt/workload")
 """Where a container finds images/workload."""
 MODEL_FOLDER = PurePosixPath("/opt/model")
 """Where a container finds the file of a user's own model."""
+
+CACHE_FOLDERS = ("/cache", "/sealed-cache")
+"""Where a container finds its compile cache, and what it was sealed as."""
 
 
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
@@ -65,3 +70,8 @@ def isolation(network: str, note: str | None = None) -> dict[str, dict[str, str 
     `network`: none, or the machine's. `note`: why it isn't none, where the engine could do without.
     """
     return {"isolation": {"network": network, "note": note}}
+
+
+def pasted(command: Sequence[str], scratch: Path) -> str:
+    """The command with a new folder instead of `scratch`, which a launch removes."""
+    return " ".join('"$(mktemp -d)"'.join(part and shlex.quote(part) for part in word.split(str(scratch))) for word in command)

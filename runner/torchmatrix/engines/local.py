@@ -64,8 +64,7 @@ class LocalEngine:
 
     def disk(self) -> Disk | None:
         """The disk of the cache folder, or of the folder that will contain it."""
-        folder = next(path for path in (self._cache, *self._cache.parents) if path.exists())
-        return disk_of(folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+        return disk_of(self._cache, "set TORCHMATRIX_CACHE to a folder on a larger disk")
 
     def why_not_built(self) -> str:
         """Nothing keeps it from building."""

@@ -25,6 +25,7 @@ from torchmatrix.ground.errors import LaunchFailed
 
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
 """It marks the processes of a launch, so that we find what torchrun left behind."""
+MARKS = (OWNER_VARIABLE, LAUNCH_VARIABLE)
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
 NOWHERE = Place()

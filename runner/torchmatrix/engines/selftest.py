@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.engines import packages
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, time_limit
 from torchmatrix.engines.output import text_of
 from torchmatrix.facts import pipe
@@ -47,11 +48,12 @@ def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> d
     """Run the self-test in the image as a launch would run: no network, no privileges, only the CPU."""
     execution = engine.start(image, _spec(recipe, owner))
     log(f"$ {execution.command}")
-    events, line_mb = [], settings.load().line_mb
+    events, told, line_mb = [], list[str](), settings.load().line_mb
     try:
         with execution, time_limit(execution, TIMEOUT_SECONDS):
             for stream, line in execution.lines():
                 log(text_of(line))
+                told += [text_of(line)] if stream == "err" else []
                 event = pipe.event_in(stream, line, line_mb)
                 events += [event] if event else []
             end = execution.wait()
@@ -62,7 +64,8 @@ def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> d
     found = next((event for event in events if event["event"] == "self-test"), None)
     said = next((event.get("message") for event in events if event["event"] == "failure"), None)
     if said or found is None or end.returncode:
-        raise BuildFailed(f"self-test: {said or f'exit code {end.returncode} and no message'}")
+        words = packages.first_error(told) if told else "no message"
+        raise BuildFailed(f"self-test: {said or f'exit code {end.returncode}, {words}'}")
     return found
 
 
