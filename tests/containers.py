@@ -33,6 +33,7 @@ FROM python:3.11-slim-bookworm AS all
 RUN to=/small; {COPY_PYTHON}FROM scratch
 COPY --from=all /small /
 ENV PATH=/usr/local/bin:/usr/bin:/bin
+CMD ["python3"]
 """
 """A container base of a few tens of megabytes: Python, a shell, and a dummy compiler."""
 

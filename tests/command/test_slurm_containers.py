@@ -1,5 +1,5 @@
 """Real PyTorch on a real Slurm, on one node and two, in containers and in virtualenvs, with a node that dies on the way; and
-Apptainer on nodes without Docker, with the tests' stand-in for PyTorch.
+Apptainer and Pyxis on nodes without Docker, with the tests' stand-in for PyTorch.
 """
 
 import json
@@ -105,9 +105,21 @@ def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Pa
         assert not client.containers.list(all=True, filters={"label": mark}), "no container is left"
 
 
-@pytest.mark.skipif(not apptainer.find(), reason="no apptainer here: tests/install-apptainer")
-def test_in_apptainer_on_nodes_without_docker(
-    client: docker.DockerClient, small: str, own: str, tmp_path: Path, torchmatrix: Command, monkeypatch: pytest.MonkeyPatch
+PLUGSTACK = os.environ.get("TORCHMATRIX_PLUGSTACK", "")
+"""A plugstack.conf that loads Pyxis, where somebody built it; Debian has no package of it, nor of Enroot."""
+no_apptainer = pytest.mark.skipif(not apptainer.find(), reason="no apptainer here: tests/install-apptainer")
+no_pyxis = pytest.mark.skipif(not PLUGSTACK, reason="no Pyxis here: TORCHMATRIX_PLUGSTACK names its plugstack.conf")
+
+
+@pytest.mark.parametrize("launcher", [pytest.param("apptainer", marks=no_apptainer), pytest.param("pyxis", marks=no_pyxis)])
+def test_in_images_that_are_files_on_nodes_without_docker(
+    launcher: str,
+    client: docker.DockerClient,
+    small: str,
+    own: str,
+    tmp_path: Path,
+    torchmatrix: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))
     image = f"torchmatrix-test/{own}:1"
@@ -115,18 +127,19 @@ def test_in_apptainer_on_nodes_without_docker(
     stack = f'[[stack]]\nname = "{own}"\nimage = "{image}"\naccelerator = "cpu"\n'
     matrix = REAL_MATRIX.partition("[[stack]]")[0] + stack
     (tmp_path / "matrix.toml").write_text(matrix + WORKLOAD.format(models='"resnet18"'))
-    assert torchmatrix("build", engine="apptainer").returncode == 0
-    client.images.remove(image, force=True)
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     (tmp_path / "slurm").mkdir()
-    with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        process = begin(tmp_path, cluster, "apptainer", ["resnet18"], matrix)
+    with slurm_cluster.started(tmp_path / "slurm", more=f"PlugStackConfig={PLUGSTACK}\n" * bool(PLUGSTACK)) as cluster:
+        built = torchmatrix("build", engine=launcher, **cluster.variables)
+        assert built.returncode == 0, built.stderr
+        client.images.remove(image, force=True)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+        process = begin(tmp_path, cluster, launcher, ["resnet18"], matrix)
         _, told = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, told
         assert not cluster.jobs()
     found = {launch.devices.label: launch for launch in launches(tmp_path)}
     assert sorted(found) == sorted(DEVICES) and {launch.outcome for launch in found.values()} == {"ok"}
-    assert {launch.engine["engine"] for launch in found.values()} == {"apptainer"}
+    assert {launch.engine["engine"] for launch in found.values()} == {launcher}
     networks = {label: launch.started["isolation"]["network"] for label, launch in found.items()}
-    assert networks == {label: "machine" if "nodes" in label else "none" for label in DEVICES}
+    assert networks == {label: "machine" if "nodes" in label or launcher == "pyxis" else "none" for label in DEVICES}
     assert not processes_of(f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode())

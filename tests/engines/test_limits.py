@@ -72,6 +72,7 @@ def test_a_container_dies_before_the_machines_services_and_writes_no_core_dumps(
         "core_bytes": 0,
         "oom_score_adj": 1000,
         "compile_cache": {"state": "none", "sha256": None, "note": None},
+        "isolation": {"network": "none", "note": None},
     }
 
 

@@ -15,7 +15,7 @@ from torchmatrix.engines.engine import Capabilities, Recipe, disk_of
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.matrix.matrix_file import parse
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.planning.fit import Disk
+from torchmatrix.planning.fit import Disk, why_not_supplied
 
 NOWHERE = "http://127.0.0.1:9/simple"
 WHEELS = f'torch = "2.5.1"\ncpu = true\nindex = "{NOWHERE}"'
@@ -33,6 +33,7 @@ class StandIn:
     folder: Path | None = None
     ready: bool = False
     stored: bool = False
+    why_not: str = ""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -40,6 +41,9 @@ class StandIn:
 
     def disk(self) -> Disk | None:
         return disk_of(self.folder, "buy one") if self.folder else None
+
+    def why_not_built(self) -> str:
+        return self.why_not
 
     def is_ready(self, recipe: Recipe) -> bool:
         return self.ready
@@ -134,3 +138,13 @@ def test_docker_has_stored_what_shares_the_environment_or_the_vendors_image(text
 
     client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
     assert DockerEngine(client).is_stored(recipe) is stored
+
+
+def test_an_engine_that_only_runs_what_was_built_elsewhere_skips_the_rest_and_asks_no_index() -> None:
+    stack = stack_of(WHEELS)
+    lacking = find(StandIn(why_not="no Docker answers here"), stack)
+    assert lacking.unreachable == frozenset()
+    why = why_not_supplied(stack, lacking)
+    assert why and why.reason == "isn't built, and no Docker answers here" and "TORCHMATRIX_CACHE" in why.fix
+    there = find(StandIn(why_not="no Docker answers here", ready=True), stack)
+    assert why_not_supplied(stack, there) is None

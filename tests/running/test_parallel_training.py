@@ -1,6 +1,5 @@
 """Real training on CPU slots with cores of their own: at once or one after the other, as the test of the lanes decides."""
 
-import json
 import os
 import subprocess
 import sys
@@ -13,19 +12,18 @@ from support import PATIENCE_SECONDS, Command, processes_of, until
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
-WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 3\nwarmup_steps = 2\n'
-WORDS = ("run", "--parallel", "--ab", "torch2.5.1-cpu", "own", "--launches", "2", "--where", "count=1", "--engine", "local")
+WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 15\nwarmup_steps = 2\n'
+WORDS = ("run", "--parallel", "--launches", "2", "--where", "count=1", "--engine", "local")
 
 
 @pytest.fixture
-def two_stacks(real_matrix: Path, real_python: str) -> Path:
-    """The stack and, as another, its own interpreter, on two slots; what is certain on any machine is a wide margin."""
+def two_slots(real_matrix: Path) -> Path:
+    """The stack on two slots; what is certain on any machine is a wide margin."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two slots need two CPUs")
     text = real_matrix.read_text().replace("counts = [1, 2]", "counts = [2]\neach = true")
     text = text.replace("[run]", "[run]\nparallel_percent = 20")
-    own = f'[[stack]]\nname = "own"\npython = "{real_python}"\naccelerator = "cpu"\n'
-    real_matrix.write_text(f"{text}{own}{WORKLOAD}warmup_cap_seconds = 0\n")
+    real_matrix.write_text(f"{text}{WORKLOAD}warmup_cap_seconds = 0\n")
     return real_matrix
 
 
@@ -35,9 +33,7 @@ def begin(launch: Launch) -> float:
 
 
 @pytest.mark.thorough
-def test_a_killed_run_continues_as_the_test_of_its_lanes_decides_and_ends_with_the_comparison(
-    torchmatrix: Command, two_stacks: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_continues_as_the_test_of_its_lanes_decides(torchmatrix: Command, two_slots: Path, tmp_path: Path) -> None:
     store = Results(tmp_path / "results")
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", *WORDS], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -46,7 +42,7 @@ def test_a_killed_run_continues_as_the_test_of_its_lanes_decides_and_ends_with_t
     process.kill()
     process.communicate(timeout=PATIENCE_SECONDS)
     until(lambda: not processes_of(f"TORCHMATRIX_OWNER={store.owner}".encode()))
-    done = torchmatrix(*WORDS, "--json")
+    done = torchmatrix(*WORDS)
     assert done.returncode == 0, done.stderr
     (run,) = store.runs()
     test = run.read_record().parallel
@@ -54,11 +50,8 @@ def test_a_killed_run_continues_as_the_test_of_its_lanes_decides_and_ends_with_t
     assert ("run at once" if test.shown else "run one after the other") in done.stderr
     ended = sorted((launch for launch in run.launches() if launch.outcome == "ok"), key=begin)
     assert sorted((launch.cell, launch.round) for launch in ended) == [
-        (f"{stack}/resnet18-train-fp32-b2-32px/{slot}", number)
-        for stack in ("own", "torch2.5.1-cpu") for slot in ("cpu0", "cpu1") for number in (1, 2)
+        (f"torch2.5.1-cpu/resnet18-train-fp32-b2-32px/{slot}", number) for slot in ("cpu0", "cpu1") for number in (1, 2)
     ]  # fmt: skip
     overlap = [begin(after) < begin(before) + before.seconds for before, after in pairwise(ended)]
     assert any(overlap) == test.shown
     assert {launch.method.facts.get("parallel", False) for launch in ended} == {test.shown}
-    said = json.loads(done.stdout)["comparison"]
-    assert len(said["rows"]) == 2
