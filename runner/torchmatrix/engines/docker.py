@@ -88,7 +88,7 @@ class DockerEngine:
     def disk(self) -> Disk | None:
         """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
         root = Path(self.facts().get("DockerRootDir") or "/nonexistent")
-        return disk_of(root, "move Docker's data root to a larger disk") if root.exists() else None
+        return disk_of(root, "move Docker's data root to a larger disk")
 
     def why_not_built(self) -> str:
         """Nothing keeps it from building."""

@@ -274,10 +274,9 @@ class Engine(Protocol):
 
 
 def disk_of(folder: Path, larger: str) -> Disk | None:
-    """The disk that `folder` lies or will lie on, if it can be seen. `larger`: how the engine moves to a larger one."""
+    """The disk that `folder` lies on, if it can be seen. `larger`: how the engine moves to a larger one."""
     try:
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        return Disk(place=str(there), free_bytes=shutil.disk_usage(there).free, larger=larger)
+        return Disk(place=str(folder), free_bytes=shutil.disk_usage(folder).free, larger=larger)
     except OSError:
         return None
 

@@ -21,7 +21,6 @@ from torchmatrix.engines.engine import (
     Log,
     Recipe,
     asked_lock,
-    disk_of,
 )
 from torchmatrix.engines.fork_servers import ForkServer, ForkServers
 from torchmatrix.engines.lockfile import StackLock, from_text
@@ -64,7 +63,7 @@ class LocalEngine:
 
     def disk(self) -> Disk | None:
         """The disk of the cache folder, or of the folder that will contain it."""
-        return disk_of(self._cache, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+        return self._own.disk()
 
     def why_not_built(self) -> str:
         """Nothing keeps it from building."""

@@ -10,12 +10,13 @@ from platform import machine
 
 from torchmatrix.engines import cgroups
 from torchmatrix.engines.cgroups import Place
-from torchmatrix.engines.engine import Image, LaunchSpec, Leftover
+from torchmatrix.engines.engine import Image, LaunchSpec, Leftover, disk_of
 from torchmatrix.engines.limits import Limits, limits_of
 from torchmatrix.engines.local_caches import LocalCache, remove_tree
 from torchmatrix.engines.processes import UNLIMITED, kill_marked
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.machine.network import free_port
+from torchmatrix.planning.fit import Disk
 
 PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
 """Of this machine, as container images name it."""
@@ -41,6 +42,11 @@ class OwnProcesses:
     def limits(self) -> Limits:
         """Those of a launch."""
         return limits_of(_MEMORY_BYTES) if self.groups.folders else UNLIMITED
+
+    def disk(self) -> Disk | None:
+        """That of the folder, or of the one that will contain it."""
+        there = next(path for path in (self._folder, *self._folder.parents) if path.exists())
+        return disk_of(there, "set TORCHMATRIX_CACHE to a folder on a larger disk")
 
     def port(self) -> int:
         """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""

@@ -22,7 +22,7 @@ from torchmatrix.engines.commands import (
     pasted,
     visible_devices,
 )
-from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Recipe, disk_of
+from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Recipe
 from torchmatrix.engines.image_files import ImageFiles
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
@@ -70,7 +70,7 @@ class PyxisEngine:
 
     def disk(self) -> Disk | None:
         """That of its folder, or of the one that will contain it."""
-        return disk_of(self._folder, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+        return self._own.disk()
 
     def why_unlimited(self) -> str:
         """A job's limits are Slurm's."""
