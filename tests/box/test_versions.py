@@ -7,7 +7,7 @@ import pytest
 from boxes import SMALL
 from docker.errors import ImageNotFound
 
-from support import NEWEST_MATRIX, Command
+from support import NEWEST_MATRIX, OLDEST_MATRIX, Command
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 from torchmatrix.ground import assets
@@ -21,6 +21,9 @@ device = "cpu"
 model = "resnet50"
 batch = 4
 image_size = 64
+steps = 3
+warmup_steps = 2
+warmup_cap = 4
 """
 PARSED = """
 import sys, warnings
@@ -41,11 +44,10 @@ def test_the_same_workload_runs_on_the_oldest_torch_in_a_container_and_on_the_ne
     torchmatrix: Command, client: docker.DockerClient, newest_python: str, tmp_path: Path
 ) -> None:
     skip_without(client, OLDEST_BASE)
-    assert torchmatrix("init", "--preset", "versions").returncode == 0
-    chosen = ("torch1.12.1-cpu/*", "--where", "model=resnet50", "--where", "compile=false", "--fast")
-    (old,) = measured(torchmatrix, "docker", tmp_path / "results", *chosen)
+    (tmp_path / "matrix.toml").write_text(OLDEST_MATRIX + RESNET50)
+    (old,) = measured(torchmatrix, "docker", tmp_path / "oldest", "*/cpu0")
     (tmp_path / "matrix.toml").write_text(NEWEST_MATRIX + RESNET50)
-    (new,) = measured(torchmatrix, "local", tmp_path / "newest", "*/cpu0", "--fast")
+    (new,) = measured(torchmatrix, "local", tmp_path / "newest", "*/cpu0")
     assert (old.cell, new.cell) == tuple(f"torch{torch}-cpu/resnet50-train-fp32-b4-64px/cpu0" for torch in ("1.12.1", "2.15.0"))
     assert old.workload_hash == new.workload_hash
     for launch, wanted in ((old, "1.12.1"), (new, "2.15.0")):

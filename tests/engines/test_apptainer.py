@@ -4,19 +4,24 @@ import json
 import os
 import shlex
 import subprocess
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import docker
 import pytest
 
-from containers import vendor_image
+from containers import remove_images, vendor_image
 from support import Command, processes_of
 from torchmatrix.engines import apptainer, recipes
-from torchmatrix.engines.apptainer import ApptainerEngine
+from torchmatrix.engines.apptainer import Apptainer
+from torchmatrix.engines.commands import Isolation, pasted
 from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
+from torchmatrix.engines.file_engine import FileEngine, binds_of
 from torchmatrix.facts.store import Results
+from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.plan import GpuSet
 
@@ -39,47 +44,49 @@ steps = 5
 """
 
 
-@pytest.fixture
-def stand_in(client: docker.DockerClient, small: str, own: str, tmp_path: Path) -> Iterator[Path]:
-    """A matrix of an invented vendor's image, in which the tests' stand-in answers for the workload."""
-    image = f"torchmatrix-test/{own}:1"
-    vendor_image(client, small, tmp_path / "wheels", image, 1)
-    (tmp_path / "matrix.toml").write_text(MATRIX.format(name=own, image=image))
-    yield tmp_path
-    client.images.remove(image, force=True)
+@pytest.fixture(scope="module")
+def stack(client: docker.DockerClient, small: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A stack's name, in whose invented vendor's image, called torchmatrix-test/NAME:1, the tests' stand-in answers."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    vendor_image(client, small, tmp_path_factory.mktemp("wheels"), f"torchmatrix-test/{name}:1", 1)
+    yield name
+    remove_images(client, name)
+    client.images.remove(f"torchmatrix-test/{name}:1", force=True)
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> ApptainerEngine:
-    return ApptainerEngine(tmp_path / "cache" / "apptainer", "test-apptainer", str(apptainer.find()))
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> FileEngine:
+    return FileEngine(tmp_path_factory.mktemp("apptainer"), "test-apptainer", Apptainer(str(apptainer.find())))
 
 
-@pytest.fixture
-def image(engine: ApptainerEngine, stand_in: Path) -> Image:
+@pytest.fixture(scope="module")
+def image(engine: FileEngine, stack: str) -> Image:
     """That stack's file."""
-    (stack,) = matrix_file.load(stand_in / "matrix.toml").stacks
-    return engine.build(recipes.choose_recipe(stack, engine, ()), print)
+    (asked,) = matrix_file.parse(MATRIX.format(name=stack, image=f"torchmatrix-test/{stack}:1")).stacks
+    return engine.build(recipes.choose_recipe(asked, engine, ()), print)
 
 
 @needs_it
 def test_a_stack_becomes_a_file_that_later_runs_need_no_docker_for(
-    torchmatrix: Command, stand_in: Path, own: str, monkeypatch: pytest.MonkeyPatch
+    torchmatrix: Command, stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCHMATRIX_CACHE", str(stand_in / "cache"))
-    without = {"DOCKER_HOST": f"unix://{stand_in}/nobody.sock"}
+    base = f"torchmatrix-test/{stack}:1"
+    (tmp_path / "matrix.toml").write_text(MATRIX.format(name=stack, image=base))
+    monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))
+    without = {"DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     refused = torchmatrix("run", engine="apptainer", **without)
     assert refused.returncode == 3 and "isn't built, and no Docker answers here" in refused.stderr
     assert torchmatrix("build", engine="apptainer").returncode == 0
     done = torchmatrix("run", engine="apptainer", **without)
     assert done.returncode == 0, done.stderr
-    (run,) = Results(stand_in / "results").runs()
+    (run,) = Results(tmp_path / "results").runs()
     found = list(run.launches())
     assert [(launch.outcome, launch.devices.label) for launch in found] == [("ok", "cpu0"), ("ok", "cpu0+1")]
-    (file,) = (stand_in / "cache" / "apptainer").glob("[!.]*.sif")
+    (file,) = (tmp_path / "cache" / "apptainer").glob("[!.]*.sif")
     for launch in found:
         assert launch.engine["engine"] == "apptainer" and launch.engine["version"].startswith("apptainer version")
         assert launch.image and launch.image.reference == str(file) and str(launch.image.id).startswith("sha256:")
-        assert len(launch.image.facts["file_sha256"]) == 64 and launch.image.facts["base"] == f"torchmatrix-test/{own}:1"
+        assert len(launch.image.facts["file_sha256"]) == 64 and launch.image.facts["base"] == base
         assert launch.started["isolation"] == {"network": "none", "note": None}
     told = subprocess.run(found[0].command, shell=True, capture_output=True, text=True, timeout=120)
     assert told.returncode == 0 and '"event": "done"' in told.stdout, "the recorded command can be pasted"
@@ -87,7 +94,7 @@ def test_a_stack_becomes_a_file_that_later_runs_need_no_docker_for(
     assert cleaned.returncode == 0 and not file.exists() and not file.with_suffix(".json").exists()
 
 
-def inside(engine: ApptainerEngine, image: Image, code: str, meeting: Meeting | None = None) -> str:
+def inside(engine: FileEngine, image: Image, code: str, meeting: Meeting | None = None) -> str:
     """What Python code prints where a launch would run."""
     spec = LaunchSpec(
         arguments=(), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="../python", meeting=meeting
@@ -102,7 +109,7 @@ def inside(engine: ApptainerEngine, image: Image, code: str, meeting: Meeting | 
 
 @needs_it
 def test_a_launch_has_no_rights_no_network_and_no_folders_or_variables_of_the_machines(
-    engine: ApptainerEngine, image: Image, monkeypatch: pytest.MonkeyPatch
+    engine: FileEngine, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "a secret")
     code = "import json, os, socket; status = dict(line.split(':', 1) for line in open('/proc/self/status'))"
@@ -122,7 +129,7 @@ def test_a_launch_has_no_rights_no_network_and_no_folders_or_variables_of_the_ma
 
 @needs_it
 def test_what_a_user_says_to_apptainer_does_not_open_the_box(
-    engine: ApptainerEngine, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: FileEngine, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("APPTAINER_BIND", f"{tmp_path}/mine:/mine")
@@ -130,21 +137,15 @@ def test_what_a_user_says_to_apptainer_does_not_open_the_box(
     spec = LaunchSpec(arguments=("x",), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="show.py")
     shown = tmp_path / "show.py"
     shown.write_text("import os; print(os.path.exists('/mine'), 'SECRET' in os.environ)")
-    with engine.start(image, LaunchSpec(**{**_fields(spec), "program": "cache.py", "model_file": shown})) as execution:
+    with engine.start(image, replace(spec, program="cache.py", model_file=shown)) as execution:
         assert "--bind" in execution.command and f"{shown}:/opt/model/show.py:ro" in execution.command
-    with engine.start(
-        image, LaunchSpec(**{**_fields(spec), "program": "/opt/model/show.py", "model_file": shown})
-    ) as execution:
+    with engine.start(image, replace(spec, program="/opt/model/show.py", model_file=shown)) as execution:
         assert [line.strip() for stream, line in execution.lines() if stream == "out"] == [b"False False"]
         assert execution.wait().returncode == 0
 
 
-def _fields(spec: LaunchSpec) -> dict[str, object]:
-    return {name: getattr(spec, name) for name in spec.__slots__}
-
-
 @needs_it
-def test_leaving_the_block_ends_all_processes_of_the_container(engine: ApptainerEngine, image: Image, tmp_path: Path) -> None:
+def test_leaving_the_block_ends_all_processes_of_the_container(engine: FileEngine, image: Image, tmp_path: Path) -> None:
     code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'], "
     code += "start_new_session=True); print('ready', flush=True); time.sleep(99)"
     model = tmp_path / "hang.py"
@@ -175,18 +176,15 @@ def _running(word: bytes) -> list[int]:
     return found
 
 
-def test_gpus_and_the_network_of_several_nodes_are_asked_for(nvidia_host: object, tmp_path: Path) -> None:
-    gpus = GpuSet(indices=(2, 0), vendor="nvidia", gpus=(nvidia_host.gpus[2], nvidia_host.gpus[0]))  # type: ignore[attr-defined]
+def test_gpus_and_the_network_of_several_nodes_are_asked_for(nvidia_host: Host, tmp_path: Path) -> None:
+    gpus = GpuSet(indices=(2, 0), vendor="nvidia", gpus=(nvidia_host.gpus[2], nvidia_host.gpus[0]))
     meeting = Meeting(node=0, nodes=2, address="10.0.0.1", port=1, interface="ib0", devices=("/dev/infiniband",))
     spec = LaunchSpec(arguments=(), processes=2, gpus=gpus, cache="", owner="o", meeting=meeting)
-    words = apptainer.options(spec, tmp_path, "machine", ())
+    program = Apptainer("apptainer")
+    words = program.box("x.sif", spec, tmp_path, binds_of(spec), Isolation(network="machine"))
     assert "--nv" in words and "CUDA_VISIBLE_DEVICES=GPU-222,GPU-000" in words and "--net" not in words
-    assert "/dev/infiniband:/dev/infiniband" in words and "NCCL_SOCKET_IFNAME=ib0" in words
-    amd = apptainer.options(
-        LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(1,), vendor="amd"), cache="", owner="o"),
-        tmp_path,
-        "none",
-        (),
-    )
-    assert "--rocm" in amd and "ROCR_VISIBLE_DEVICES=" in amd and "--net" in amd
-    assert apptainer.pasted(["a", f"{tmp_path}:/tmp", "b c"], tmp_path) == "a \"$(mktemp -d)\":/tmp 'b c'"
+    assert "/dev/infiniband:/dev/infiniband" in words and "NCCL_SOCKET_IFNAME=ib0" in words and words[-1] == "x.sif"
+    alone = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(1,), vendor="amd"), cache="", owner="o")
+    amd = program.box("x.sif", alone, tmp_path, (), Isolation(network="none"))
+    assert "--rocm" in amd and "--net" in amd
+    assert pasted(["a", f"{tmp_path}:/tmp", "b c"], tmp_path) == "a \"$(mktemp -d)\":/tmp 'b c'"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from support import Command
-from torchmatrix.engines import pyxis
 from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
+from torchmatrix.engines.file_engine import FileEngine, binds_of
+from torchmatrix.engines.pyxis import SHARED, Pyxis
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
 
@@ -36,27 +37,29 @@ def test_a_step_has_what_its_job_has_of_this_node_and_no_more_folders_and_variab
 ) -> None:
     gpus = GpuSet(indices=(2,), vendor="nvidia", gpus=(nvidia_host.gpus[2],))
     spec = LaunchSpec(arguments=(), processes=1, gpus=gpus, cache="", owner="o", model_file=tmp_path / "net.py")
-    words = pyxis.options(spec, "/shared/x.sqsh", tmp_path, ("/cache/work:/cache",), JOB)
+    words = Pyxis(JOB).box("/shared/x.sqsh", spec, tmp_path, [*binds_of(spec), "/cache/work:/cache"], SHARED)
     assert {"--overlap", "--nodes=1", "--ntasks=1", "--nodelist=node2", "--cpus-per-task=64"} <= set(words)
     assert {"--container-image=/shared/x.sqsh", "--container-readonly", "--no-container-mount-home"} <= set(words)
     assert "--export=TORCHMATRIX_OWNER,TORCHMATRIX_LAUNCH" in words
     (mounts,) = (word.partition("=")[2].split(",") for word in words if word.startswith("--container-mounts="))
-    assert [mount.split(":")[1] for mount in mounts] == ["/opt/workload", "/tmp", "/cache", "/opt/model/net.py"]
-    assert [mount.endswith(":ro") for mount in mounts] == [True, False, False, True]
-    inside = pyxis.inside(spec)
-    assert "CUDA_VISIBLE_DEVICES=GPU-222" in inside and "HOME=/tmp" in inside, "Slurm says which GPUs the whole job has"
+    assert [mount.split(":")[1] for mount in mounts] == ["/tmp", "/opt/workload", "/opt/model/net.py", "/cache"]
+    assert [mount.endswith(":ro") for mount in mounts] == [False, True, True, False]
+    assert {"CUDA_VISIBLE_DEVICES=GPU-222", "HOME=/tmp"} <= set(words[words.index("sh") :]), (
+        "Slurm says which GPUs the whole job has"
+    )
     meeting = Meeting(node=0, nodes=2, address="a", port=1, interface="ib0", devices=("/dev/infiniband",))
-    several = pyxis.options(replace(spec, meeting=meeting), "/shared/x.sqsh", tmp_path, (), {})
-    assert "/dev/infiniband:/dev/infiniband" in several[-1] and not any("nodelist" in word for word in several)
+    spec = replace(spec, meeting=meeting)
+    several = Pyxis({}).box("/shared/x.sqsh", spec, tmp_path, binds_of(spec), SHARED)
+    assert "/dev/infiniband:/dev/infiniband" in several[several.index("sh") - 1] and not any(
+        "nodelist" in word for word in several
+    )
 
 
 @pytest.mark.parametrize(("restarts", "told"), [("0", ""), ("1", "remove --force pyxis_7.0\n")])
 def test_a_job_that_runs_again_removes_the_containers_of_its_earlier_life_and_no_others(
-    enroot: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, restarts: str, told: str
+    enroot: Path, tmp_path: Path, restarts: str, told: str
 ) -> None:
-    for name, value in {**JOB, "SLURM_RESTART_COUNT": restarts}.items():
-        monkeypatch.setenv(name, value)
-    engine = pyxis.PyxisEngine(tmp_path / "cache", "o")
+    engine = FileEngine(tmp_path / "cache", "o", Pyxis({**JOB, "SLURM_RESTART_COUNT": restarts}))
     spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
     execution = engine.start(Image(reference="x.sqsh", environment="e"), spec)
     assert (tmp_path / "told").read_text() if told else not (tmp_path / "told").exists()

@@ -58,8 +58,8 @@ def choose(asked: str, owner: str) -> Engines:
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
     if asked == "auto" and not _docker_may_answer():
         return Engines(builder=local, local=local, why=f"local, because no Docker socket was found; virtualenvs under {cache}")
-    if asked in _OF_FILES:
-        return Engines(builder=_OF_FILES[asked](cache, owner), local=local, why=f"{asked} (as requested); images under {cache}")
+    if asked in ("apptainer", "pyxis"):
+        return Engines(builder=_of_files(asked, cache, owner), local=local, why=f"{asked} (as requested); images under {cache}")
     from torchmatrix.engines.docker import DockerEngine, connect
 
     try:
@@ -71,25 +71,18 @@ def choose(asked: str, owner: str) -> Engines:
     return Engines(builder=builder, local=local, why=f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}")
 
 
-def _apptainer(cache: Path, owner: str) -> "Engine":
-    from torchmatrix.engines import apptainer
+def _of_files(asked: str, cache: Path, owner: str) -> "Engine":
+    from torchmatrix.engines import apptainer, pyxis
+    from torchmatrix.engines.file_engine import FileEngine
 
+    if asked == "pyxis":
+        if not pyxis.is_here():
+            raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
+        return FileEngine(cache / asked, owner, pyxis.Pyxis())
     program = apptainer.find()
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
-    return apptainer.ApptainerEngine(cache / "apptainer", owner, program)
-
-
-def _pyxis(cache: Path, owner: str) -> "Engine":
-    from torchmatrix.engines import pyxis
-
-    if not pyxis.is_here():
-        raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
-    return pyxis.PyxisEngine(cache / "pyxis", owner)
-
-
-_OF_FILES = {"apptainer": _apptainer, "pyxis": _pyxis}
-"""The engines whose images are files."""
+    return FileEngine(cache / asked, owner, apptainer.Apptainer(program))
 
 
 def _docker_may_answer() -> bool:

@@ -2,7 +2,9 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from torchmatrix.engines.engine import LaunchSpec, Meeting
 from torchmatrix.planning.plan import GpuSet
@@ -64,12 +66,16 @@ def visible_devices(gpus: GpuSet) -> dict[str, str]:
     return {}
 
 
-def isolation(network: str, note: str | None = None) -> dict[str, dict[str, str | None]]:
-    """The field of a launch's header under `started`: what its box shares with the machine.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Isolation:
+    """What a launch shares with its machine. `network`: none, or the machine's. `note`: what else, or why not less."""
 
-    `network`: none, or the machine's. `note`: why it isn't none, where the engine could do without.
-    """
-    return {"isolation": {"network": network, "note": note}}
+    network: str
+    note: str | None = None
+
+    def as_facts(self) -> dict[str, Any]:
+        """The field of a launch's header under `started`."""
+        return {"isolation": {"network": self.network, "note": self.note}}
 
 
 def pasted(command: Sequence[str], scratch: Path) -> str:

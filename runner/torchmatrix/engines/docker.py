@@ -17,7 +17,7 @@ from requests.exceptions import RequestException
 
 from torchmatrix import __version__
 from torchmatrix.engines import builders, container_caches, context, packages
-from torchmatrix.engines.commands import isolation
+from torchmatrix.engines.commands import Isolation
 from torchmatrix.engines.container_caches import LABEL, Volume
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
@@ -182,7 +182,9 @@ class DockerEngine:
         """An execution in a fresh container."""
         limits = self._limits_here()
         cache = self._cache_for(image, spec)
-        started = limits.as_facts() | cache.facts.as_facts() | isolation("machine" if spec.meeting else "none")
+        started = (
+            limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.meeting else "none").as_facts()
+        )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         return DockerExecution(self._client, options, started, cache, spec.model_file)
 

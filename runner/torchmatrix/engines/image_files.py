@@ -7,7 +7,7 @@ FOLDER/STACK-ENVIRONMENT.json      what it is made of: written last, so that it 
 import fcntl
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,10 +65,6 @@ class ImageFiles:
         if why := self.why_not_made():
             raise BuildFailed(why)
         return DockerEngine(connect())
-
-    def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]]:
-        """Bytes of each file, twice: they share nothing."""
-        return [(size, size) for size in (Path(image.reference).stat().st_size for image in images)]
 
     def left(self, keep: Collection[str]) -> Iterator[Leftover]:
         """Those of environments that are not in `keep`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import own_processes, packages
-from torchmatrix.engines.commands import bench_command, box_environment, isolation, visible_devices
+from torchmatrix.engines.commands import Isolation, bench_command, box_environment, visible_devices
 from torchmatrix.engines.engine import (
     Capabilities,
     Image,
@@ -128,7 +128,7 @@ class LocalEngine:
         server, why_fresh = self._server_for(image, spec, variables)
         return LocalExecution(
             [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh,
-            facts=isolation("machine"),
+            facts=Isolation(network="machine").as_facts(),
         )  # fmt: skip
 
     def _server_for(self, image: Image, spec: LaunchSpec, variables: dict[str, str]) -> tuple[ForkServer | None, str | None]:

@@ -30,7 +30,7 @@ from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import Order
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
-from torchmatrix.running.session import Session, refuse_unlocked
+from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
 LAUNCHERS = {"docker": "docker", "apptainer": "apptainer", "pyxis": "pyxis", "bare": "local"}
 """The engine that each launcher means on a node."""
@@ -121,6 +121,7 @@ def prepare(
                 kinds.append(_kind(matrix, order, alike, said))
     if locked:
         refuse_unlocked(locked_stacks.path_beside(path), list(dict.fromkeys(n for kind in kinds for n in kind.session.notes)))
+    kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
 

@@ -34,7 +34,7 @@ def describe(place: Path, name: str) -> None:
     """Say what this node is, and what of the order it can run; an error of the user's is said, too. `place`: of the order."""
     order = orders.read(place)
     try:
-        s = session_of(order, order.globs, order.where)
+        s = _assembled(order, order.globs, order.where)  # which says how the lock differs, also where there is none
     except ToolError as error:
         orders.keep_node(order, name, {"error": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
         return
@@ -96,9 +96,12 @@ def refuse_others(host: Host) -> None:
 
 
 def session_of(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
-    held = order.held()
-    s = session.assemble(order.matrix(), held, order.results, order.engine, globs, where, nodes=MOST_NODES)
-    return s if held else session.without_locks(s)
+    s = _assembled(order, globs, where)
+    return s if order.held() else session.without_locks(s)
+
+
+def _assembled(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
+    return session.assemble(order.matrix(), order.held(), order.results, order.engine, globs, where, nodes=MOST_NODES)
 
 
 def _launched(s: Session, job: Job, cell: str, number: int, order: Order, home: str) -> Generator[News, None, None]:
