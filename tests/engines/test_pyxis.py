@@ -66,7 +66,7 @@ def test_a_job_that_runs_again_removes_the_containers_of_its_earlier_life_and_no
     assert not told or (tmp_path / "told").read_text() == told
     assert execution.started["isolation"]["network"] == "machine" and "Pyxis" in execution.started["isolation"]["note"]
     assert execution.command.startswith("srun --overlap") and '"$(mktemp -d)":/tmp' in execution.command
-    assert json.dumps(engine.facts()) == '{"engine": "pyxis", "version": "enroot 4.1.2"}'
+    assert json.dumps(engine.facts()) == '{"engine": "pyxis", "version": "4.1.2", "program": "enroot"}'
 
 
 def test_without_enroot_it_says_what_is_missing(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:

@@ -39,12 +39,12 @@ class Apptainer:
         self._why_networked: str | None = None
 
     def version(self) -> str:
-        """Such as "apptainer version 1.4.5". Raises EngineUnusable."""
-        return _said_by(self._path, "--version").strip()
+        """Such as 1.4.5. Raises EngineUnusable."""
+        return _said_by(self._path, "--version").split()[-1]
 
     def facts(self) -> dict[str, Any]:
-        """How images are read."""
-        return {"mounts": _how_mounted()}
+        """Which program it is, and how it reads images."""
+        return {"program": _said_by(self._path, "--version").split()[0], "mounts": _how_mounted()}
 
     def conversion(self, tag: str, path: Path) -> list[str]:
         """Docker's daemon gives the image."""

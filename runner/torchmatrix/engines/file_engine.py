@@ -26,7 +26,7 @@ class Program(Protocol):
     ending: str
 
     def version(self) -> str:
-        """The name and version that users know. Raises EngineUnusable."""
+        """The version that users know, such as 1.4.5. Raises EngineUnusable."""
         ...
 
     def facts(self) -> dict[str, Any]:

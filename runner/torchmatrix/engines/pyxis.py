@@ -38,16 +38,16 @@ class Pyxis:
         self._job = job
 
     def version(self) -> str:
-        """Enroot's, such as "enroot 4.1.2". Raises EngineUnusable."""
+        """Enroot's, such as 4.1.2. Raises EngineUnusable."""
         try:
             said = subprocess.run([PROGRAM, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
         except (OSError, subprocess.SubprocessError) as error:
             raise EngineUnusable(f"{PROGRAM} can't be used: {error}", hint=f"see what `{PROGRAM} version` says") from None
-        return f"{PROGRAM} {said.strip()}"
+        return said.strip()
 
     def facts(self) -> dict[str, Any]:
-        """Nothing more."""
-        return {}
+        """Whose version it is."""
+        return {"program": PROGRAM}
 
     def conversion(self, tag: str, path: Path) -> list[str]:
         """Docker's command line gives the image."""
