@@ -94,13 +94,11 @@ def test_a_stack_becomes_a_file_that_later_runs_need_no_docker_for(
     assert cleaned.returncode == 0 and not file.exists() and not file.with_suffix(".json").exists()
 
 
-def inside(engine: FileEngine, image: Image, code: str, meeting: Meeting | None = None) -> str:
+def inside(engine: FileEngine, image: Image, home: Path, code: str) -> str:
     """What Python code prints where a launch would run."""
-    spec = LaunchSpec(
-        arguments=(), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="../python", meeting=meeting
-    )
+    spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="../python")
     with engine.start(image, spec) as execution:
-        words = shlex.split(execution.command.replace('"$(mktemp -d)"', "/tmp/nothing"))
+        words = shlex.split(execution.command.replace('"$(mktemp -d)"', str(home)))
         assert words[words.index(image.reference) + 1] == "python3"
     options = words[: words.index(image.reference) + 1]
     done = subprocess.run([*options, "python3", "-c", code], capture_output=True, text=True, timeout=120)
@@ -109,7 +107,7 @@ def inside(engine: FileEngine, image: Image, code: str, meeting: Meeting | None 
 
 @needs_it
 def test_a_launch_has_no_rights_no_network_and_no_folders_or_variables_of_the_machines(
-    engine: FileEngine, image: Image, monkeypatch: pytest.MonkeyPatch
+    engine: FileEngine, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "a secret")
     code = "import json, os, socket; status = dict(line.split(':', 1) for line in open('/proc/self/status'))"
@@ -118,8 +116,7 @@ def test_a_launch_has_no_rights_no_network_and_no_folders_or_variables_of_the_ma
     code += "\nprint(json.dumps([{k: status[k].strip() for k in ('CapEff', 'CapPrm', 'CapBnd', 'NoNewPrivs')},"
     code += " [name for _, name in socket.if_nameindex()], dict(os.environ), os.listdir(os.environ['HOME']), os.getppid(),"
     code += " sorted(os.listdir('/opt/workload'))]))"
-    Path("/tmp/nothing").mkdir(exist_ok=True)
-    *errors, told = inside(engine, image, code).splitlines()
+    *errors, told = inside(engine, image, tmp_path, code).splitlines()
     assert errors == ["30", "30"], "read-only file systems"
     rights, interfaces, variables, home, parent, workload = json.loads(told)
     assert {rights[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16} and rights["NoNewPrivs"] == "1"
