@@ -17,13 +17,14 @@ from docker.types import Mount
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
+from torchmatrix.engines.commands import CACHE_FOLDERS
 from torchmatrix.engines.seals import BROKEN, DIFFERED, IN_USE, CacheFacts, of_archive
 
 LABEL = "torchmatrix"
 """Prefix of our labels; nothing without them is ever touched."""
 CACHE_VOLUME = "torchmatrix-cache-"
 SEAL_VOLUME = "torchmatrix-seal-"
-_WORK, _SEALED = "/cache", "/sealed-cache"
+_WORK, _SEALED = CACHE_FOLDERS
 NOT_KEPT = CacheFacts(state="none")
 USER, GROUP = 65532, 65532
 _TMPFS = f"rw,exec,nosuid,uid={USER},gid={GROUP},size=8g"

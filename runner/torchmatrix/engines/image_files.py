@@ -4,11 +4,9 @@ FOLDER/STACK-ENVIRONMENT.ENDING    the image, without the workload
 FOLDER/STACK-ENVIRONMENT.json      what it is made of: written last, so that it stands for a whole image
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +41,7 @@ class ImageFiles:
     def image(self, recipe: Recipe, log: Log) -> Image:
         """The image, which is made if it isn't there. Raises BuildFailed."""
         if not self.has(recipe):
-            with self._alone(recipe):
+            with own_processes.alone(self._path(recipe)):
                 if not self.has(recipe):
                     self._make(recipe, log)
         said = json.loads(self._facts_of(recipe).read_bytes())
@@ -74,18 +72,6 @@ class ImageFiles:
     def remove(self, name: str) -> str | None:
         """Remove an image and its facts; returns why that could not be done."""
         return own_processes.remove(Path(name), Path(name).with_suffix(".json"))
-
-    @contextmanager
-    def _alone(self, recipe: Recipe) -> Iterator[None]:
-        """One tool at a time makes an image; whoever waited finds it made."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            lock = own_processes.lock_of(self._path(recipe)).open("a")
-        except OSError as error:
-            raise BuildFailed(f"can't write {self._folder}: {error.strerror}") from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def _make(self, recipe: Recipe, log: Log) -> None:
         docker = self.docker()

@@ -1,6 +1,5 @@
 """The local engine: one virtualenv per stack under a cache folder, or an interpreter that already has PyTorch."""
 
-import fcntl
 import json
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from torchmatrix.engines.engine import (
 )
 from torchmatrix.engines.fork_servers import ForkServer, ForkServers
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses, lock_of
+from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
 from torchmatrix.engines.processes import LocalExecution
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground import assets
@@ -182,17 +181,9 @@ class LocalEngine:
         return self._venv(recipe) / "torchmatrix-lock.toml"
 
     def _ensure_virtualenv(self, recipe: Recipe, log: Log) -> None:
-        """One tool at a time: another run with other results may share the cache."""
         if self.is_ready(recipe):
             return
-        venv = self._venv(recipe)
-        try:
-            venv.parent.mkdir(parents=True, exist_ok=True)
-            lock = lock_of(venv).open("a")
-        except OSError as error:
-            raise BuildFailed(f"can't write {venv.parent}: {error.strerror}") from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with own_processes.alone(self._venv(recipe)):
             if not self.is_ready(recipe):
                 self._make_virtualenv(recipe, log)
 

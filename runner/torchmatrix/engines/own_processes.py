@@ -4,7 +4,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import machine
 
@@ -15,6 +15,7 @@ from torchmatrix.engines.limits import Limits, limits_of
 from torchmatrix.engines.local_caches import LocalCache, remove_tree
 from torchmatrix.engines.processes import UNLIMITED, kill_marked
 from torchmatrix.engines.supervised import OWNER_VARIABLE
+from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.machine.network import free_port
 from torchmatrix.planning.fit import Disk
 
@@ -79,6 +80,22 @@ def left(kind: str, found: dict[Path, str], keep: Collection[str]) -> Iterator[L
 def lock_of(path: Path) -> Path:
     """What whoever makes or removes `path` holds meanwhile."""
     return path.with_name(f".{path.name}.lock")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One tool at a time makes `path`: another run with other results may share the cache. Whoever waited finds it made.
+
+    Raises BuildFailed.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = lock_of(path).open("a")
+    except OSError as error:
+        raise BuildFailed(f"can't write {path.parent}: {error.strerror}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def remove(path: Path, *mark: Path) -> str | None:
