@@ -26,9 +26,16 @@ KINDS = {
 SIZES = ("--batch", "2", "--image-size", "32", "--sequence-length", "16", "--audio-seconds", "1")
 
 
+LARGE = {"wav2vec2-base": "train", "wav2vec2-base-classifier": "infer", "distilbert-base": "infer", "t5-small": "train"}
+"""Whose other mode is left to the smaller models of their kind: each takes as long as three of those."""
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("mode", ["train", "infer"])
-@pytest.mark.parametrize("model", KINDS, ids=lambda model: f"{model}, {KINDS[model]}")
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    [(model, mode) for model in KINDS for mode in ("train", "infer") if LARGE.get(model, mode) == mode],
+    ids=lambda word: f"{word}, {KINDS[word]}" if word in KINDS else word,
+)
 def test_a_model_of_every_kind_is_trained_and_run_and_proven(python_with_models: str, model: str, mode: str) -> None:
     code, events, stderr = bench(python_with_models, "--model", model, "--mode", mode, *SIZES)
     assert code == 0, stderr

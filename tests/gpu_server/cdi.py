@@ -1,8 +1,10 @@
-"""A Docker daemon that knows GPUs by the Container Device Interface: that of Debian testing, in a folder of its own."""
+"""Engines that know GPUs by the Container Device Interface: Docker and Podman of Debian testing, in a folder of their own."""
 
 import json
 import shutil
 import subprocess
+import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 from invented_servers import uuid
 
-from clean_engine import clean_engine, why_not
+from clean_engine import START_SECONDS, STOP_SECONDS, clean_engine, why_not
 
 SUITE = "forky"
 ROOT = """root=$1; shift
@@ -22,8 +24,11 @@ exec chroot "$root" "$@" """
 
 
 @contextmanager
-def cdi_daemon(folder: Path, gpus: range) -> Iterator[str]:
-    """Its address; its GPUs are those of the eight H100 with these numbers. Skips if Debian's packages can't be had."""
+def newer_engines(folder: Path, gpus: range) -> Iterator[list[str]]:
+    """The words that execute one of them; their GPUs are those of the eight H100 with these numbers.
+
+    Skips if Debian's packages can't be had.
+    """
     if reason := why_not() or _no_packages():
         pytest.skip(reason)
     root = folder / "root"
@@ -31,10 +36,35 @@ def cdi_daemon(folder: Path, gpus: range) -> Iterator[str]:
     (root / "etc/cdi").mkdir(parents=True)
     (root / "etc/cdi/nvidia.json").write_text(json.dumps(specification(gpus)))
     try:
-        with clean_engine(folder / "dockerd.log", ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(root)]) as host:
-            yield host
+        yield ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(root)]
     finally:
         shutil.rmtree(root)
+
+
+@contextmanager
+def newer_docker(folder: Path, within: list[str]) -> Iterator[str]:
+    """Its address."""
+    with clean_engine(folder / "dockerd.log", within) as host:
+        yield host
+
+
+@contextmanager
+def podman(folder: Path, within: list[str]) -> Iterator[str]:
+    """The address at which Podman answers as Docker would. Its runtime is runc, which knows control groups v1, too."""
+    with tempfile.TemporaryDirectory(prefix="tm-podman-") as place, (folder / "podman.log").open("w") as words:
+        host = f"unix://{place}/podman.sock"
+        own = ["--root", f"{place}/graph", "--runroot", f"{place}/run", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
+        command = [*within, "podman", *own, "system", "service", "--time=0", host]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True)
+        try:
+            end = time.monotonic() + START_SECONDS
+            while subprocess.run(["docker", "--host", host, "info"], capture_output=True).returncode:
+                assert process.poll() is None and time.monotonic() < end, (folder / "podman.log").read_text()
+                time.sleep(0.2)
+            yield host
+        finally:
+            process.terminate()  # its containers have ended; its mounts end with its namespace
+            process.wait(STOP_SECONDS)
 
 
 def specification(gpus: range) -> dict[str, object]:
@@ -67,6 +97,14 @@ def _mirror() -> str:
 def _install(root: Path, log: Path) -> None:
     """The script for unstable fits every newer release, also one that an older debootstrap doesn't know."""
     script = "/usr/share/debootstrap/scripts/sid"
-    command = ["debootstrap", "--variant=minbase", "--include=docker.io", SUITE, str(root), _mirror(), script]
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        "--include=docker.io,podman,runc,catatonit",
+        SUITE,
+        str(root),
+        _mirror(),
+        script,
+    ]
     with log.open("w") as words:
         subprocess.run(command, check=True, stdout=words, stderr=words)

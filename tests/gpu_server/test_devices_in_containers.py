@@ -4,7 +4,9 @@ Docker calls a stand-in for NVIDIA's hook; AMD's nodes are real character device
 """
 
 import json
+import shlex
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from cdi import cdi_daemon
+from cdi import newer_docker, newer_engines, podman
 from containers_with_gpus import IMAGE, VENDOR_IMAGE, daemon, give_userland, give_vendor_image
 from invented_servers import amd_uuid, uuid
 from stand_ins import RENDER_GROUP, Running
@@ -126,8 +128,15 @@ def test_a_cpu_launch_gets_no_gpu(launched: Launch) -> None:
     assert variable(found, "CUDA_VISIBLE_DEVICES") == ""
 
 
-def test_a_newer_daemon_without_nvidias_hook_gives_the_planned_gpus_by_cdi(tmp_path: Path) -> None:
-    with cdi_daemon(tmp_path, range(4)) as host, closing(docker.DockerClient(base_url=host)) as client:
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The words that execute an engine of a newer Debian, in which four GPUs are described."""
+    with newer_engines(tmp_path_factory.mktemp("newer"), range(4)) as within:
+        yield within
+
+
+def test_a_newer_daemon_without_nvidias_hook_gives_the_planned_gpus_by_cdi(newer: list[str], tmp_path: Path) -> None:
+    with newer_docker(tmp_path, newer) as host, closing(docker.DockerClient(base_url=host)) as client:
         give_userland(client, tmp_path)
         assert devices(launch(client, nvidia(uuid(3), uuid(1)))) == ["/dev/nvidia1", "/dev/nvidia3"]
         assert devices(launch(client, nvidia(uuid(2)))) == ["/dev/nvidia2"]
@@ -135,6 +144,23 @@ def test_a_newer_daemon_without_nvidias_hook_gives_the_planned_gpus_by_cdi(tmp_p
             launch(client, nvidia(uuid(5)))  # which it doesn't know
         done = DockerEngine(client).start(Image(reference=IMAGE, environment="gpu-server"), spec_of(nvidia(uuid(2))))
         assert f"--device nvidia.com/gpu={uuid(2)} " in done.command
+
+
+def test_podman_gives_the_planned_gpus_by_cdi_and_its_command_can_be_pasted(newer: list[str], tmp_path: Path) -> None:
+    with podman(tmp_path, newer) as host, closing(docker.DockerClient(base_url=host)) as client:
+        give_userland(client, tmp_path)
+        assert devices(launch(client, nvidia(uuid(3), uuid(1)))) == ["/dev/nvidia1", "/dev/nvidia3"]
+        found = launch(client, GpuSet(indices=(0,), vendor="cpu", cpus=("0",)))
+        assert devices(found) == [] and client.containers.list(all=True) == []
+        with pytest.raises(LaunchFailed, match=r"unresolvable CDI devices .*; describe the GPUs: sudo nvidia-ctk cdi generate"):
+            launch(client, nvidia(uuid(5)))  # which it doesn't know
+        engine = DockerEngine(client)
+        assert engine.version().startswith("podman ") and engine.facts()["server"] == "podman"
+        done = engine.start(Image(reference=IMAGE, environment="gpu-server"), spec_of(nvidia(uuid(2))))
+        words = shlex.split(done.command)
+        assert words[:2] == ["podman", "run"]
+        told = subprocess.run([*newer, "podman", "--url", host, *words[1:]], capture_output=True, text=True)
+        assert told.returncode == 0 and devices(told.stdout.splitlines()) == ["/dev/nvidia2"], told.stderr
 
 
 def test_a_whole_run_in_containers_measures_on_the_planned_gpus(

@@ -52,13 +52,13 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
     return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}
 
 
-def by_cdi(options: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+def by_cdi(options: dict[str, Any], known: Collection[str] | None) -> dict[str, Any]:
     """`options` with the NVIDIA GPUs as devices of the Container Device Interface, if each is among `known`, the names of all
-    devices that the daemon found; else unchanged. Pure.
+    devices that the daemon found; else unchanged. None: it knows GPUs only so, and doesn't tell which. Pure.
     """
     requests = options.get("device_requests", ())
     names = [f"{CDI_KIND}={uuid}" for request in requests for uuid in request["DeviceIDs"]]
-    if not names or not set(names) <= set(known):
+    if not names or not (known is None or set(names) <= set(known)):
         return options
     return options | {"device_requests": [DeviceRequest(driver="cdi", device_ids=names)]}
 
@@ -126,9 +126,9 @@ def _request_words(request: DeviceRequest) -> list[str]:
     return ["--gpus", '"device=' + ",".join(request["DeviceIDs"]) + '"']
 
 
-def run_command(options: dict[str, Any], model_file: Path | None = None) -> str:
-    """The `docker run` command with the same effect as container_options, ready to paste."""
-    words = ["docker", "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
+def run_command(options: dict[str, Any], model_file: Path | None = None, program: str = "docker") -> str:
+    """The command of Docker's or Podman's `program` with the same effect as container_options, ready to paste."""
+    words = [program, "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
     words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
     words += ["--shm-size", options["shm_size"], "--oom-score-adj", str(options["oom_score_adj"])]
     limits = {"--memory": "mem_limit", "--memory-swap": "memswap_limit", "--pids-limit": "pids_limit"}
@@ -157,6 +157,7 @@ class DockerExecution:
         started: Mapping[str, Any] | None = None,
         cache: Volume = NO_CACHE,
         model_file: Path | None = None,
+        program: str = "docker",
     ) -> None:
         self._client = client
         self._model_file = model_file
@@ -167,7 +168,7 @@ class DockerExecution:
         self._oom_kills = 0
         self._socket: Any = None
         self._frames: Iterator[tuple[int, bytes]] = iter(())
-        self.command = run_command(options, model_file)
+        self.command = run_command(options, model_file, program)
 
     def __enter__(self) -> "DockerExecution":
         try:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.host import Host, seen_through
+from torchmatrix.matrix.catalog import version_key
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning.fit import Disk
 
@@ -37,6 +38,8 @@ INFO_KEYS = (
 )  # fmt: skip
 """The fields of `docker info` that are recorded."""
 API_SECONDS = 120
+PODMAN_WITH_CDI = (5, 4)
+"""From this version on, Podman heeds requests for devices that come through Docker's API."""
 
 
 def connect() -> docker.DockerClient:
@@ -63,13 +66,13 @@ class DockerEngine:
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
         self._images = DockerImages(client)
-        self._platform = ""
         self._limits: Limits | None = None
 
     def facts(self) -> dict[str, Any]:
         """Version, storage and runtimes of the daemon, for the record."""
         info = self._client.info()
-        return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
+        own = {"engine": self.name, "client": docker.__version__} | ({"server": "podman"} if self._podman else {})
+        return own | {key: info.get(key) for key in INFO_KEYS}
 
     @property
     def store(self) -> DockerImages:
@@ -78,12 +81,30 @@ class DockerEngine:
 
     def version(self) -> str:
         """The daemon's."""
-        return str(self.facts().get("ServerVersion"))
+        return f"podman {self._podman}" if self._podman else str(self.facts().get("ServerVersion"))
+
+    @cached_property
+    def _daemon(self) -> dict[str, Any]:
+        """What the daemon says of itself; see Docker's API, GET /version."""
+        with answering():
+            return self._client.version()
+
+    @cached_property
+    def _podman(self) -> str:
+        """The version of Podman, if that is what answers as Docker would; else empty."""
+        parts = {part.get("Name"): part.get("Version") for part in self._daemon.get("Components") or ()}
+        return str(parts.get("Podman Engine") or "")
 
     def machine(self, here: Host) -> Host:
-        """The daemon's machine; DOCKER_HOST may lead to another one."""
+        """The daemon's machine; DOCKER_HOST may lead to another one. Raises EngineUnusable if its GPUs can't be given."""
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
-        return seen_through(here, self._client.info(), over_network)
+        found = seen_through(here, self._client.info(), over_network)
+        if found.vendor == "nvidia" and self._podman and version_key(self._podman) < PODMAN_WITH_CDI:
+            raise EngineUnusable(
+                f"Podman {self._podman} gives containers no NVIDIA GPU through Docker's API",
+                hint="Podman 5.4 and newer do; or use Docker, or run without containers: --engine local",
+            )
+        return found
 
     def disk(self) -> Disk | None:
         """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
@@ -116,12 +137,8 @@ class DockerEngine:
         return replace(asked, packages=found, installer=installer)
 
     def platform(self) -> str:
-        """The platform of the daemon's machine, looked up once."""
-        if not self._platform:
-            with answering():
-                version = self._client.version()
-            self._platform = f"{version['Os']}/{version['Arch']}"
-        return self._platform
+        """The platform of the daemon's machine."""
+        return f"{self._daemon['Os']}/{self._daemon['Arch']}"
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last message."""
@@ -186,15 +203,19 @@ class DockerEngine:
             limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.meeting else "none").as_facts()
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
-        return DockerExecution(self._client, options, started, cache, spec.model_file)
+        program = "podman" if self._podman else "docker"
+        return DockerExecution(self._client, options, started, cache, spec.model_file, program)
 
-    def _cdi_devices(self, vendor: str | None) -> list[str]:
+    def _cdi_devices(self, vendor: str | None) -> list[str] | None:
         """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
 
-        None if NVIDIA's runtime is configured: then its hook passes GPUs on, as with older daemons.
+        Empty if NVIDIA's runtime is configured: then its hook passes GPUs on, as with older daemons. None for Podman, which
+        knows them only so and doesn't tell.
         """
         if vendor != "nvidia":
             return []
+        if self._podman:
+            return None
         with answering():
             info = self._client.info()
         if "nvidia" in (info.get("Runtimes") or {}):

@@ -253,7 +253,7 @@ class Engine(Protocol):
         ...
 
     def start(self, image: Image, spec: LaunchSpec) -> Execution:
-        """An execution to be used in a `with` block, which starts it."""
+        """An execution to be used in a `with` block, which starts it. Both may raise LaunchFailed."""
         ...
 
     def close(self) -> None:

@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 from torchmatrix.engines.commands import CACHE_FOLDERS, MODEL_FOLDER, WORKLOAD_FOLDER, Isolation, bench_command, pasted
 from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Recipe
+from torchmatrix.engines.hints import with_hint
 from torchmatrix.engines.image_files import ImageFiles
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
 from torchmatrix.engines.processes import NOWHERE, UNLIMITED, LocalExecution
 from torchmatrix.ground import assets, files
+from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
@@ -118,9 +120,12 @@ class FileEngine:
         return None
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
-        """An execution in a container of its own."""
+        """An execution in a container of its own. Raises LaunchFailed if this machine has no room for its temporary files."""
         held = ExitStack()
-        scratch = held.enter_context(files.scratch())
+        try:
+            scratch = held.enter_context(files.scratch())
+        except OSError as error:
+            raise LaunchFailed(with_hint(f"can't make a temporary folder: {error}")) from None
         cache = self._own.compile_cache(image, spec)
         binds, flags = cache.bound(*CACHE_FOLDERS)
         shared = self._program.isolation(image.reference, spec)

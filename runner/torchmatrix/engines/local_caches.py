@@ -30,7 +30,7 @@ class LocalCache:
             self._folder = folder / name if self._lock else Path(tempfile.mkdtemp(prefix=".own-", dir=folder))
             self.facts = _opened(self._folder) if self._lock else CacheFacts(state="none", note=IN_USE if name else None)
         except OSError as error:
-            self.facts = CacheFacts(state="none", note=f"can't write {folder}: {error.strerror}")
+            self.facts = _unwritable(folder, error)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -47,7 +47,11 @@ class LocalCache:
         """
         if self._folder is None:
             return (), ()
-        (self._folder / "work").mkdir(parents=True, exist_ok=True)
+        try:
+            (self._folder / "work").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.facts = _unwritable(self._folder, error)
+            return (), ()
         binds, flags = (f"{self._folder / 'work'}:{work}",), ("--cache", work)
         if self.facts.state != "sealed":
             return binds, flags
@@ -72,6 +76,10 @@ class LocalCache:
                 _remove(self._folder / "work" if self._lock else self._folder)
         if self._lock:
             self._lock.close()
+
+
+def _unwritable(folder: Path, error: OSError) -> CacheFacts:
+    return CacheFacts(state="none", note=f"can't write {folder}: {error.strerror}")
 
 
 def _opened(folder: Path) -> CacheFacts:

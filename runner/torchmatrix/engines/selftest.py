@@ -46,10 +46,10 @@ def _mark(engine: Engine, recipe: Recipe, marks: Path) -> Path:
 
 def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> dict[str, Any]:
     """Run the self-test in the image as a launch would run: no network, no privileges, only the CPU."""
-    execution = engine.start(image, _spec(recipe, owner))
-    log(f"$ {execution.command}")
     events, told, line_mb = [], list[str](), settings.load().line_mb
     try:
+        execution = engine.start(image, _spec(recipe, owner))
+        log(f"$ {execution.command}")
         with execution, time_limit(execution, TIMEOUT_SECONDS):
             for stream, line in execution.lines():
                 log(text_of(line))

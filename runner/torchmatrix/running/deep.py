@@ -114,9 +114,9 @@ def look(
     def keep(read: list[Reading]) -> None:
         readings.extend((time.monotonic(), reading) for reading in read)
 
-    execution = engine.start(image, _spec(gpus, owner, seconds))
     limit = LIMIT_SECONDS + seconds
     try:
+        execution = engine.start(image, _spec(gpus, owner, seconds))
         with execution, Watcher(sensors, keep), time_limit(execution, limit) as timed_out:
             yield f"$ {execution.command}"
             for stream, line in execution.lines():

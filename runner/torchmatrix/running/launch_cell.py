@@ -136,7 +136,11 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         except StopIteration as over:
             ready = over.value
             break
-    execution = _started(job, attempt, image)
+    try:
+        execution = _started(job, attempt, image)
+    except LaunchFailed as failure:
+        yield _not_started(job, attempt, ready, "crashed", str(failure), f"torchmatrix run '{cell.id}'")
+        return
     file = _file_of(job, attempt)
     try:
         head = _header(job, attempt, ready, file.number)
@@ -162,7 +166,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
 
 
 def _started(job: Job, attempt: Attempt, image: Image) -> Execution:
-    """The execution of an attempt, on all its nodes, to be used in a `with` block."""
+    """The execution of an attempt, on all its nodes, to be used in a `with` block. Raises LaunchFailed."""
     cell = attempt.cell
     spec = LaunchSpec(
         arguments=bench_arguments(attempt, job),
@@ -294,11 +298,14 @@ def record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed)
 
 def record_failure(job: Job, cell: Cell, number: int, reason: str, message: str, command: str) -> LaunchFinished:
     """A launch that could not be started at all, as a fact of its own."""
-    file = job.folder.new_launch(cell.id, number)
-    attempt = Attempt(cell=cell, number=number, batch=0)
-    file.event("launch", **_header(job, attempt, None, file.number), image=None, command=command)
+    return _not_started(job, Attempt(cell=cell, number=number, batch=0), None, reason, message, command)
+
+
+def _not_started(job: Job, attempt: Attempt, ready: Ready | None, reason: str, message: str, command: str) -> LaunchFinished:
+    file = _file_of(job, attempt)
+    file.event("launch", **_header(job, attempt, ready, file.number), image=None, command=command)
     file.close(reason=reason, message=message)
-    return LaunchFinished(cell=cell, number=number, launch=launch_at(file.path), seconds=0.0)
+    return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=launch_at(file.path), seconds=0.0)
 
 
 def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dict[str, Any]:

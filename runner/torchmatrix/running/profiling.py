@@ -161,8 +161,8 @@ def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> Launch
 def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[str, None, tuple[str, list[Event]]]:
     """What the box wrote, and the command. Raises ToolError with what went wrong."""
     found, tail, line_mb = list[Event](), list[str](), settings.load().line_mb
-    execution = s.engine_for(cell.stack).start(image, spec)
     try:
+        execution = s.engine_for(cell.stack).start(image, spec)
         with execution, time_limit(execution, s.matrix.timeout_seconds) as timed_out:
             yield f"$ {execution.command}"
             for stream, line in execution.lines():
