@@ -38,6 +38,7 @@ def test_gpus_come_by_cdi_only_if_the_daemon_knows_all_of_them(nvidia_host: Host
     options = device_options(nvidia(nvidia_host, 2, 0))
     both = ["nvidia.com/gpu=GPU-000", "nvidia.com/gpu=GPU-222"]
     assert by_cdi(options, both[:1]) == options
+    assert by_cdi(options, None) == by_cdi(options, both), "one that doesn't tell"
     (request,) = by_cdi(options, [*both, "nvidia.com/gpu=all"])["device_requests"]
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-222", "nvidia.com/gpu=GPU-000"])
 

@@ -8,6 +8,7 @@ import pytest
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning import two_stacks
 from torchmatrix.planning.fit import Supplies
@@ -214,7 +215,7 @@ def test_a_gpu_that_a_wheel_has_no_code_for_is_a_skip_with_the_nearest_stack_tha
 
 def test_an_ab_runs_what_both_stacks_can_do_and_says_why_the_rest_is_skipped(nvidia_host: Host) -> None:
     ab = ("torch2.5.1-cu124", "torch1.13.1-cu117")
-    both = two_stacks.only(matrix_file.parse(TEXT), ab)
+    both = two_stacks.asked(matrix_file.parse(TEXT), Request(), ab)
     assert {stack.name for stack in both.stacks} == set(ab)
     whole = make_plan(both, a100(nvidia_host), CONTAINERS)
     found = two_stacks.shared(whole, ab)

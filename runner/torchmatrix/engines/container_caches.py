@@ -27,7 +27,7 @@ SEAL_VOLUME = "torchmatrix-seal-"
 _WORK, _SEALED = CACHE_FOLDERS
 NOT_KEPT = CacheFacts(state="none")
 USER, GROUP = 65532, 65532
-_TMPFS = f"rw,exec,nosuid,uid={USER},gid={GROUP},size=8g"
+TMPFS = f"rw,exec,nosuid,uid={USER},gid={GROUP},size=8g"
 """It takes the mode of the image's folder, whatever mode is asked for, but not its owner."""
 
 
@@ -51,7 +51,7 @@ class Volume:
             return {}
         if self.facts.state == "new":
             return {"mounts": [_mount(self.name, _WORK)]}
-        return {"mounts": [_mount(self.name, _SEALED, read_only=True)], "tmpfs": {_WORK: _TMPFS}}
+        return {"mounts": [_mount(self.name, _SEALED, read_only=True)], "tmpfs": {_WORK: TMPFS}}
 
 
 def _mount(name: str, target: str, *, read_only: bool = False) -> Mount:

@@ -16,7 +16,7 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
-from torchmatrix.engines import builders, container_caches, context, packages
+from torchmatrix.engines import builders, container_caches, context, packages, podman
 from torchmatrix.engines.commands import Isolation
 from torchmatrix.engines.container_caches import LABEL, Volume
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
@@ -28,7 +28,6 @@ from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.host import Host, seen_through
-from torchmatrix.matrix.catalog import version_key
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning.fit import Disk
 
@@ -38,8 +37,6 @@ INFO_KEYS = (
 )  # fmt: skip
 """The fields of `docker info` that are recorded."""
 API_SECONDS = 120
-PODMAN_WITH_CDI = (5, 4)
-"""From this version on, Podman heeds requests for devices that come through Docker's API."""
 
 
 def connect() -> docker.DockerClient:
@@ -92,18 +89,19 @@ class DockerEngine:
     @cached_property
     def _podman(self) -> str:
         """The version of Podman, if that is what answers as Docker would; else empty."""
-        parts = {part.get("Name"): part.get("Version") for part in self._daemon.get("Components") or ()}
-        return str(parts.get("Podman Engine") or "")
+        return podman.version_in(self._daemon)
+
+    @property
+    def _program(self) -> str:
+        """Whose command line does the same."""
+        return "podman" if self._podman else "docker"
 
     def machine(self, here: Host) -> Host:
         """The daemon's machine; DOCKER_HOST may lead to another one. Raises EngineUnusable if its GPUs can't be given."""
         over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
         found = seen_through(here, self._client.info(), over_network)
-        if found.vendor == "nvidia" and self._podman and version_key(self._podman) < PODMAN_WITH_CDI:
-            raise EngineUnusable(
-                f"Podman {self._podman} gives containers no NVIDIA GPU through Docker's API",
-                hint="Podman 5.4 and newer do; or use Docker, or run without containers: --engine local",
-            )
+        if found.vendor == "nvidia" and self._podman:
+            podman.refuse_without_cdi(self._podman)
         return found
 
     def disk(self) -> Disk | None:
@@ -189,8 +187,8 @@ class DockerEngine:
         context.write(context.environment_files(recipe, lock), folder / "environment")
         context.write(context.workload_files(), folder / "workload")
         arguments = context.environment_arguments(recipe, self._images.locked_base(recipe, lock))
-        first = build_command(context.dockerfile_of(recipe), arguments, environment, labels)
-        second = build_command("workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
+        first = build_command(self._program, context.dockerfile_of(recipe), arguments, environment, labels)
+        second = build_command(self._program, "workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
         places = ((first, "environment"), (second, "workload"))
         commands = tuple(f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places)
         return Rebuild(commands=commands, reference=tag)
@@ -203,8 +201,8 @@ class DockerEngine:
             limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.meeting else "none").as_facts()
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
-        program = "podman" if self._podman else "docker"
-        return DockerExecution(self._client, options, started, cache, spec.model_file, program)
+        options = podman.adapted(options) if self._podman else options
+        return DockerExecution(self._client, options, started, cache, spec.model_file, self._program)
 
     def _cdi_devices(self, vendor: str | None) -> list[str] | None:
         """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
@@ -289,7 +287,7 @@ class DockerEngine:
         self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
         """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
-        log("$ " + shlex.join(build_command(dockerfile, arguments, tag, {})))
+        log("$ " + shlex.join(build_command(self._program, dockerfile, arguments, tag, {})))
         build = builders.buildx if builders.has_buildx() else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
 
@@ -327,8 +325,8 @@ def _labels(recipe: Recipe) -> dict[str, str]:
     return {LABEL: __version__, f"{LABEL}.stack": recipe.stack, f"{LABEL}.environment": recipe.environment}
 
 
-def build_command(dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:
-    """The `docker build` command with the same effect, in the folder of its context."""
+def build_command(program: str, dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:
+    """The `docker build` or `podman build` command with the same effect, in the folder of its context."""
     words = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
     words += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
-    return ["docker", "build", "-f", dockerfile, *words, "-t", tag, "."]
+    return [program, "build", "-f", dockerfile, *words, "-t", tag, "."]

@@ -6,7 +6,9 @@ from typing import TypeAlias
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.method import Request
 from torchmatrix.planning.fit import Why
 from torchmatrix.planning.plan import Cell, Plan, Skip
 
@@ -15,8 +17,14 @@ Two: TypeAlias = tuple[str, str]
 _Job: TypeAlias = tuple[str, str]
 
 
-def only(matrix: Matrix, ab: Two) -> Matrix:
-    """The matrix with these two stacks. Raises BadInput for one stack twice and for one that it doesn't have."""
+def asked(matrix: Matrix, request: Request, ab: Two | None) -> Matrix:
+    """The matrix as the command line wants it: under its request and, for an A/B, with these two stacks. Raises BadInput."""
+    every = matrix_file.under(matrix, request)
+    return _only(every, ab) if ab else every
+
+
+def _only(matrix: Matrix, ab: Two) -> Matrix:
+    """Raises BadInput for one stack twice and for one that the matrix doesn't have."""
     a, b = ab
     if a == b:
         raise BadInput(

@@ -79,8 +79,7 @@ def prepare(
     matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share. `parallel`: cells on disjoint
     devices may run at once.
     """
-    asked = matrix_file.under(matrix_file.load(path), request)
-    asked = two_stacks.only(asked, ab) if ab else asked
+    asked = two_stacks.asked(matrix_file.load(path), request, ab)
     place = locked_stacks.path_beside(path)
     held = lockfile.read(place)
     s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where, parallel)

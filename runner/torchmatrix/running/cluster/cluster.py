@@ -95,8 +95,7 @@ def prepare(
     `ab`: only what these two stacks share.
     """
     site = settings.load().slurm
-    slurm, matrix = Slurm(site), matrix_file.under(matrix_file.load(path), request)
-    matrix = two_stacks.only(matrix, ab) if ab else matrix
+    slurm, matrix = Slurm(site), two_stacks.asked(matrix_file.load(path), request, ab)
     version, every = slurm.version(), slurm.nodes()
     if not any(node.is_usable for node in every):
         states = ", ".join(f"{node.name} ({node.state})" for node in every)

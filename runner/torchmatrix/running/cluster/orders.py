@@ -61,8 +61,7 @@ class Order:
 
     def matrix(self) -> Matrix:
         """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
-        every = matrix_file.under(matrix_file.parse(text_of(self), folder=self.folder), self.request)
-        return two_stacks.only(every, self.ab) if self.ab else every
+        return two_stacks.asked(matrix_file.parse(text_of(self), folder=self.folder), self.request, self.ab)
 
     @property
     def lock(self) -> Path:

@@ -1,0 +1,33 @@
+"""Podman, where it answers in place of Docker's daemon (DOCKER_HOST leads to its socket): what it does otherwise. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchmatrix.engines import container_caches
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.matrix.catalog import version_key
+
+WITH_CDI = (5, 4)
+"""From this version on, it heeds requests for devices that come through Docker's API; before, it ignores them silently."""
+_FOR_ALL = "rw,exec,nosuid,mode=1777,size=8g"
+
+
+def version_in(said: Mapping[str, Any]) -> str:
+    """The version of Podman, from the answer to GET /version of Docker's API; empty if that is not Podman's."""
+    parts = {part.get("Name"): part.get("Version") for part in said.get("Components") or ()}
+    return str(parts.get("Podman Engine") or "")
+
+
+def refuse_without_cdi(version: str) -> None:
+    """Raises EngineUnusable for a version that would start containers without the GPUs that they should have."""
+    if version_key(version) < WITH_CDI:
+        raise EngineUnusable(
+            f"Podman {version} gives containers no NVIDIA GPU through Docker's API",
+            hint="Podman 5.4 and newer do; or use Docker, or run without containers: --engine local",
+        )
+
+
+def adapted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A container's options as Podman understands them: its tmpfs has no owner, so that every user may write to it."""
+    tmpfs = {path: _FOR_ALL if how == container_caches.TMPFS else how for path, how in options["tmpfs"].items()}
+    return {**options, "tmpfs": tmpfs}

@@ -1,0 +1,40 @@
+"""What Podman does otherwise where it answers in Docker's place; test_devices_in_containers.py asks a real one."""
+
+import pytest
+
+from torchmatrix.engines import podman
+from torchmatrix.engines.container_caches import Volume
+from torchmatrix.engines.containers import container_options, run_command
+from torchmatrix.engines.engine import Image, LaunchSpec
+from torchmatrix.engines.seals import CacheFacts
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.planning.plan import GpuSet
+
+
+def test_its_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> None:
+    spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)), cache="c", owner="o")
+    cache = Volume(name="torchmatrix-cache-abc-1", facts=CacheFacts(state="sealed", sha256="0"))
+    before = container_options(Image(reference="x", environment="abc"), spec, cache=cache)
+    adapted = podman.adapted(before)
+    assert {**adapted, "tmpfs": before["tmpfs"]} == before, "nothing else"
+    assert adapted["tmpfs"] == {"/tmp": before["tmpfs"]["/tmp"], "/cache": "rw,exec,nosuid,mode=1777,size=8g"}
+    command = run_command(adapted, program="podman")
+    assert command.startswith("podman run ") and "--tmpfs /cache:rw,exec,nosuid,mode=1777,size=8g" in command
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ({"Components": [{"Name": "Podman Engine", "Version": "5.4.2"}, {"Name": "Conmon", "Version": "2"}]}, "5.4.2"),
+        ({"Components": [{"Name": "Engine", "Version": "28.2.2"}]}, ""),
+        ({"Version": "19.03"}, ""),
+    ],
+)
+def test_it_is_known_by_its_answer(answer: dict[str, object], version: str) -> None:
+    assert podman.version_in(answer) == version
+
+
+def test_one_that_would_leave_out_the_gpus_is_refused() -> None:
+    podman.refuse_without_cdi("5.4.0")
+    with pytest.raises(EngineUnusable, match=r"Podman 4\.3\.1 gives containers no NVIDIA GPU"):
+        podman.refuse_without_cdi("4.3.1")
