@@ -24,9 +24,9 @@ class Sabotage:
     processes: int
     said: str
 
-    def launch(self, python: str) -> tuple[int, list[dict[str, Any]], str]:
-        """(exit code, events, stderr)."""
-        return bench(python, *self.words, processes=self.processes, before=_BEFORE.format(self.name))
+    def launch(self, python: str, before: str = "") -> tuple[int, list[dict[str, Any]], str]:
+        """(exit code, events, stderr). `before`: Python to run first."""
+        return bench(python, *self.words, processes=self.processes, before=f"{before}\n{_BEFORE.format(self.name)}")
 
     def is_caught(self, code: int, events: list[dict[str, Any]]) -> bool:
         """Did it end as numerics and nothing else, for that reason?"""

@@ -1,21 +1,45 @@
 """Fully sharded data parallel training: each rank keeps a part of every parameter and of what belongs to it, and gets the rest
-of a block while that block computes (arXiv:2304.11277; torch.distributed.fsdp.fully_shard).
+of a block while that block computes (arXiv:2304.11277; torch.distributed.fsdp.fully_shard, before torch 2.4 FSDP's first
+version, FullyShardedDataParallel).
 """
+
+import functools
 
 import torch
 
 from channel import Unsupported
 
+FIRST_WITH_PARAMETERS = (2, 0)
+"""Before, FullyShardedDataParallel makes one parameter of all that are in a block."""
+FIRST_WITH_FULLY_SHARD = (2, 4)
 FIRST_ON_CPUS = (2, 6)
 """Before, the first step ends with "FSDP requires CUDA for streams"."""
 
 
 def shard(model, device):
     """`model` with every block of its outermost lists and sequences sharded by itself, and what is left as one more block."""
-    fully_shard, mesh = _fully_shard(device), _mesh(device)
+    release = _release()
+    if release < FIRST_WITH_PARAMETERS:
+        raise Unsupported("torch %s can't shard a model and keep its parameters apart" % torch.__version__)
+    if device.type == "cpu" and release < FIRST_ON_CPUS:
+        raise Unsupported("torch %s shards on GPUs only" % torch.__version__)
+    fully_shard = find_fully_shard() if release >= FIRST_WITH_FULLY_SHARD else None
+    if fully_shard is None:
+        return _wrapped(model, device)
+    mesh = _mesh(device)
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
+
+
+def _wrapped(model, device):
+    """By the first version of FSDP, whose modules wrap others."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+    chosen = {id(block) for block in blocks(model)}
+    policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda module: id(module) in chosen)
+    return FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=device, use_orig_params=True)
 
 
 def blocks(model):
@@ -29,8 +53,26 @@ def blocks(model):
     return found
 
 
+def of_each(model, action, gradients=False):
+    """What `action` gives of each parameter of a model, in order, while FSDP's first version has all of it (and, if
+    `gradients`, of its gradient) on every rank: a block after the other. All ranks must ask.
+    """
+    units, found = _units(model), {}
+    if not units:
+        return [action(parameter) for parameter in model.parameters()]
+    for unit in units:
+        below = {id(p) for other in _units(unit) if other is not unit for p in other.parameters()}
+        with unit.summon_full_params(unit, recurse=False, with_grads=gradients):
+            found.update({id(p): action(p) for p in unit.parameters() if id(p) not in below})
+    return [found[id(parameter)] for parameter in model.parameters()]
+
+
+def _units(model):
+    return [module for module in model.modules() if hasattr(module, "summon_full_params")]
+
+
 def whole(tensor):
-    """All of a tensor that is sharded, on every rank, which all must ask for; any other as it is."""
+    """All of a tensor that fully_shard shards, on every rank, which all must ask for; any other as it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
@@ -43,16 +85,15 @@ def fill(tensor, value):
     tensor.copy_(value)
 
 
-def _fully_shard(device):
-    if device.type == "cpu" and _release() < FIRST_ON_CPUS:
-        raise Unsupported("torch %s shards on GPUs only" % torch.__version__)
+def find_fully_shard():
+    """None if this torch has none."""
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:
         try:
             from torch.distributed._composable.fsdp import fully_shard
         except ImportError:
-            raise Unsupported("torch %s has no fully_shard" % torch.__version__) from None
+            return None
     return fully_shard
 
 

@@ -9,6 +9,8 @@ pytestmark = pytest.mark.thorough
 RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4")
 BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4", "--optimizer", "adamw")
 SHARDED = ("--parallel", "fsdp")
+FIRST_VERSION = "import sharded; sharded.find_fully_shard = lambda: None"
+"""Before torch 2.4 FSDP's first version is all there is, on GPUs; newer ones have it on CPUs, too."""
 
 
 @pytest.mark.parametrize("words", [RESNET, BERT, (*BERT, "--precision", "amp-bf16")], ids=["resnet18", "bert", "bert in bf16"])
@@ -23,12 +25,29 @@ def test_sharded_ranks_train_the_model_that_ddp_trains_and_prove_it(newest_pytho
     assert found[1] == pytest.approx(found[0], rel=rounding)
 
 
+@pytest.mark.parametrize("words", [RESNET, BERT], ids=["resnet18", "bert"])
+def test_the_first_version_of_fsdp_trains_the_same_model_and_proves_it(newest_python: str, words: tuple[str, ...]) -> None:
+    found = []
+    for before in ("", FIRST_VERSION):
+        code, events, stderr = bench(newest_python, *words, *SHARDED, processes=2, before=before)
+        assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+        found.append(only(events, "reference")["fingerprint"])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("name", "said"), [("unsynchronized_shards", "gradient"), ("no_all_reduce", NOT_REDUCED), ("no_optimizer", "change")]
 )
 def test_a_box_that_shards_but_does_not_do_its_work_gives_no_number(newest_python: str, name: str, said: str) -> None:
     launch = Sabotage(name, (*RESNET, *SHARDED), 2, said)
     code, events, stderr = launch.launch(newest_python)
+    assert launch.is_caught(code, events), (code, events, stderr)
+
+
+@pytest.mark.parametrize(("name", "said"), [("half_a_batch", "away from eager fp32"), ("no_optimizer", "change")])
+def test_the_first_version_of_fsdp_that_does_not_do_its_work_gives_no_number(newest_python: str, name: str, said: str) -> None:
+    launch = Sabotage(name, (*RESNET, *SHARDED), 2, said)
+    code, events, stderr = launch.launch(newest_python, FIRST_VERSION)
     assert launch.is_caught(code, events), (code, events, stderr)
 
 

@@ -1,5 +1,7 @@
 """What Podman does otherwise where it answers in Docker's place; test_devices_in_containers.py asks a real one."""
 
+from pathlib import Path
+
 import pytest
 
 from torchmatrix.engines import podman
@@ -32,6 +34,24 @@ def test_its_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> N
 )
 def test_it_is_known_by_its_answer(answer: dict[str, object], version: str) -> None:
     assert podman.version_in(answer) == version
+
+
+def test_it_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("DOCKER_HOST", "CONTAINER_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(podman, "SOCKET", tmp_path / "none.sock")
+    with pytest.raises(EngineUnusable, match="no socket here"):
+        podman.address()
+    (tmp_path / "podman").mkdir()
+    (tmp_path / "podman" / "podman.sock").touch()
+    assert podman.address() == f"unix://{tmp_path}/podman/podman.sock"
+    monkeypatch.setenv("CONTAINER_HOST", "unix:///a.sock")
+    assert podman.address() == "unix:///a.sock"
+    monkeypatch.setenv("DOCKER_HOST", "unix:///b.sock")
+    assert podman.address() == "unix:///b.sock"
 
 
 def test_one_that_would_leave_out_the_gpus_is_refused() -> None:

@@ -69,7 +69,7 @@ def test_the_disk_is_the_engines_own_and_unknown_where_it_cannot_be_seen(tmp_pat
 @pytest.mark.parametrize(("root", "seen"), [("here", True), ("elsewhere", False), (None, False)])
 def test_dockers_disk_is_its_data_roots_where_that_can_be_seen(tmp_path: Path, root: str | None, seen: bool) -> None:
     (tmp_path / "here").mkdir()
-    client: Any = SimpleNamespace(info=lambda: {"DockerRootDir": root and str(tmp_path / root)})
+    client: Any = SimpleNamespace(version=dict, info=lambda: {"DockerRootDir": root and str(tmp_path / root)})
     disk = DockerEngine(client).disk()
     assert (disk is not None) is seen
     assert disk is None or (disk.place == str(tmp_path / "here") and disk.larger == "move Docker's data root to a larger disk")
@@ -136,7 +136,7 @@ def test_docker_has_stored_what_shares_the_environment_or_the_vendors_image(text
             raise ImageNotFound(name)
         return name
 
-    client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
+    client: Any = SimpleNamespace(version=dict, images=SimpleNamespace(get=get))
     assert DockerEngine(client).is_stored(recipe) is stored
 
 

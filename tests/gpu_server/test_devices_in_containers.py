@@ -155,7 +155,7 @@ def test_podman_gives_the_planned_gpus_by_cdi_and_its_command_can_be_pasted(newe
         with pytest.raises(LaunchFailed, match=r"unresolvable CDI devices .*; describe the GPUs: sudo nvidia-ctk cdi generate"):
             launch(client, nvidia(uuid(5)))  # which it doesn't know
         engine = DockerEngine(client)
-        assert engine.version().startswith("podman ") and engine.facts()["server"] == "podman"
+        assert engine.name == engine.facts()["engine"] == "podman"
         done = engine.start(Image(reference=IMAGE, environment="gpu-server"), spec_of(nvidia(uuid(2))))
         words = shlex.split(done.command)
         assert words[:2] == ["podman", "run"]

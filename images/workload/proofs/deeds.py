@@ -31,8 +31,11 @@ def state(model):
 
 def set_state(model, values):
     """Give `model` what another instance of it had as its `state`."""
+    parameters = list(model.parameters())
+    given = {id(own): other for own, other in zip(parameters, values)}
     with torch.no_grad():
-        for own, other in zip(state(model), values):
+        sharded.of_each(model, lambda own: sharded.fill(own, given[id(own)]))
+        for own, other in zip(model.buffers(), values[len(parameters) :]):
             sharded.fill(own, other)
 
 
@@ -48,12 +51,14 @@ def training(args, model, step, fresh, index):
         if step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
             break
     before = [other.detach().to(own.dtype) for own, other in zip(model.parameters(), fresh.parameters())]
-    idle = [p.grad is None for p in model.parameters()]
-    return Deed(loss, gradients(model), idle, before, [_copied(p) for p in model.parameters()])
+    left = sharded.of_each(model, _left_by_a_step, gradients=True)
+    return Deed(loss, [one[0] for one in left], [one[1] for one in left], before, [one[2] for one in left])
 
 
-def gradients(model):
-    return [torch.zeros(p.shape) if p.grad is None else _copied(p.grad).float() for p in model.parameters()]
+def _left_by_a_step(parameter):
+    idle = parameter.grad is None
+    gradient = torch.zeros(parameter.shape) if idle else _copied(parameter.grad).float()
+    return gradient, idle, _copied(parameter)
 
 
 def _copied(tensor):
@@ -76,8 +81,8 @@ def tensors_of(outputs):
 
 def _watched(model):
     """The last matrix that trains. (A bias may have no gradient: softmax ignores what is added to all its inputs.)"""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return ([parameter for parameter in trained if parameter.dim() > 1] or trained)[-1]
+    trained = [pair for pair in zip(model.parameters(), sharded.of_each(model, torch.Tensor.dim)) if pair[0].requires_grad]
+    return ([pair for pair in trained if pair[1] > 1] or trained)[-1][0]
 
 
 class Fingerprint:
@@ -87,21 +92,31 @@ class Fingerprint:
 
     def __init__(self, step, model):
         self._step, self._model = step, model
-        self._before = _copied(_watched(model)) if step.optimizer else None
+        self._matrix = _watched(model) if step.optimizer else None
+        self._before = self._look()[1] if step.optimizer else None
 
     def read(self, loss):
         if self._before is None:
-            return {"loss": loss, "output_norm": _norm(tensors_of(self._step.outputs()))}
-        change = _copied(_watched(self._model)) - self._before
-        found = _norm([parameter.grad.detach() for parameter in self._model.parameters() if parameter.grad is not None])
+            return {"loss": loss, "output_norm": _norm([one.norm() for one in tensors_of(self._step.outputs())])}
+        norms, matrix = self._look()
+        found = _norm(norms)
         if self._step.scaler.is_enabled() and not math.isfinite(found):
             return {"loss": loss}  # GradScaler skipped the step
-        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([change])}
+        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([(matrix - self._before).norm()])}
+
+    def _look(self):
+        """The norms of all gradients, and the matrix."""
+        seen = sharded.of_each(self._model, self._look_at, gradients=True)
+        return [norm for norm, _ in seen if norm is not None], next(matrix for _, matrix in seen if matrix is not None)
+
+    def _look_at(self, parameter):
+        norm = None if parameter.grad is None else sharded.whole(parameter.grad.detach().float().norm())
+        return norm, _copied(parameter) if parameter is self._matrix else None
 
 
-def _norm(tensors):
-    norms = [sharded.whole(one.float().norm()) for one in tensors]
-    return float(torch.stack(norms).double().norm()) if norms else 0.0
+def _norm(norms):
+    """Of all together, from the norm of each."""
+    return float(torch.stack(list(norms)).double().norm()) if norms else 0.0
 
 
 def of_ranks(found):

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from torchmatrix.engines.engine import Engine
     from torchmatrix.matrix.stacks import Stack
 
-NAMES = ("auto", "docker", "apptainer", "pyxis", "local")
+NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
 SLURM = "slurm"
 """What `run` knows besides: each launch is a job on a node of a cluster, which chooses among NAMES."""
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST"
-VARIABLES = "DOCKER"
-"""Prefixes of the variables that say where an engine is and how to reach it."""
+VARIABLES = "(DOCKER|CONTAINER)"
+"""Prefixes of the variables that say where an engine is and how to reach it, as a regular expression."""
 SERVICES = ("docker.service",)
 """What systemd should have started before a launch."""
 
@@ -60,8 +60,12 @@ def choose(asked: str, owner: str) -> Engines:
         return Engines(builder=local, local=local, why=f"local, because no Docker socket was found; virtualenvs under {cache}")
     if asked in ("apptainer", "pyxis"):
         return Engines(builder=_of_files(asked, cache, owner), local=local, why=f"{asked} (as requested); images under {cache}")
+    from torchmatrix.engines import podman
     from torchmatrix.engines.docker import DockerEngine, connect
 
+    if asked == "podman":
+        where = podman.address()
+        return Engines(builder=DockerEngine(connect(where)), local=local, why=f"podman at {where}")
     try:
         builder = DockerEngine(connect())
     except EngineUnusable as error:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,12 @@ INFO_KEYS = (
 API_SECONDS = 120
 
 
-def connect() -> docker.DockerClient:
-    """A client for DOCKER_HOST (unix, tcp or ssh) whose daemon answered a ping. Raises EngineUnusable with a hint."""
-    where = os.environ.get("DOCKER_HOST", "the default socket")
+def connect(address: str = "") -> docker.DockerClient:
+    """A client for `address` or DOCKER_HOST (unix, tcp or ssh) whose daemon answered a ping. Raises EngineUnusable."""
+    where = address or os.environ.get("DOCKER_HOST", "the default socket")
+    variables = dict(os.environ) | ({"DOCKER_HOST": address} if address else {})
     try:
-        client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"))
+        client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"), environment=variables)
         weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
@@ -55,21 +56,26 @@ def connect() -> docker.DockerClient:
 
 
 class DockerEngine:
-    """Builds images and runs containers on one Docker daemon."""
+    """Builds images and runs containers on one Docker daemon, or by Podman in its place: `name` says which of them answers.
 
-    name = "docker"
+    Both have a command line of that name that does the same.
+    """
+
     capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0)
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
         self._images = DockerImages(client)
         self._limits: Limits | None = None
+        with answering():
+            self._daemon = client.version()
+        self._podman = podman.version_in(self._daemon)
+        self.name = "podman" if self._podman else "docker"
 
     def facts(self) -> dict[str, Any]:
         """Version, storage and runtimes of the daemon, for the record."""
         info = self._client.info()
-        own = {"engine": self.name, "client": docker.__version__} | ({"server": "podman"} if self._podman else {})
-        return own | {key: info.get(key) for key in INFO_KEYS}
+        return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
 
     @property
     def store(self) -> DockerImages:
@@ -78,23 +84,7 @@ class DockerEngine:
 
     def version(self) -> str:
         """The daemon's."""
-        return f"podman {self._podman}" if self._podman else str(self.facts().get("ServerVersion"))
-
-    @cached_property
-    def _daemon(self) -> dict[str, Any]:
-        """What the daemon says of itself; see Docker's API, GET /version."""
-        with answering():
-            return self._client.version()
-
-    @cached_property
-    def _podman(self) -> str:
-        """The version of Podman, if that is what answers as Docker would; else empty."""
-        return podman.version_in(self._daemon)
-
-    @property
-    def _program(self) -> str:
-        """Whose command line does the same."""
-        return "podman" if self._podman else "docker"
+        return str(self.facts().get("ServerVersion"))
 
     def machine(self, here: Host) -> Host:
         """The daemon's machine; DOCKER_HOST may lead to another one. Raises EngineUnusable if its GPUs can't be given."""
@@ -187,8 +177,8 @@ class DockerEngine:
         context.write(context.environment_files(recipe, lock), folder / "environment")
         context.write(context.workload_files(), folder / "workload")
         arguments = context.environment_arguments(recipe, self._images.locked_base(recipe, lock))
-        first = build_command(self._program, context.dockerfile_of(recipe), arguments, environment, labels)
-        second = build_command(self._program, "workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
+        first = build_command(self.name, context.dockerfile_of(recipe), arguments, environment, labels)
+        second = build_command(self.name, "workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
         places = ((first, "environment"), (second, "workload"))
         commands = tuple(f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places)
         return Rebuild(commands=commands, reference=tag)
@@ -202,7 +192,7 @@ class DockerEngine:
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         options = podman.adapted(options) if self._podman else options
-        return DockerExecution(self._client, options, started, cache, spec.model_file, self._program)
+        return DockerExecution(self._client, options, started, cache, spec.model_file, self.name)
 
     def _cdi_devices(self, vendor: str | None) -> list[str] | None:
         """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
@@ -287,8 +277,9 @@ class DockerEngine:
         self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
         """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
-        log("$ " + shlex.join(build_command(self._program, dockerfile, arguments, tag, {})))
-        build = builders.buildx if builders.has_buildx() else partial(builders.classic, self._client)
+        log("$ " + shlex.join(build_command(self.name, dockerfile, arguments, tag, {})))
+        has_buildx = self.name == "docker" and builders.has_buildx()
+        build = builders.buildx if has_buildx else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import requests
-
 from torchmatrix.engines import logged
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
@@ -101,7 +99,7 @@ def _fetch(place: str, sha256: str, path: Path) -> None:
         if digest.hexdigest() != sha256:
             raise BuildFailed(f"{path.name}: its hash is not the locked one")
         part.replace(path)
-    except (requests.RequestException, OSError) as error:
+    except OSError as error:  # those of requests are some
         raise BuildFailed(f"{path.name} could not be downloaded: {error}") from None
     finally:
         part.unlink(missing_ok=True)
@@ -111,6 +109,8 @@ def _blocks(place: str) -> Iterator[bytes]:
     if not place.startswith(("http://", "https://")):
         yield from [Path(unquote(place.removeprefix("file://"))).read_bytes()]
         return
+    import requests  # which takes longer than all else that a node of a cluster imports for a launch
+
     bundle = settings.load().ca_bundle
     with requests.get(place, stream=True, timeout=60, verify=str(bundle) if bundle else True) as answer:
         answer.raise_for_status()

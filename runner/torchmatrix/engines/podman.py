@@ -1,15 +1,33 @@
-"""Podman, where it answers in place of Docker's daemon (DOCKER_HOST leads to its socket): what it does otherwise. Pure."""
+"""Podman, which answers as Docker's daemon does: where, and what it does otherwise."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines import container_caches
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.matrix.catalog import version_key
 
+SOCKET = Path("/run/podman/podman.sock")
+"""The machine's."""
 WITH_CDI = (5, 4)
 """From this version on, it heeds requests for devices that come through Docker's API; before, it ignores them silently."""
 _FOR_ALL = "rw,exec,nosuid,mode=1777,size=8g"
+
+
+def address() -> str:
+    """Where it answers: by DOCKER_HOST or Podman's own CONTAINER_HOST, else a socket of the machine's or of this user's.
+
+    Raises EngineUnusable.
+    """
+    told = os.environ.get("DOCKER_HOST") or os.environ.get("CONTAINER_HOST")
+    own = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    sockets = [SOCKET, own / "podman" / "podman.sock"]
+    found = told or next((f"unix://{path}" for path in sockets if os.access(path, os.R_OK | os.W_OK)), "")
+    if not found:
+        raise EngineUnusable("Podman has no socket here", hint="systemctl start podman.socket, or set DOCKER_HOST")
+    return found
 
 
 def version_in(said: Mapping[str, Any]) -> str:

@@ -1,8 +1,6 @@
 """What a launch ran in, as far as it can affect a figure; and how two such environments differ."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from torchmatrix.facts.launch import Launch
 
@@ -22,16 +20,10 @@ def environment_of(launch: Launch) -> Environment:
     fields = {f"host {name}": launch.host.get(name) for name in _HOST_FIELDS}
     for index, gpu in enumerate(launch.devices.gpus):
         fields |= {f"GPU {index} {name}": gpu.facts.get(name) for name in _GPU_FIELDS}
-    fields |= {"engine": engine_named(launch.engine), "image": (image.id or image.reference) if image else None}
+    fields |= {"engine": launch.engine.get("engine"), "image": (image.id or image.reference) if image else None}
     fields |= {f"box {name}": box.facts.get(name) if box else None for name in _BOX_FIELDS}
     fields |= {f"{_PACKAGE}{name}": version for name, version in (box.versions if box else {}).items()}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
-
-
-def engine_named(facts: Mapping[str, Any]) -> str | None:
-    """The engine of a launch, from what it recorded of it; Podman's own name where it answered in Docker's place."""
-    name = facts.get("server") or facts.get("engine")
-    return name if isinstance(name, str) else None
 
 
 def differing(a: dict[str, set[str]], b: dict[str, set[str]]) -> dict[str, tuple[str, str]]:

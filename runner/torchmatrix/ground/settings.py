@@ -60,7 +60,7 @@ _WORD = Key(kind=str, pattern=r"[^\s,%]+", explanation="is not one word")
 _SLURM_KEYS = {
     **dict.fromkeys(("partition", "account", "qos", "constraint"), _WORD),
     "minutes": Key(kind=int, minimum=1, maximum=525_600),
-    "launcher": Key(kind=str, default="auto", choices=("auto", "docker", "apptainer", "pyxis", "bare")),
+    "launcher": Key(kind=str, default="auto", choices=("auto", "docker", "podman", "apptainer", "pyxis", "bare")),
     "exclusive": Key(kind=bool, default=True),
     "nodes": Key(kind=int, minimum=1, maximum=100_000),
     "interface": _WORD,
@@ -82,8 +82,9 @@ _NUMBERS = {
 class SlurmSettings:
     """The table [slurm]. `partition`, `account`, `qos`, `constraint`, `minutes`: what sbatch is told; None: nothing.
 
-    `launcher`: what runs a launch on its node: docker, apptainer, pyxis, bare (a virtualenv), auto. `exclusive`: a job has its
-    node to itself. `nodes`: on how many nodes at most. `interface`: the network interface by which ranks on several nodes meet.
+    `launcher`: what runs a launch on its node: docker, podman, apptainer, pyxis, bare (a virtualenv), auto. `exclusive`: a job
+    has its node to itself. `nodes`: on how many nodes at most. `interface`: the network interface by which ranks on several
+    nodes meet.
     """
 
     partition: str | None = None

@@ -210,14 +210,18 @@ def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
     if workload.precision == "amp":
         reason = "precision amp scales the loss by GradScaler, which can't look at parameters that are sharded"
         return Why(reason=reason, fix='use amp-bf16 with parallel = "fsdp"')
-    if stack.source == "wheels" and stack.torch and catalog.version_key(stack.torch) < catalog.version_key(_SHARDS):
-        reason = f"torch {stack.torch} has no fully_shard (it came with {_SHARDS})"
-        return Why(reason=reason, fix='use parallel = "ddp" for this stack')
+    if stack.source == "wheels" and stack.torch:
+        release = catalog.version_key(stack.torch)
+        if release < _SHARDS:
+            reason = f"torch {stack.torch} can't shard a model and keep its parameters apart (that came with 2.0)"
+            return Why(reason=reason, fix='use parallel = "ddp" for this stack')
+        if workload.device == "cpu" and release < _SHARDS_ON_CPUS:
+            return Why(reason=f"torch {stack.torch} shards on GPUs only", fix="on a CPU use torch 2.6 or newer")
     return None
 
 
-_SHARDS = "2.4"
-"""The first torch with torch.distributed._composable.fsdp.fully_shard."""
+_SHARDS, _SHARDS_ON_CPUS = (2, 0), (2, 6)
+"""The first torch whose FSDP does so; see images/workload/sharded.py."""
 
 
 def _why_not_compile(stack: Stack) -> Why | None:

@@ -15,7 +15,6 @@ from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
-from torchmatrix.facts.environments import engine_named
 from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import RunRecord, Skipped
 from torchmatrix.reporting.exports import cube_rows
@@ -143,7 +142,7 @@ def _stack(one: Installed) -> Row:
         "image": image.get("tag") or image.get("reference"),
         "image_id": image.get("id"),
         **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
-        "engine": engine_named(engine),
+        "engine": engine.get("engine"),
         "engine_version": engine.get("ServerVersion") or engine.get("version"),
         "packages": box.packages,
     }

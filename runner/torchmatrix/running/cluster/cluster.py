@@ -32,7 +32,7 @@ from torchmatrix.running.cluster.orders import Order
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
-LAUNCHERS = {"docker": "docker", "apptainer": "apptainer", "pyxis": "pyxis", "bare": "local"}
+LAUNCHERS = {"docker": "docker", "podman": "podman", "apptainer": "apptainer", "pyxis": "pyxis", "bare": "local"}
 """The engine that each launcher means on a node."""
 NO_ENGINE = "local"
 """Where jobs are submitted nothing is built or run, and no engine is needed: this one is everywhere."""
