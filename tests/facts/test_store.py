@@ -1,5 +1,6 @@
 """Files on disk: what is kept, what a cut-off file says, what a folder's lock says."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from records import launch_lines, write_run
+from torchmatrix.facts import store
 from torchmatrix.facts.events import parse_line
 from torchmatrix.facts.launch import Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
@@ -29,6 +31,17 @@ def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -
         assert isinstance(found, Unreadable) if size < header else found.outcome == "lost"
     launch.path.write_bytes(data)
     assert launch_at(launch.path).outcome == "ok"
+
+
+def test_a_run_whose_record_has_no_room_leaves_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = Results(tmp_path).new_run("host")
+    monkeypatch.setattr(store, "write_whole", refuse)
+    with pytest.raises(EngineUnusable, match="No space left"):
+        run.open_record([])
+    assert not run.path.exists()
 
 
 def test_done_without_samples_or_with_a_bad_exit_is_no_success(tmp_path: Path) -> None:

@@ -91,9 +91,16 @@ class RunFolder:
             self._known_bytes = file.tell()
 
     def open_record(self, events: list[Event]) -> None:
-        """Begin the run's record with everything that was planned; the file appears complete or not at all."""
-        with disk_errors(self.record):
-            write_whole(self.record, lines.packed(events))
+        """Begin the run's record with everything that was planned; the file appears complete or not at all, and without it a
+        folder that is empty doesn't stay. Raises EngineUnusable.
+        """
+        try:
+            with disk_errors(self.record):
+                write_whole(self.record, lines.packed(events))
+        except EngineUnusable:
+            with suppress(OSError):
+                self.path.rmdir()
+            raise
 
     def new_launch(self, cell: str, number: int, kind: str = "round") -> LaunchFile:
         """A fresh file for one launch of `cell` in round `number`; earlier tries stay.
