@@ -16,23 +16,13 @@ FIRST_VERSION = "import sharded; sharded.find_fully_shard = lambda: None"
 @pytest.mark.parametrize("words", [RESNET, BERT, (*BERT, "--precision", "amp-bf16")], ids=["resnet18", "bert", "bert in bf16"])
 def test_sharded_ranks_train_the_model_that_ddp_trains_and_prove_it(newest_python: str, words: tuple[str, ...]) -> None:
     found = []
-    for parallel in ("ddp", "fsdp"):
-        code, events, stderr = bench(newest_python, *words, "--parallel", parallel, processes=2)
+    for parallel, before in (("ddp", ""), ("fsdp", ""), ("fsdp", FIRST_VERSION)):
+        code, events, stderr = bench(newest_python, *words, "--parallel", parallel, processes=2, before=before)
         assert code == 0 and only(events, "reference")["agrees"] is True, stderr
         assert only(events, "setup")["parallel"] == parallel and events[-1]["event"] == "done"
         found.append(only(events, "reference")["fingerprint"])
     rounding = 1e-4 if "amp-bf16" not in words else 5e-2
-    assert found[1] == pytest.approx(found[0], rel=rounding)
-
-
-@pytest.mark.parametrize("words", [RESNET, BERT], ids=["resnet18", "bert"])
-def test_the_first_version_of_fsdp_trains_the_same_model_and_proves_it(newest_python: str, words: tuple[str, ...]) -> None:
-    found = []
-    for before in ("", FIRST_VERSION):
-        code, events, stderr = bench(newest_python, *words, *SHARDED, processes=2, before=before)
-        assert code == 0 and only(events, "reference")["agrees"] is True, stderr
-        found.append(only(events, "reference")["fingerprint"])
-    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[1] == pytest.approx(found[0], rel=rounding) and found[2] == pytest.approx(found[0], rel=rounding)
 
 
 @pytest.mark.parametrize(
