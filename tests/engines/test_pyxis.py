@@ -1,6 +1,7 @@
 """What Pyxis is asked for, and what is removed of a job's earlier life; test_slurm_containers.py runs the real one."""
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from support import Command
 from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
 from torchmatrix.engines.file_engine import FileEngine, binds_of
 from torchmatrix.engines.pyxis import SHARED, Pyxis
+from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
 
@@ -72,3 +74,13 @@ def test_a_job_that_runs_again_removes_the_containers_of_its_earlier_life_and_no
 def test_without_enroot_it_says_what_is_missing(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     refused = torchmatrix("plan", engine="pyxis", PATH=str(tmp_path))
     assert refused.returncode == 4 and "there is no enroot here" in refused.stderr and "hint: " in refused.stderr
+
+
+def test_a_machine_without_room_for_temporary_files_fails_the_launch(
+    enroot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FileEngine(tmp_path / "cache", "o", Pyxis(JOB))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
+    with pytest.raises(LaunchFailed, match="can't make a temporary folder"):
+        engine.start(Image(reference="x.sqsh", environment="e"), spec)

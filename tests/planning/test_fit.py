@@ -167,6 +167,26 @@ def test_a_python_that_is_neither_here_nor_to_be_had_is_a_skip(nvidia_host: Host
     assert exact and exact.reason == "this machine has no Python 3.10, and uv can't download it"
 
 
+@pytest.mark.parametrize(
+    ("torch", "on_gpu", "on_cpu"),
+    [
+        ("1.13.1", "can't shard a model and keep its parameters apart", "can't shard a model"),
+        ("2.0.1", None, "torch 2.0.1 shards on GPUs only"),
+        ("2.5.1", None, "torch 2.5.1 shards on GPUs only"),
+        ("2.6.0", None, None),
+    ],
+)
+def test_which_torch_shards_where(
+    nvidia_host: Host, cpu_host: Host, torch: str, on_gpu: str | None, on_cpu: str | None
+) -> None:
+    sharded = TRAIN + 'parallel = "fsdp"\n'
+    cuda = why(machine(nvidia_host, A100), f'torch = "{torch}"\ncuda = "{CUDA_OF[torch]}"', sharded)
+    cpu = why(cpu_host, f'torch = "{torch}"\ncpu = true', sharded + 'device = "cpu"')
+    for found, reason in ((cuda, on_gpu), (cpu, on_cpu)):
+        assert found is None if reason is None else found and reason in found.reason and found.fix
+
+
+CUDA_OF = {"1.13.1": "11.7", "2.0.1": "11.8", "2.5.1": "12.4", "2.6.0": "12.4"}
 CPU = 'torch = "2.7.1"\ncpu = true'
 CUDA = 'torch = "2.7.1"\ncuda = "12.8"'
 INFER = 'model = "resnet18"\nmode = "infer"\nbatch = 1\n'

@@ -17,7 +17,7 @@ from torchmatrix.engines.engine import Exit, Image, LaunchSpec
 from torchmatrix.engines.output import Line
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BuildFailed, EngineLost
+from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
@@ -63,6 +63,8 @@ class Machine:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, image: Image, spec: LaunchSpec) -> "Box":
+        if self.fails(spec.gpus.label, 0) == "unstarted":
+            raise LaunchFailed("there is no room")
         return Box(self, spec)
 
     name = "stand-in"
@@ -251,6 +253,17 @@ def test_a_launch_of_the_test_that_fails_ends_it(make_run: Callable[..., Run]) -
     said = decision(list(run.news(machine))).why
     assert "run one after the other: a launch of the test failed: own/" in said and "RuntimeError: on purpose" in said
     assert run.outcomes == {"gpu0": ["ok", "ok"], "gpu1": ["ok", "ok"]}
+
+
+def test_launches_that_the_engine_can_not_start_have_crashed_say_why_and_the_others_are_measured(
+    make_run: Callable[..., Run],
+) -> None:
+    run = make_run()
+    said = decision(list(run.news(Machine(partners=1, fails=lambda gpu, count: "unstarted" if gpu == "gpu1" else "")))).why
+    assert "a launch of the test failed: own/" in said and "there is no room" in said
+    assert run.outcomes == {"gpu0": ["ok", "ok"], "gpu1": ["crashed", "crashed"]}
+    failed = [launch for launch in run.launches() if launch.outcome == "crashed"]
+    assert {launch.error for launch in failed} == {"there is no room"} and not any(launch.windows for launch in failed)
 
 
 def test_a_continued_run_does_not_test_again(make_run: Callable[..., Run]) -> None:

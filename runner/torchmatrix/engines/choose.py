@@ -18,7 +18,7 @@ SLURM = "slurm"
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST"
 VARIABLES = "(DOCKER|CONTAINER)"
 """Prefixes of the variables that say where an engine is and how to reach it, as a regular expression."""
-SERVICES = ("docker.service",)
+SERVICES = ("docker.service", "podman.socket")
 """What systemd should have started before a launch."""
 
 
