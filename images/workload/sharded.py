@@ -3,6 +3,8 @@ of a block while that block computes (arXiv:2304.11277; torch.distributed.fsdp.f
 version, FullyShardedDataParallel).
 """
 
+import collections
+import contextlib
 import functools
 
 import torch
@@ -10,7 +12,9 @@ import torch
 from channel import Unsupported
 
 FIRST_WITH_PARAMETERS = (2, 0)
-"""Before, FullyShardedDataParallel makes one parameter of all that are in a block."""
+"""Before, FullyShardedDataParallel has one flat parameter per block, and the single ones are lost."""
+FIRST_WITH_FROZEN = (2, 1)
+"""From it on, FullyShardedDataParallel takes frozen parameters beside others."""
 FIRST_WITH_FULLY_SHARD = (2, 4)
 FIRST_ON_CPUS = (2, 6)
 """Before, the first step ends with "FSDP requires CUDA for streams"."""
@@ -37,7 +41,12 @@ def _wrapped(model, device):
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
-    chosen = {id(block) for block in blocks(model)}
+    chosen = {id(block): block for block in blocks(model)}
+    times = collections.Counter(id(p) for block in chosen.values() for p in block.parameters())
+    if max(times.values(), default=1) > 1:
+        raise Unsupported("torch %s can't shard parameters that several blocks share" % torch.__version__)
+    if _release() < FIRST_WITH_FROZEN and len({p.requires_grad for p in model.parameters()}) > 1:
+        raise Unsupported("torch %s can't shard a model of which some parameters are frozen" % torch.__version__)
     policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda module: id(module) in chosen)
     return FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=device, use_orig_params=True)
 
@@ -54,21 +63,15 @@ def blocks(model):
 
 
 def of_each(model, action, gradients=False):
-    """What `action` gives of each parameter of a model, in order, while FSDP's first version has all of it (and, if
-    `gradients`, of its gradient) on every rank: a block after the other. All ranks must ask.
+    """Calls `action` on every parameter of a model, in order, and returns what it gives.
+
+    With FSDP's first version, all of the model (with `gradients`, of its gradients, too) is gathered on every rank first, so
+    that all ranks must call this. (Before torch 2.4 a single block can't be gathered: pytorch/pytorch#122663.)
     """
-    units, found = _units(model), {}
-    if not units:
+    with contextlib.ExitStack() as gathered:
+        if hasattr(model, "summon_full_params"):
+            gathered.enter_context(model.summon_full_params(model, with_grads=gradients))
         return [action(parameter) for parameter in model.parameters()]
-    for unit in units:
-        below = {id(p) for other in _units(unit) if other is not unit for p in other.parameters()}
-        with unit.summon_full_params(unit, recurse=False, with_grads=gradients):
-            found.update({id(p): action(p) for p in unit.parameters() if id(p) not in below})
-    return [found[id(parameter)] for parameter in model.parameters()]
-
-
-def _units(model):
-    return [module for module in model.modules() if hasattr(module, "summon_full_params")]
 
 
 def whole(tensor):

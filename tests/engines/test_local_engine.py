@@ -70,7 +70,7 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
 def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves_no_process(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path
 ) -> None:
-    text = real_matrix.read_text().replace("timeout_minutes = 10", "timeout_minutes = 1")
+    text = real_matrix.read_text().replace("timeout_minutes = 10", "timeout_minutes = 1.5")
     workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\nwarmup_cap = 10\n'
     real_matrix.write_text(text + workload)
     process = subprocess.Popen(
@@ -79,7 +79,7 @@ def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves
     )  # fmt: skip
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
     until(lambda: any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0/round*.jsonl")), process)
-    os.kill(processes_of(owner)[-1], signal.SIGKILL)  # the baseline, which would take its 60 s, too
+    os.kill(processes_of(owner)[-1], signal.SIGKILL)  # the baseline, which would take its 90 s, too
     until(lambda: any('"warm-up"' in p.read_text() for p in tmp_path.rglob("cpu0+1/round*.jsonl")), process)
     (victim,) = [pid for pid in processes_of(owner) if b"LOCAL_RANK=1" in environment_of(pid)]
     os.kill(victim, signal.SIGSTOP)
@@ -87,7 +87,7 @@ def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves
     assert process.returncode == 1, stderr
     (run,) = Results(tmp_path / "results").runs()
     outcomes = {launch.devices.label: (launch.outcome, str(launch.error)) for launch in run.launches()}
-    assert outcomes["cpu0+1"][0] == "timeout" and "time-out of 60 s" in outcomes["cpu0+1"][1]
+    assert outcomes["cpu0+1"][0] == "timeout" and "time-out of 90 s" in outcomes["cpu0+1"][1]
     assert not processes_of(owner)
 
 

@@ -1,10 +1,13 @@
 """What Podman does otherwise where it answers in Docker's place; test_devices_in_containers.py asks a real one."""
 
+import os
 from pathlib import Path
 
+import docker
 import pytest
 
 from torchmatrix.engines import podman
+from torchmatrix.engines.choose import choose
 from torchmatrix.engines.container_caches import Volume
 from torchmatrix.engines.containers import container_options, run_command
 from torchmatrix.engines.engine import Image, LaunchSpec
@@ -48,10 +51,19 @@ def test_it_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
     (tmp_path / "podman").mkdir()
     (tmp_path / "podman" / "podman.sock").touch()
     assert podman.address() == f"unix://{tmp_path}/podman/podman.sock"
-    monkeypatch.setenv("CONTAINER_HOST", "unix:///a.sock")
-    assert podman.address() == "unix:///a.sock"
-    monkeypatch.setenv("DOCKER_HOST", "unix:///b.sock")
-    assert podman.address() == "unix:///b.sock"
+    monkeypatch.setenv("DOCKER_HOST", "unix:///docker.sock")
+    assert podman.address() == f"unix://{tmp_path}/podman/podman.sock", "Docker's variable may mean Docker"
+    monkeypatch.setenv("CONTAINER_HOST", "unix:///own.sock")
+    assert podman.address() == "unix:///own.sock"
+    monkeypatch.setenv("CONTAINER_HOST", "ssh://elsewhere")
+    with pytest.raises(EngineUnusable, match="can't be used by way of ssh://elsewhere"):
+        podman.address()
+
+
+def test_docker_is_not_taken_for_it(client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTAINER_HOST", os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    with pytest.raises(EngineUnusable, match="Docker answers, not Podman"):
+        choose("podman", "test-podman")
 
 
 def test_one_that_would_leave_out_the_gpus_is_refused() -> None:

@@ -82,5 +82,5 @@ def test_a_machine_without_room_for_temporary_files_fails_the_launch(
     engine = FileEngine(tmp_path / "cache", "o", Pyxis(JOB))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
-    with pytest.raises(LaunchFailed, match="can't make a temporary folder"):
+    with pytest.raises(LaunchFailed, match="its container can't be prepared"):
         engine.start(Image(reference="x.sqsh", environment="e"), spec)

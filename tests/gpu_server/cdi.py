@@ -53,18 +53,25 @@ def podman(folder: Path, within: list[str]) -> Iterator[str]:
     """The address at which Podman answers as Docker would. Its runtime is runc, which knows control groups v1, too."""
     with tempfile.TemporaryDirectory(prefix="tm-podman-") as place, (folder / "podman.log").open("w") as words:
         host = f"unix://{place}/podman.sock"
+        docker = ["docker", "--host", host]
         own = ["--root", f"{place}/graph", "--runroot", f"{place}/run", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
         command = [*within, "podman", *own, "system", "service", "--time=0", host]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True)
         try:
             end = time.monotonic() + START_SECONDS
-            while subprocess.run(["docker", "--host", host, "info"], capture_output=True).returncode:
+            while subprocess.run([*docker, "info"], capture_output=True).returncode:
                 assert process.poll() is None and time.monotonic() < end, (folder / "podman.log").read_text()
                 time.sleep(0.2)
             yield host
         finally:
-            process.terminate()  # its containers have ended; its mounts end with its namespace
-            process.wait(STOP_SECONDS)
+            for container in subprocess.run([*docker, "ps", "-aq"], capture_output=True, text=True).stdout.split():
+                subprocess.run([*docker, "rm", "--force", "--volumes", container], capture_output=True)  # of a failed test
+            process.terminate()  # its mounts end with its namespace
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def specification(gpus: range) -> dict[str, object]:

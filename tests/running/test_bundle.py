@@ -149,7 +149,7 @@ def test_a_file_that_is_not_in_the_index_or_stands_there_twice_is_refused(
         ({"images": []}, r"damaged"),
         ({"files": {"matrix.toml": {}}}, r"damaged"),
         ({"files": []}, r"damaged"),
-        ({"images": {"torchmatrix/x:1": "sha256:1"}}, r"contains images, and no container engine answers"),
+        ({"images": {"torchmatrix/x:1": "sha256:1"}}, r"contains Docker's images, which local can't load"),
     ],
 )
 def test_a_bundle_for_another_machine_or_of_another_form_is_refused(

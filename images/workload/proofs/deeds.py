@@ -56,9 +56,14 @@ def training(args, model, step, fresh, index):
 
 
 def _left_by_a_step(parameter):
-    idle = parameter.grad is None
-    gradient = torch.zeros(parameter.shape) if idle else _copied(parameter.grad).float()
-    return gradient, idle, _copied(parameter)
+    found = _gradient(parameter)
+    gradient = torch.zeros(parameter.shape) if found is None else _copied(found).float()
+    return gradient, found is None, _copied(parameter)
+
+
+def _gradient(parameter):
+    """FSDP's first version shows one for frozen parameters, too."""
+    return parameter.grad if parameter.requires_grad else None
 
 
 def _copied(tensor):
@@ -102,7 +107,7 @@ class Fingerprint:
         found = _norm(norms)
         if self._step.scaler.is_enabled() and not math.isfinite(found):
             return {"loss": loss}  # GradScaler skipped the step
-        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([(matrix - self._before).norm()])}
+        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([(matrix - self._before).float().norm()])}
 
     def _look(self):
         """The norms of all gradients, and the matrix."""
@@ -110,7 +115,8 @@ class Fingerprint:
         return [norm for norm, _ in seen if norm is not None], next(matrix for _, matrix in seen if matrix is not None)
 
     def _look_at(self, parameter):
-        norm = None if parameter.grad is None else sharded.whole(parameter.grad.detach().float().norm())
+        found = _gradient(parameter)
+        norm = None if found is None else sharded.whole(found.detach().float().norm())
         return norm, _copied(parameter) if parameter is self._matrix else None
 
 

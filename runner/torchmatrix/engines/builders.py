@@ -124,7 +124,7 @@ class _Said:
 
     def hear(self, line: str) -> None:
         """One line."""
-        step = re.match(r"Step \d+/\d+ : (.*)|\[[^]]*\d+/\d+\] (.*)|\[internal\] load metadata for", line)
+        step = re.match(r"(?i:step) \d+/\d+ ?: (.*)|\[[^]]*\d+/\d+\] (.*)|\[internal\] load metadata for", line)
         if step:
             self.step, self.errors = step[1] or step[2] or "FROM", []
         elif self.errors or line.lower().startswith("error: "):

@@ -15,7 +15,7 @@ NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
 SLURM = "slurm"
 """What `run` knows besides: each launch is a job on a node of a cluster, which chooses among NAMES."""
-HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST"
+HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST, or use --engine podman"
 VARIABLES = "(DOCKER|CONTAINER)"
 """Prefixes of the variables that say where an engine is and how to reach it, as a regular expression."""
 SERVICES = ("docker.service", "podman.socket")
@@ -65,7 +65,10 @@ def choose(asked: str, owner: str) -> Engines:
 
     if asked == "podman":
         where = podman.address()
-        return Engines(builder=DockerEngine(connect(where)), local=local, why=f"podman at {where}")
+        builder = DockerEngine(connect(where, "Podman"), where)
+        if builder.name != "podman":
+            raise EngineUnusable(f"at {where} Docker answers, not Podman", hint="CONTAINER_HOST says where Podman does")
+        return Engines(builder=builder, local=local, why=f"podman at {where}")
     try:
         builder = DockerEngine(connect())
     except EngineUnusable as error:

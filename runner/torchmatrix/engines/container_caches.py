@@ -55,7 +55,7 @@ class Volume:
 
 
 def _mount(name: str, target: str, *, read_only: bool = False) -> Mount:
-    return Mount(target=target, source=name, type="volume", read_only=read_only, labels={LABEL: __version__})
+    return Mount(target=target, source=name, type="volume", read_only=read_only)
 
 
 def environment_of(name: str) -> str:
@@ -73,6 +73,7 @@ def opened(client: docker.DockerClient, image: str, environment: str, cache: str
         return Volume(name=name, facts=CacheFacts(state="sealed", sha256=said))
     if not discard(client, name):
         return Volume(facts=CacheFacts(state="none", note=IN_USE))
+    client.volumes.create(name, labels={LABEL: __version__})  # one that a container's mount creates gets no label from Podman
     return Volume(name=name, facts=CacheFacts(state="new", note=DIFFERED if said else None))
 
 

@@ -33,7 +33,7 @@ UNLIMITED = Limits()
 NO_CACHE = Volume()
 CDI_KIND = "nvidia.com/gpu"
 """What `nvidia-ctk cdi generate` calls its devices: nvidia.com/gpu=UUID."""
-LOST_HINT = "check that the daemon runs (docker info); the same command then continues"
+LOST_HINT = "check that it runs (docker info, podman info); the same command then continues"
 
 
 def device_options(gpus: GpuSet) -> dict[str, Any]:
@@ -54,7 +54,8 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
 
 def by_cdi(options: dict[str, Any], known: Collection[str] | None) -> dict[str, Any]:
     """`options` with the NVIDIA GPUs as devices of the Container Device Interface, if each is among `known`, the names of all
-    devices that the daemon found; else unchanged. None: it knows GPUs only so, and doesn't tell which. Pure.
+    devices that the daemon found; else unchanged. `known` is None for Podman, which can't list its devices, and takes GPUs
+    only by CDI. Pure.
     """
     requests = options.get("device_requests", ())
     names = [f"{CDI_KIND}={uuid}" for request in requests for uuid in request["DeviceIDs"]]
@@ -284,7 +285,7 @@ def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
         try:
             client.ping()
         except (DockerException, RequestException, OSError):
-            raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
+            raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
         raise LaunchFailed(with_hint(words(error))) from None
 
 

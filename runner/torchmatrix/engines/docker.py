@@ -39,8 +39,11 @@ INFO_KEYS = (
 API_SECONDS = 120
 
 
-def connect(address: str = "") -> docker.DockerClient:
-    """A client for `address` or DOCKER_HOST (unix, tcp or ssh) whose daemon answered a ping. Raises EngineUnusable."""
+def connect(address: str = "", name: str = "Docker") -> docker.DockerClient:
+    """A client for `address` or DOCKER_HOST (unix, tcp or ssh) whose daemon answered a ping. Raises EngineUnusable.
+
+    `name`: of the program that should answer.
+    """
     where = address or os.environ.get("DOCKER_HOST", "the default socket")
     variables = dict(os.environ) | ({"DOCKER_HOST": address} if address else {})
     try:
@@ -49,22 +52,24 @@ def connect(address: str = "") -> docker.DockerClient:
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
-            f"Docker does not answer at {where}: {words(error)}",
-            hint="start Docker, set DOCKER_HOST, or run without containers: --engine local",
+            f"{name} does not answer at {where}: {words(error)}",
+            hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
         ) from None
     return client
 
 
 class DockerEngine:
-    """Builds images and runs containers on one Docker daemon, or by Podman in its place: `name` says which of them answers.
+    """Builds images and runs containers by a Docker daemon, or by Podman, which answers as one would.
 
-    Both have a command line of that name that does the same.
+    `name`: docker or podman, whichever answers; also the command that recorded command lines begin with. `address`: where it
+    does, if not by DOCKER_HOST.
     """
 
     capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0)
 
-    def __init__(self, client: docker.DockerClient) -> None:
+    def __init__(self, client: docker.DockerClient, address: str = "") -> None:
         self._client = client
+        self._address = address or os.environ.get("DOCKER_HOST", "")
         self._images = DockerImages(client)
         self._limits: Limits | None = None
         with answering():
@@ -78,18 +83,19 @@ class DockerEngine:
         return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
 
     @property
-    def store(self) -> DockerImages:
-        """The daemon's own."""
-        return self._images
+    def store(self) -> DockerImages | None:
+        """The daemon's own; None for Podman, whose archives have another layout than those that are checked."""
+        return None if self._podman else self._images
 
     def version(self) -> str:
         """The daemon's."""
         return str(self.facts().get("ServerVersion"))
 
     def machine(self, here: Host) -> Host:
-        """The daemon's machine; DOCKER_HOST may lead to another one. Raises EngineUnusable if its GPUs can't be given."""
-        over_network = os.environ.get("DOCKER_HOST", "").startswith(("ssh://", "tcp://"))
-        found = seen_through(here, self._client.info(), over_network)
+        """The daemon's machine; the address may lead to another one. Raises EngineUnusable if its GPUs can't be given."""
+        info = self._client.info()
+        own = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
+        found = seen_through(here, own, self._address.startswith(("ssh://", "tcp://")))
         if found.vendor == "nvidia" and self._podman:
             podman.refuse_without_cdi(self._podman)
         return found

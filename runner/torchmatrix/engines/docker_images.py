@@ -25,7 +25,7 @@ def answering() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
+        raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
 
 
 class DockerImages:
@@ -140,7 +140,7 @@ class DockerImages:
         except ImageLoadError as error:
             raise BadInput(f"Docker refuses the images of the bundle: {words(error)}", hint=saved_images.HINT) from None
         except (DockerException, RequestException, OSError) as error:
-            raise EngineLost(f"Docker stopped answering: {words(error)}", hint=LOST_HINT) from None
+            raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
         loaded = self._ids(ids)
         if wrong := [tag for tag, its_id in ids.items() if loaded.get(tag) != its_id]:
             raise EngineLost(

@@ -3,6 +3,7 @@
 A launch is a process of this user, as with the local engine, and ends with all that it started.
 """
 
+import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -120,26 +121,26 @@ class FileEngine:
         return None
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
-        """An execution in a container of its own. Raises LaunchFailed if this machine has no room for its temporary files."""
-        held = ExitStack()
-        try:
-            scratch = held.enter_context(files.scratch())
-        except OSError as error:
-            raise LaunchFailed(with_hint(f"can't make a temporary folder: {error}")) from None
-        cache = self._own.compile_cache(image, spec)
-        binds, flags = cache.bound(*CACHE_FOLDERS)
-        shared = self._program.isolation(image.reference, spec)
-        program = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, self._own.port())
-        program += spec.model_flags(MODEL_FOLDER)
+        """An execution in a container of its own. Raises LaunchFailed if this machine can't prepare one."""
+        with ExitStack() as held:
+            try:
+                scratch = held.enter_context(files.scratch())
+                shared = self._program.isolation(image.reference, spec)
+                program = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, self._own.port())
+            except (OSError, subprocess.SubprocessError) as error:
+                raise LaunchFailed(with_hint(f"its container can't be prepared: {error}")) from None
+            program += spec.model_flags(MODEL_FOLDER)
+            cache = self._own.compile_cache(image, spec)
+            binds, flags = cache.bound(*CACHE_FOLDERS)
 
-        def command(*more: str) -> list[str]:
-            return [*self._program.box(image.reference, spec, scratch, [*binds_of(spec), *more], shared), *program]
+            def command(*more: str) -> list[str]:
+                return [*self._program.box(image.reference, spec, scratch, [*binds_of(spec), *more], shared), *program]
 
-        limited = (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._own.groups, self._own.limits)
-        return LocalExecution(
-            [*command(*binds), *flags], {}, spec.owner, cache, *limited,
-            held=held, pasted=pasted(command(), scratch), facts=shared.as_facts(),
-        )  # fmt: skip
+            limited = (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._own.groups, self._own.limits)
+            return LocalExecution(
+                [*command(*binds), *flags], {}, spec.owner, cache, *limited,
+                held=held.pop_all(), pasted=pasted(command(), scratch), facts=shared.as_facts(),
+            )  # fmt: skip
 
     def close(self) -> None:
         """Nothing is kept: each launch has a container of its own."""

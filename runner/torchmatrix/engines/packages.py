@@ -99,7 +99,7 @@ def _fetch(place: str, sha256: str, path: Path) -> None:
         if digest.hexdigest() != sha256:
             raise BuildFailed(f"{path.name}: its hash is not the locked one")
         part.replace(path)
-    except OSError as error:  # those of requests are some
+    except OSError as error:  # which the exceptions of requests are, too
         raise BuildFailed(f"{path.name} could not be downloaded: {error}") from None
     finally:
         part.unlink(missing_ok=True)

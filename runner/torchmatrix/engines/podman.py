@@ -17,16 +17,18 @@ _FOR_ALL = "rw,exec,nosuid,mode=1777,size=8g"
 
 
 def address() -> str:
-    """Where it answers: by DOCKER_HOST or Podman's own CONTAINER_HOST, else a socket of the machine's or of this user's.
+    """Where it answers: by its own variable CONTAINER_HOST, else a socket of the machine's or of this user's, else DOCKER_HOST.
 
     Raises EngineUnusable.
     """
-    told = os.environ.get("DOCKER_HOST") or os.environ.get("CONTAINER_HOST")
     own = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     sockets = [SOCKET, own / "podman" / "podman.sock"]
-    found = told or next((f"unix://{path}" for path in sockets if os.access(path, os.R_OK | os.W_OK)), "")
+    here = next((f"unix://{path}" for path in sockets if os.access(path, os.R_OK | os.W_OK)), "")
+    found = os.environ.get("CONTAINER_HOST") or here or os.environ.get("DOCKER_HOST")
     if not found:
-        raise EngineUnusable("Podman has no socket here", hint="systemctl start podman.socket, or set DOCKER_HOST")
+        raise EngineUnusable("Podman has no socket here", hint="systemctl start podman.socket, or set CONTAINER_HOST")
+    if found.startswith("ssh://"):
+        raise EngineUnusable(f"Podman can't be used by way of {found}", hint="run torchmatrix on that machine")
     return found
 
 
@@ -46,6 +48,6 @@ def refuse_without_cdi(version: str) -> None:
 
 
 def adapted(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A container's options as Podman understands them: its tmpfs has no owner, so that every user may write to it."""
+    """A container's options as Podman understands them: its tmpfs takes no owner; instead every user may write to it."""
     tmpfs = {path: _FOR_ALL if how == container_caches.TMPFS else how for path, how in options["tmpfs"].items()}
     return {**options, "tmpfs": tmpfs}

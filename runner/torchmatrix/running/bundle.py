@@ -141,7 +141,9 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
     if index["images"] and engine.store is None:
-        raise EngineUnusable("the bundle contains images, and no container engine answers", hint=HOW_TO_HAVE_CONTAINERS)
+        raise EngineUnusable(
+            f"the bundle contains Docker's images, which {engine.name} can't load", hint=HOW_TO_HAVE_CONTAINERS
+        )
     if index["images"] and IMAGES not in index["files"]:
         raise BadInput(f"{archive} is incomplete: it lists images, but has no {IMAGES}", hint=_CUT)
     own = sorted(name.removeprefix(OWN) for name in index["files"] if name.startswith(OWN))

@@ -139,7 +139,10 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     try:
         execution = _started(job, attempt, image)
     except LaunchFailed as failure:
-        yield _not_started(job, attempt, ready, "crashed", str(failure), f"torchmatrix run '{cell.id}'")
+        reason, message = ("interrupted", INTERRUPTED) if _is_ending(job) else ("crashed", str(failure))
+        yield _not_started(job, attempt, ready, reason, message, f"torchmatrix run '{cell.id}'")
+        if reason == "interrupted":
+            raise KeyboardInterrupt from None
         return
     file = _file_of(job, attempt)
     try:
