@@ -1,7 +1,9 @@
 """FSDP with real ranks on a CPU, by the newest torch: older ones shard on GPUs only, or don't average what gloo adds up."""
 
+from pathlib import Path
+
 import pytest
-from boxes import bench, only
+from boxes import NET, bench, only, own_model
 from sabotaged import NOT_REDUCED, Sabotage
 
 pytestmark = pytest.mark.thorough
@@ -39,6 +41,15 @@ def test_the_first_version_of_fsdp_that_does_not_do_its_work_gives_no_number(new
     launch = Sabotage(name, (*RESNET, *SHARDED), 2, said)
     code, events, stderr = launch.launch(newest_python, FIRST_VERSION)
     assert launch.is_caught(code, events), (code, events, stderr)
+
+
+@pytest.mark.parametrize("before", ["", FIRST_VERSION], ids=["fully_shard", "first version"])
+def test_what_a_user_froze_has_no_gradient(newest_python: str, tmp_path: Path, before: str) -> None:
+    frozen = "self.last = nn.Linear(8, 10)\n        self.first[0].weight.requires_grad_(False)"
+    words = own_model(tmp_path, NET.replace("self.last = nn.Linear(8, 10)", frozen))
+    code, events, stderr = bench(newest_python, *words, *SHARDED, processes=2, before=before)
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    assert only(events, "setup")["frozen"] == 1
 
 
 def test_a_torch_that_can_not_shard_is_unsupported_not_a_crash(real_python: str) -> None:
