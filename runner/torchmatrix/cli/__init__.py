@@ -50,6 +50,8 @@ def invoke(words: list[str]) -> int:
     """
     try:
         address_space.require_for_start()
+        if words[:1] == [clustered.ON_NODE]:
+            return clustered.on_node(words[1:])
         command = typer.main.get_command(app)
         with command.make_context("torchmatrix", words) as context:
             return int(command.invoke(context) or 0)

@@ -5,17 +5,15 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from torchmatrix.cli.application import app
 from torchmatrix.cli.console import Volume, preamble, say, tell
 from torchmatrix.cli.measured import Measured, as_typed, tell_cells
 from torchmatrix.cli.planned import in_one_line, refuse_nothing
-from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
+from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from torchmatrix.running.cluster.cluster import Cluster, Kind
     from torchmatrix.running.cluster.jobs import Submitted
 
+ON_NODE = "on-node"
+"""The first word of what a job calls."""
 _DETACHED = "submitted; the same command without --detach watches, and writes the report; scancel --name={} ends it"
 
 
@@ -134,35 +134,40 @@ def _reported(kind: "Kind", found: "Cluster", output: Path, stopped_by: BaseExce
     return Measured(folder=folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
 
 
-on_node = typer.Typer(help="What a job of `run --engine slurm` does on its node.", rich_markup_mode=None)
-app.add_typer(on_node, name="on-node", hidden=True)
+def on_node(words: list[str]) -> int:
+    """What the scripts of `run --engine slurm` call on a node: `describe PLACE NAME`, `launch PLACE ARRAY` or
+    `join PLACE ARRAY TASK ASKED`. No verb for people: Typer's parsing would add a quarter to what a launch costs.
+    """
+    verbs: dict[tuple[str, int], Callable[..., None]] = {("describe", 3): _describe, ("launch", 3): _launch, ("join", 5): _join}
+    verb = verbs.get((words[0] if words else "", len(words)))
+    if verb is None:
+        raise BadInput(f"{ON_NODE} is for the jobs of a run on a cluster", hint="torchmatrix run --engine slurm")
+    verb(Path(words[1]), *words[2:])
+    return ExitCode.OK
 
 
-@on_node.command("describe")
-def describe(place: Path, name: Annotated[str, typer.Argument()]) -> None:
+def _describe(place: Path, name: str) -> None:
     """Say what this node is."""
     from torchmatrix.running.cluster import on_node as node
 
     node.describe(place, name)
 
 
-@on_node.command("join")
-def join(place: Path, number: int, task: int, asked: str) -> None:
+def _launch(place: Path, array: str) -> None:
+    """Make one launch of an array: that of the task that Slurm names."""
+    from torchmatrix.running.cluster import on_node as node
+
+    tell(node.launch(place, int(array), int(os.environ["SLURM_ARRAY_TASK_ID"])), [], {}, Volume.NORMAL)
+
+
+def _join(place: Path, array: str, task: str, asked: str) -> None:
     """Take part in a launch that another node records: the word to begin comes on stdin, what is told goes to stdout."""
     from torchmatrix.running.cluster.taking_part import take_part
 
     lock = threading.Lock()
 
-    def tell(told: dict[str, Any]) -> None:
+    def say_to_it(told: dict[str, Any]) -> None:
         with lock:
             print(json.dumps(told, default=str), flush=True)
 
-    take_part(place, number, task, json.loads(asked), tell, lambda: bool(sys.stdin.readline()))
-
-
-@on_node.command("launch")
-def launch(place: Path, number: int) -> None:
-    """Make one launch of an array: that of the task that Slurm names."""
-    from torchmatrix.running.cluster import on_node as node
-
-    tell(node.launch(place, number, int(os.environ["SLURM_ARRAY_TASK_ID"])), [], {}, Volume.NORMAL)
+    take_part(place, int(array), int(task), json.loads(asked), say_to_it, lambda: bool(sys.stdin.readline()))
