@@ -66,18 +66,36 @@ def main(launches: int = 10_000, nodes: int = 64, seconds: float = 30.0) -> None
             _write(folder, rounds, models)
             _wrap(folder, seconds)
             begin = time.monotonic()
-            _run(folder, environment | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"})
+            done = _command(folder, environment | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"})
             took = time.monotonic() - begin
         _tell(folder, nodes, seconds, took)
+        if done.returncode:
+            _tell_failures(folder)
+            sys.exit(done.stderr[-1000:])
+
+
+def _tell_failures(folder: Path) -> None:
+    """What did not end ok, and what its job printed: a stand-in writes a whole file, or none."""
+    (run,) = Results(folder / "results").runs()
+    for launch in run.launches():
+        if launch.outcome != "ok":
+            print(f"{launch.outcome}: {launch.cell} round {launch.round} on {launch.host['name']}: {launch.error}")
+    for path in (folder / "results" / ".slurm").glob("*/jobs/*.out"):
+        if text := path.read_text().strip():
+            print(f"{path.name}: {text[-500:]}")
 
 
 def _write(folder: Path, rounds: int, models: list[str]) -> None:
     (folder / "matrix.toml").write_text(MATRIX.format(rounds=rounds, models=models, python=FAKE_PYTHON).replace("'", '"'))
 
 
-def _run(folder: Path, environment: dict[str, str], *words: str) -> None:
+def _command(folder: Path, environment: dict[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def _run(folder: Path, environment: dict[str, str], *words: str) -> None:
+    done = _command(folder, environment, *words)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
 
