@@ -26,6 +26,7 @@ WRONG: tuple[Any, ...] = (
     0,
     1.5,
     float("nan"),
+    10**11,
     10**400,
     "",
     "x",
@@ -95,6 +96,11 @@ def test_no_change_of_any_field_reaches_a_reader() -> None:
         (0, {"unix_seconds": -1}, "unix_seconds is -1, not a time"),
         (0, {"stack": {}}, "stack.name is missing"),
         (0, {"gpus": {"indices": [], "label": "gpu0"}}, "gpus.indices is empty"),
+        (
+            0,
+            {"gpus": {"indices": [0], "label": "gpu0", "nodes": 10**11}},
+            "gpus.nodes is 100000000000, not from 1 to 10000",
+        ),
         (-1, {"returncode": "0"}, 'returncode is "0", not a whole number'),
     ],
 )

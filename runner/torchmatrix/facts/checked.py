@@ -69,6 +69,12 @@ def whole_or_none(record: Record, key: str) -> int | None:
     return None if record.get(key) is None else whole(record, key)
 
 
+def whole_up_to(record: Record, key: str, most: int, default: int) -> int:
+    """A whole number from 1 to `most`; `default` if there is none."""
+    value = default if record.get(key) is None else whole(record, key)
+    return value if 1 <= value <= most else _refuse(record, key, f"from 1 to {most}")
+
+
 def flag(record: Record, key: str, default: bool = False) -> bool:
     """True or false; `default` if it is missing."""
     value = record.get(key)

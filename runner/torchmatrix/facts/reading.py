@@ -25,6 +25,8 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import named_below
 
 T = TypeVar("T")
+MOST_NODES = 10_000
+"""More nodes of one launch are malformed: each of their devices has a name."""
 _NAMES = ("id", "ddp_id", "own")
 """The fields of a recorded workload that are not factors."""
 
@@ -170,7 +172,7 @@ def _devices(devices: Record) -> Devices:
         vendor=checked.text_or_none(devices, "vendor"),
         gpus=box_lines.gpus_of(devices),
         threads=checked.whole_or_none(devices, "threads") or 1,
-        nodes=checked.whole_or_none(devices, "nodes") or 1,
+        nodes=checked.whole_up_to(devices, "nodes", MOST_NODES, default=1),
     )
 
 
