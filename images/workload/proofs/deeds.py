@@ -98,31 +98,31 @@ class Fingerprint:
     def __init__(self, step, model):
         self._step, self._model = step, model
         self._matrix = _watched(model) if step.optimizer else None
-        self._before = self._look()[1] if step.optimizer else None
+        self._before = self._copied_matrix() if step.optimizer else None
 
     def read(self, loss):
         if self._before is None:
             return {"loss": loss, "output_norm": _norm([one.norm() for one in tensors_of(self._step.outputs())])}
-        norms, matrix = self._look()
-        found = _norm(norms)
+        norms = sharded.of_each(self._model, _gradient_norm, gradients=True)
+        found = _norm([norm for norm in norms if norm is not None])
         if self._step.scaler.is_enabled() and not math.isfinite(found):
             return {"loss": loss}  # GradScaler skipped the step
-        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([(matrix - self._before).float().norm()])}
+        change = self._copied_matrix() - self._before
+        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([change.float().norm()])}
 
-    def _look(self):
-        """The norms of all gradients, and the matrix."""
-        seen = sharded.of_each(self._model, self._look_at, gradients=True)
-        return [norm for norm, _ in seen if norm is not None], next(matrix for _, matrix in seen if matrix is not None)
+    def _copied_matrix(self):
+        copies = sharded.of_each(self._model, lambda one: _copied(one) if one is self._matrix else None)
+        return next(copy for copy in copies if copy is not None)
 
-    def _look_at(self, parameter):
-        found = _gradient(parameter)
-        norm = None if found is None else sharded.whole(found.detach().float().norm())
-        return norm, _copied(parameter) if parameter is self._matrix else None
+
+def _gradient_norm(parameter):
+    found = _gradient(parameter)
+    return None if found is None else sharded.whole(found.detach().float().norm())
 
 
 def _norm(norms):
     """Of all together, from the norm of each."""
-    return float(torch.stack(list(norms)).double().norm()) if norms else 0.0
+    return float(torch.stack(norms).double().norm()) if norms else 0.0
 
 
 def of_ranks(found):
