@@ -23,6 +23,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import traceback
 
 import bench
@@ -138,6 +139,7 @@ def _measure(flags, environment):
     """A launch, as `python bench.py` would do it; ends the process with its exit code."""
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # what an import has found is the server's own, not this launch's
     sys.argv = [bench.__file__, *flags]
     code = 1
     try:

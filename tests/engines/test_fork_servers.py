@@ -29,7 +29,7 @@ from torchmatrix.ground import assets
 from torchmatrix.planning.plan import GpuSet
 
 BENCH = """
-import os, subprocess, sys, threading, time, types
+import os, subprocess, sys, tempfile, threading, time, types
 loaded = []
 def parse(flags):
     return types.SimpleNamespace(threads=int(os.environ.get("THREADS", "0")), model=flags[0])
@@ -55,10 +55,12 @@ def main(flags):
     elif what == "stray":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         print("left", flush=True)
+    elif what == "litter":
+        print(tempfile.mkdtemp(), flush=True)
     elif what == "hang":
         time.sleep(600)
 """
-PHASES = "import bench, os, threading, time\nbench.loaded.append('once')\n"
+PHASES = "import bench, os, tempfile, threading, time\nbench.loaded.append('once')\ntempfile.mkdtemp()\n"
 FAMILIES = "def of(model):\n    pass\n"
 FRESH = LaunchSpec(arguments=("tell",), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
 
@@ -159,6 +161,21 @@ def test_what_a_launch_leaves_ends_with_it(make: Callable[..., ForkServer], owne
     assert said[-1] == "left" and end.returncode == 0 and not server.is_over
     left = [command_of(pid) for pid in processes_of(f"TORCHMATRIX_OWNER={owner}".encode())]
     assert len(left) == 2 and all(b"fork_server.py" in command for command in left), "the server and its supervisor"
+
+
+def test_temporary_files_of_the_server_and_of_each_launch_go_with_them(
+    make: Callable[..., ForkServer], owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    server = make()
+    assert server.load(["litter"]) is None
+    (servers_own,) = (tmp_path / "tmp").iterdir()
+    (made,) = {Path(said[1]) for said, _, _ in [launched(server, owner, "litter", scratch=True)]}
+    assert made.parent.parent == tmp_path / "tmp" and made.parent != servers_own
+    assert list((tmp_path / "tmp").iterdir()) == [servers_own] and list(servers_own.iterdir())
+    server.end()
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def command_of(pid: int) -> bytes:

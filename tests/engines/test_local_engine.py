@@ -40,9 +40,11 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
         assert times[0] < start < stop <= times[-1]
 
 
-def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
-    torchmatrix: Command, real_matrix: Path, tmp_path: Path
+def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process_and_no_file(
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\n'
     real_matrix.write_text(real_matrix.read_text() + workload)
     process = subprocess.Popen(
@@ -63,7 +65,7 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process(
     (run,) = Results(tmp_path / "results").runs()
     found = list(run.launches())
     assert [launch.outcome for launch in found] == ["crashed", "crashed"] and all(launch.error for launch in found)
-    assert not processes_of(owner)
+    assert not processes_of(owner) and not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.thorough

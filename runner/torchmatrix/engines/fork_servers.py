@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +24,7 @@ from torchmatrix.engines.limits import OOM_SCORE_ADJ, Limits
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import LaunchFailed
+from torchmatrix.ground.files import scratch
 
 MOST = 8
 """Servers at a time; each takes the memory of the libraries that it has loaded. Beyond, the oldest that is idle ends."""
@@ -46,9 +47,10 @@ class ForkServer:
         self._log = os.memfd_create("fork-server")
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [python, str(box / "fork_server.py"), str(other.fileno()), supervisor.__file__]
-        marked = {**variables, OWNER_VARIABLE: owner}
+        self._held = ExitStack()
+        own = {OWNER_VARIABLE: owner, "TMPDIR": str(self._held.enter_context(scratch()))}
         with other:
-            self._process = supervised.start(argv, marked, self._group, (other.fileno(),), self._log)
+            self._process = supervised.start(argv, {**variables, **own}, self._group, (other.fileno(),), self._log)
 
     def load(self, flags: Sequence[str]) -> str | None:
         """Import what a launch with these flags needs. Returns why none can be forked, or None."""
@@ -105,6 +107,7 @@ class ForkServer:
             self._control.close()
             os.close(self._log)
             supervised.end(self._process)
+            self._held.close()
             if self._group:
                 self.oom_kills = cgroups.oom_kills(self._group)
                 cgroups.remove(self._group)

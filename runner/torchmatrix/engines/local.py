@@ -127,7 +127,7 @@ class LocalEngine:
         server, why_fresh = self._server_for(image, spec, variables)
         return LocalExecution(
             [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh,
-            facts=Isolation(network="machine").as_facts(),
+            scratch=True, facts=Isolation(network="machine").as_facts(),
         )  # fmt: skip
 
     def _server_for(self, image: Image, spec: LaunchSpec, variables: dict[str, str]) -> tuple[ForkServer | None, str | None]:

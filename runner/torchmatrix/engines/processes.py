@@ -21,6 +21,7 @@ from torchmatrix.engines.limits import Limits, kernel_oom_kills
 from torchmatrix.engines.local_caches import LocalCache
 from torchmatrix.engines.output import Line, Output
 from torchmatrix.engines.supervised import OWNER_VARIABLE
+from torchmatrix.ground import files
 from torchmatrix.ground.errors import LaunchFailed
 
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
@@ -49,17 +50,19 @@ class LocalExecution:
         why_fresh: str | None = None,
         held: ExitStack | None = None,
         pasted: str | None = None,
+        scratch: bool = False,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """`server`: forks the launch; None: it is a fresh process, which `why_fresh` explains if it need not be.
 
         `held`: what the launch needs as long as it runs; closed at its end. `pasted`: the command as a person can repeat it, if
-        that isn't `command`. `facts`: more of them for the record.
+        that isn't `command`. `scratch`: it gets a temporary folder of its own. `facts`: more of them for the record.
         """
         self._argv = command
         self._server = server
         self._cache = cache
-        self._held = held
+        self._held = held or ExitStack()
+        self._scratch = scratch
         self._place, self._limits, self._owner = place, limits, owner
         self._group: Group | None = None
         self._token = uuid.uuid4().hex
@@ -85,6 +88,8 @@ class LocalExecution:
             raise LaunchFailed(f"{self._argv[0]} can't be started: there is no such program")
         self._oom_kills = kernel_oom_kills()
         try:
+            if self._scratch:
+                self._variables["TMPDIR"] = str(self._held.enter_context(files.scratch()))
             self._group = cgroups.make(self._place, self._owner, self._limits) if self._place.folders else None
             self._process = self._forked() or supervised.start(self._argv, self._variables, self._group)
         except OSError as error:
@@ -106,8 +111,7 @@ class LocalExecution:
             cgroups.remove(self._group)
         if self._cache:
             self._cache.release()
-        if self._held:
-            self._held.close()
+        self._held.close()
 
     def lines(self) -> Iterator[Line]:
         """Lines of both streams until the first process has ended and closed them (or left them to stray children)."""
