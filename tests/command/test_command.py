@@ -145,6 +145,18 @@ def fakes_alive(tmp_path: Path) -> list[int]:
     return processes_of(f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode())
 
 
+def test_an_interruption_while_a_library_evaluates_text_has_the_exit_code_of_any_other(
+    fake_matrix: Path, tmp_path: Path
+) -> None:
+    """As those do that make classes; `python -m` then dies of SIGINT if nothing else is evaluated."""
+    (tmp_path / "docker.py").write_text("exec('raise KeyboardInterrupt')")
+    done = subprocess.run(
+        [sys.executable, "-m", "torchmatrix", "plan", "--engine", "docker"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True, capture_output=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()[0]) == (130, "error: interrupted")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
     fake_matrix: Path, tmp_path: Path, number: signal.Signals

@@ -62,6 +62,7 @@ def invoke(words: list[str]) -> int:
         return request.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted", "the same command continues where it stopped")
+        exec("")  # CPython ends `python -m` by SIGINT if the last text evaluated, such as dataclasses', was interrupted
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
