@@ -5,7 +5,8 @@ from typing import Any
 
 from support import until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or shutil.which("google-chrome")
+"""The shell is the same engine without windows of its own, which take a quarter of the processor's time."""
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 STACKS = ("torch1.13.1-cu117", "torch2.5.1-cu124", "torch2.7.1-cu128")
 
