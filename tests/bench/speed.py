@@ -31,6 +31,7 @@ from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Log, Recipe
 from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results
 from torchmatrix.ground import assets
+from torchmatrix.ground.errors import ExitCode
 from torchmatrix.machine.host import detect
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
@@ -72,12 +73,12 @@ def tell(what: str, target: str, found: str) -> None:
     print(f"{what:<56} target {target:<12} measured {found}", flush=True)
 
 
-def torchmatrix(folder: str, *words: str, **variables: str) -> str:
-    """The whole command in `folder`; its stderr."""
+def torchmatrix(folder: str, *words: str, codes: tuple[int, ...] = (ExitCode.OK,), **variables: str) -> str:
+    """The whole command in `folder`, which ends with one of these exit codes; its stderr."""
     command = [str(Path(sys.executable).parent / "torchmatrix"), *words]
     own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(command, cwd=folder, env=own | variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in codes, f"{done.returncode}: {done.stdout}{done.stderr}"
     return done.stderr
 
 
@@ -259,8 +260,9 @@ def history_cost(folder: str) -> str:
 
 
 def gate_cost(folder: str) -> str:
-    """Seconds with the index warm."""
-    return f"{median_seconds(lambda: torchmatrix(folder, 'gate'), 5):.2f} s"
+    """Seconds with the index warm, whatever it says: which of the year's nights is the newest depends on today's date."""
+    verdicts = (ExitCode.OK, ExitCode.REGRESSION)
+    return f"{median_seconds(lambda: torchmatrix(folder, 'gate', codes=verdicts), 5):.2f} s"
 
 
 def cached_build() -> str:
