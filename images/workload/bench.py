@@ -6,9 +6,11 @@ standard library, torch 1.12 or newer, and torchvision or transformers for their
 
 import argparse
 import faulthandler
+import gc
 import os
 import sys
 import time
+import traceback
 
 import cache
 import failures
@@ -101,16 +103,18 @@ def main(argv):
         _run(channel, args)
     except Exception as error:  # the edge of the process: every failure becomes a failure line and an exit code
         channel.emit_failure(failures.kind_of(error), error, failures.place_in(args.model_file, error))
-        raise
-    _leave()
+        traceback.print_exc()
+        leave(1)
+    leave(0)
 
 
-def _leave():
+def leave(code):
     """End without tearing the interpreter down: everything has been written, and threads of a process group may abort there
     ("terminate called without an active exception", seen once in some eighty launches of two ranks with gloo).
     """
-    sys.stderr.flush()
-    os._exit(0)
+    for stream in (sys.stdout, sys.stderr):  # what a user's model has printed
+        stream.flush()
+    os._exit(code)
 
 
 def set_environment(args):
@@ -123,11 +127,29 @@ def set_environment(args):
     return {name: os.environ.pop(name) for name in PRECISION_OVERRIDES if name in os.environ}
 
 
+def load(args):
+    """Import what a launch with `args` needs.
+
+    Looking for garbage takes a seventh of the time that the imports take. All that they make is needed to the end: it is left
+    out of the collections before each window, too.
+    """
+    gc.disable()
+    try:
+        import families
+        import phases  # noqa: F401
+
+        families.load(args)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def _run(channel, args):
     begin = time.perf_counter()
+    load(args)
+    channel.emit("phase", phase="import", seconds=time.perf_counter() - begin)
     import phases
 
-    channel.emit("phase", phase="import", seconds=time.perf_counter() - begin)
     phases.run(channel, args)
     cache.seal(args.cache, args.rank)
     channel.emit("done")

@@ -17,7 +17,6 @@ both before each fork. Messages are JSON objects, and each is answered:
 import array
 import contextlib
 import gc
-import importlib
 import importlib.util
 import json
 import os
@@ -86,7 +85,7 @@ class Server:
                 return "libraries were loaded for %d threads, not %d" % (self._threads, args.threads)
             self._threads = args.threads
             bench.set_environment(args)
-            _import_for(args)
+            bench.load(args)
         gc.collect()
         gc.freeze()  # else the first collection of each launch would copy all pages
         return problem()
@@ -109,12 +108,6 @@ class Server:
             )
         finally:
             os._exit(1)
-
-
-def _import_for(args):
-    importlib.import_module("phases")
-    if not args.model_builder:  # a user's file may do anything: each launch runs it by itself
-        importlib.import_module("families").of(args)
 
 
 def problem(devices=DEVICES):
@@ -150,8 +143,7 @@ def _measure(flags, environment):
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
-        os._exit(code)
+        bench.leave(code)
 
 
 def _status(pid):

@@ -186,13 +186,11 @@ def window(world, step, steps, first):
 @contextlib.contextmanager
 def no_garbage_collection():
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 class _Marks:

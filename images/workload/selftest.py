@@ -11,6 +11,7 @@ import math
 import os
 import subprocess
 import sys
+import traceback
 
 import bench
 import failures
@@ -37,8 +38,10 @@ def main(argv):
         channel.emit("self-test", **check(args))
     except Exception as error:  # the edge of the process
         channel.emit_failure(failures.kind_of(error), error)
-        raise
+        traceback.print_exc()
+        bench.leave(1)
     channel.emit("done")
+    bench.leave(0)
 
 
 def check(args):
@@ -50,6 +53,7 @@ def check(args):
     vendor = _vendor()
     import record
 
+    bench.load(bench.parse(["--model", "resnet18", *SMALL]))
     losses = {name: _train(name) for name in ("resnet18", "bert-tiny")}
     compiled = _compiles() if args.compile else None
     return {"losses": losses, "compiled": compiled, "vendor": vendor, **record.environment()}

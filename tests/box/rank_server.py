@@ -9,7 +9,6 @@ fresh process would, and has set up nothing yet.
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import signal
@@ -40,9 +39,7 @@ def _load(flags):
         removed = {name: os.environ[name] for name in bench.PRECISION_OVERRIDES if name in os.environ}
         bench.set_environment(args)
         os.environ.update(removed)  # each launch removes them, and says so
-        importlib.import_module("phases")
-        if not args.model_builder:
-            importlib.import_module("families").of(args)
+        bench.load(args)
     gc.collect()
     gc.freeze()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread would be lost in the forked ranks"

@@ -35,6 +35,12 @@ def parse(flags):
     return types.SimpleNamespace(threads=int(os.environ.get("THREADS", "0")), model=flags[0])
 def set_environment(args):
     os.environ["SEEN_BY_LIBRARIES"] = "yes"
+def load(args):
+    import families, phases
+    families.load(args)
+def leave(code):
+    sys.stdout.flush()
+    os._exit(code)
 def main(flags):
     what = flags[0]
     print("begun", os.getpid(), os.getppid(), sys.argv[1:], flush=True)
@@ -61,7 +67,7 @@ def main(flags):
         time.sleep(600)
 """
 PHASES = "import bench, os, tempfile, threading, time\nbench.loaded.append('once')\ntempfile.mkdtemp()\n"
-FAMILIES = "def of(model):\n    pass\n"
+FAMILIES = "def load(args):\n    pass\n"
 FRESH = LaunchSpec(arguments=("tell",), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
 
 

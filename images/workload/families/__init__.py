@@ -8,6 +8,7 @@ a file of the user's, data.py makes random inputs):
 - ``forward(model, batch)``: the model's outputs; does nothing else, since inference times it
 - ``loss(outputs, batch)``: a scalar tensor, from the outputs of forward
 - ``training_loss(model, batch)``: forward and loss, as the library trains
+- ``load(args)``, where the library imports a model's code only when that model is asked for: import it
 
 Nothing is downloaded. The host reads models.json too: it is the only place for units, parameters and usual optimizers.
 """
@@ -44,6 +45,17 @@ def of(args):
         if error.name != library:
             raise
         raise Unsupported("this stack has no %s, which model %s is of" % (library, args.model)) from None
+
+
+def load(args):
+    """Import the code of the model that `args` name, as far as its library has it; what it hasn't, `build` tells.
+
+    A user's file may do anything, so it is imported when the model is built.
+    """
+    if not args.model_file:
+        with contextlib.suppress(Exception):
+            family = of(args)
+            getattr(family, "load", lambda args: None)(args)
 
 
 def build(args, device):

@@ -34,12 +34,21 @@ def build(args, device):
     most = getattr(config, "max_position_embeddings", None)
     if entry["head"] not in (*_IMAGE, *_SOUND) and most and args.sequence_length > most:
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
-    factory = getattr(transformers, "AutoModelFor" + entry["head"])
+    factory = _factory(entry)
     model = _with_attention(factory, config, args.attention)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     model.requires_grad_(True)  # Whisper's table of sines is a parameter that its library freezes
     return model.to(device), {"attention": _attention_of(model)}
+
+
+def load(args):
+    entry = _entry(args)
+    _factory(entry)._model_mapping[type(transformers.AutoConfig.for_model(entry["type"]))]
+
+
+def _factory(entry):
+    return getattr(transformers, "AutoModelFor" + entry["head"])
 
 
 def _entry(args):
