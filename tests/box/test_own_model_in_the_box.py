@@ -127,7 +127,7 @@ def test_a_mistake_is_told_with_its_place_and_what_is_expected(found: dict[str, 
 @pytest.mark.parametrize("layer", [(6, 3), (7, 3)], ids=["works", "fails"])
 def test_what_a_model_prints_is_in_the_log(real_python: str, tmp_path: Path, layer: tuple[int, int]) -> None:
     text = GOOD.replace("(6, 3)", f"{layer}").replace("super().__init__()", 'super().__init__(); print("told by the model")')
-    code, events, stderr = bench(real_python, *own_model(tmp_path, text), fresh=True)
+    code, events, stderr = bench(real_python, *own_model(tmp_path, text), PYTHONUNBUFFERED="")
     assert "told by the model" in stderr and (code, events[-1]["event"]) == ((0, "done") if layer == (6, 3) else (1, "failure"))
 
 
