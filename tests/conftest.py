@@ -1,5 +1,6 @@
 """Fixtures that the tests of several rooms use."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ def pytest_configure() -> None:
     """A script that starts the tests in the background, or nohup, leaves them deaf to Ctrl-C, and so all that they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would wait for work, awake, beside each command
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
