@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
 
 from records import write_run
 from torchmatrix.analysis import intervals, ratios, scaling
@@ -64,6 +63,8 @@ def test_scale_factors_are_defined_as_in_the_report(tmp_path: Path) -> None:
 
 
 def test_a_ratio_of_means_has_welchs_interval_on_the_logarithms() -> None:
+    from scipy.stats import ttest_ind  # takes a second to import, in each process that tests
+
     above, below = [110.0, 112.0, 111.0], [100.0, 101.0, 99.0]
     found = intervals.ratio(above, below, "mean")
     limits = ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)

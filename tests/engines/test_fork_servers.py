@@ -126,7 +126,10 @@ def launched(server: ForkServer, owner: str, *flags: str, **options: Any) -> tup
     return [text for name, text in lines if name == "out"], [text for name, text in lines if name == "err"], end
 
 
-def test_launches_share_what_was_imported_and_nothing_else(make: Callable[..., ForkServer], owner: str) -> None:
+def test_launches_share_what_was_imported_and_nothing_else(
+    make: Callable[..., ForkServer], owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # the tests have it, a user hasn't
     server = make()
     assert server.load(["tell"]) is None and server.load(["tell"]) is None
     found = [launched(server, owner, "tell") for _ in range(2)]
