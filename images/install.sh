@@ -25,4 +25,5 @@ if [ -d wheelhouse ]; then
 else
     from="--index ${INDEX_URL} --default-index ${DEFAULT_INDEX_URL} --index-strategy unsafe-best-match"
 fi
-exec /opt/uv/bin/uv pip install --python /opt/stack/bin/python --link-mode copy $from $options
+/opt/uv/bin/uv pip install --python /opt/stack/bin/python --link-mode copy $from $options
+exec /opt/stack/bin/python /opt/build/compile_bytecode.py /opt/stack

@@ -9,7 +9,8 @@ RUN command -v g++ >/dev/null || { apt-get update && apt-get install -y --no-ins
 ARG INDEX_URL
 ARG DEFAULT_INDEX_URL
 # site.crt exists only if this site has its own certificate authorities; they are used here and not trusted later.
-COPY install.sh site.cr[t] /opt/build/
+COPY install.sh compile_bytecode.py site.cr[t] /opt/build/
+RUN python3 /opt/build/compile_bytecode.py
 COPY requirements/uv.txt /opt/build/requirements/
 RUN sh /opt/build/install.sh uv.txt
 COPY requirements/toolkit.txt /opt/build/requirements/

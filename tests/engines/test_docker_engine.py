@@ -111,6 +111,18 @@ def test_a_cell_has_no_rights(client: docker.DockerClient, built: Image) -> None
     assert "ok" in inside(client, built, "open('/tmp/x','w'); print('ok')")
 
 
+def test_a_launch_compiles_nothing_that_it_imports(client: docker.DockerClient, built: Image) -> None:
+    code = """
+import os, sys, torch, torchvision, transformers
+from importlib.util import cache_from_source
+paths = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+sources = [path for path in paths if path.endswith(".py") and "importlib/_bootstrap" not in path]
+bare = [path for path in sources if not os.path.exists(cache_from_source(path))]
+print(len(sources) > 500, bare)
+"""
+    assert inside(client, built, code).splitlines()[-1] == "True []"
+
+
 def test_a_containers_processes_are_told_from_other_peoples(client: docker.DockerClient, built: Image) -> None:
     spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-owns")
     options = container_options(built, spec) | {

@@ -22,5 +22,5 @@ def sources_in(folder: Path) -> list[Path]:
 
 def build_files(dockerfile: str) -> list[Path]:
     """A Dockerfile and what it runs while building: what makes the image besides its arguments and the workload."""
-    beside = "vendor_guard.py" if dockerfile == "vendor.Dockerfile" else "install.sh"
-    return [IMAGES / dockerfile, IMAGES / beside]
+    beside = ["vendor_guard.py"] if dockerfile == "vendor.Dockerfile" else ["install.sh", "compile_bytecode.py"]
+    return [IMAGES / name for name in (dockerfile, *beside)]
