@@ -26,7 +26,10 @@ from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.running import launch_cell
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.xdist_group("invented devices"),  # equal launches are made only once
+]
 
 STAND_IN = Path(__file__).parent / "device_stand_in"
 SMALL = ["--model", "resnet18", "--image-size", "32", "--batch", "2", "--device", "cuda"]

@@ -3,6 +3,7 @@
 import pytest
 from boxes import bench, only
 
+pytestmark = pytest.mark.xdist_group("kinds of models")  # one process imports their libraries
 KINDS = {
     "timm.mobilenetv3_small_100": "images of timm",
     "timm.resnet26": "a model that is not listed",

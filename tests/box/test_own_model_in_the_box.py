@@ -12,6 +12,7 @@ from support import PATIENCE_SECONDS
 from torchmatrix.facts import event_fields
 from torchmatrix.ground import assets
 
+pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 GOOD = """\
 import torch
 from torch import nn

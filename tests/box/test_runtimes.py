@@ -13,7 +13,10 @@ from sabotaged import BERT, RESNET
 from support import PATIENCE_SECONDS
 from torchmatrix.ground import assets
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.xdist_group("runtimes"),  # one process imports their libraries
+]
 INFER = ("--mode", "infer")
 
 

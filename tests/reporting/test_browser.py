@@ -13,7 +13,11 @@ from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report
 from torchmatrix.reporting.site import publish
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine"),
+    pytest.mark.xdist_group("report in a browser"),  # one process renders the pages
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,17 @@ from records import write_run
 from torchmatrix.reporting import report
 from torchmatrix.reporting.explorers import ALL, METRIC, Explorers
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine"),
+    pytest.mark.xdist_group("explorers"),  # one process renders the page
+]
+GO_TO = """place => new Promise(done => {
+    if (location.hash === place) { done(); return; }
+    addEventListener("hashchange", () => done(), {once: true});
+    location.hash = place;
+})"""
+"""Follows a link within the page."""
 NAMES = ("throughput", "scaling", "speedup", "loss", "alone", "phases", "steps", "trace")
 
 
@@ -58,9 +68,10 @@ def test_the_script_shows_what_python_makes_for_print(reader: Reader, explorers:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_says_the_same_of_any_other_view(reader: Reader, explorers: Explorers, address: str, name: str) -> None:
     chance = random.Random(name)
+    reader.page.goto("about:blank")
+    reader.page.goto(address)
     for wanted in [asked(explorers, name, chance) for _ in range(8)]:
-        reader.page.goto("about:blank")
-        reader.page.goto(f"{address}#{name}:{urlencode(wanted)}")
+        reader.page.evaluate(GO_TO, f"#{name}:{urlencode(wanted)}")
         assert reader.panels(name) == [panel.title for panel in explorers.panels(name, wanted)], wanted
     assert reader.said == []
 
