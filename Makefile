@@ -37,7 +37,7 @@ test: $(VENV)/dev ## unit tests, the workload on the CPU, the local engine, real
 test-all: test thorough ## all tests
 
 thorough: $(VENV)/dev ## what `make test` leaves out: oldest and newest PyTorch, whole nights, vendors' images, a browser
-	@$(PYTEST) -n 4 -m thorough $(ARGS)
+	@$(PYTEST) -n 5 -m thorough $(ARGS)
 
 versions: $(TM) ## measure PyTorch 1.12 to the newest on the CPU, in containers (25 GB of images; an hour or more)
 	@$(TM) reproduce versions --output reports/versions.html $(ARGS)
