@@ -37,11 +37,14 @@ warmup_cap = 2
 """
 
 
-DEVICES = ("cpu0", "cpu0+1", "cpu0@2nodes", "cpu0+1@2nodes")
+DEVICES = {"cpu0": 1, "cpu0@2nodes": 1, "cpu0+1": 2, "cpu0+1@2nodes": 2}
+"""How many each node has, by their name."""
 
 
-def begin(folder: Path, cluster: Cluster, launcher: str, models: list[str], matrix: str) -> "subprocess.Popen[str]":
-    text = matrix.replace("counts = [1, 2]", 'counts = [1, 2]\nnodes = [1, 2]\nwhen = "always"')
+def begin(
+    folder: Path, cluster: Cluster, launcher: str, models: list[str], matrix: str, counts: list[int]
+) -> "subprocess.Popen[str]":
+    text = matrix.replace("counts = [1, 2]", f'counts = {counts}\nnodes = [1, 2]\nwhen = "always"')
     (folder / "matrix.toml").write_text(text + WORKLOAD.format(models=json.dumps(models)))
     (folder / "settings.toml").write_text(f'[slurm]\nlauncher = "{launcher}"\n')
     return subprocess.Popen(
@@ -61,13 +64,14 @@ def is_measuring(folder: Path, node: str) -> bool:
     )
 
 
-def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: list[str]) -> None:
+def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: list[str], counts: list[int]) -> None:
     """All that was asked for is there, once, on the nodes that it belongs to, and proven; the report shows the nodes."""
     _, told = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, told
     good = [launch for launch in launches(folder) if launch.outcome == "ok"]
-    wanted = {(model, devices): 1 for model in models for devices in DEVICES}
-    assert Counter((launch.workload.model, launch.devices.label) for launch in good) == wanted
+    assert Counter((launch.workload.model, launch.devices.label) for launch in good) == {
+        (model, devices): 1 for model in models for devices, count in DEVICES.items() if count in counts
+    }
     assert {launch.engine["engine"] for launch in good} == {engine}
     alone = [launch for launch in good if launch.devices.nodes == 1]
     assert len({(launch.workload.model, launch.host["name"]) for launch in alone}) == len(models)
@@ -83,7 +87,8 @@ def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: l
 def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        check(tmp_path, begin(tmp_path, cluster, "bare", ["resnet18"], REAL_MATRIX), "local", ["resnet18"])
+        process = begin(tmp_path, cluster, "bare", ["resnet18"], REAL_MATRIX, [1, 2])
+        check(tmp_path, process, "local", ["resnet18"], [1, 2])
         assert not cluster.jobs()
 
 
@@ -91,12 +96,12 @@ def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Pa
     (tmp_path / "slurm").mkdir()
     both = ["resnet18", "bert-tiny"]
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
-        process = begin(tmp_path, cluster, "docker", both, OLDEST_MATRIX)
+        process = begin(tmp_path, cluster, "docker", both, OLDEST_MATRIX, [1])
         until(lambda: is_measuring(tmp_path, "node2"), process)
         cluster.kill_node("node2")
         until(lambda: "down" in " ".join(cluster.states()), process)
         cluster.start_node("node2")
-        check(tmp_path, process, "docker", both)
+        check(tmp_path, process, "docker", both, [1])
         assert [launch.outcome for launch in launches(tmp_path) if launch.outcome != "ok"] == ["lost"]
         assert not cluster.jobs()
     for node in cluster.nodes:
@@ -133,7 +138,7 @@ def test_in_images_that_are_files_on_nodes_without_docker(
         assert built.returncode == 0, built.stderr
         client.images.remove(image, force=True)
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-        process = begin(tmp_path, cluster, launcher, ["resnet18"], matrix)
+        process = begin(tmp_path, cluster, launcher, ["resnet18"], matrix, [1, 2])
         _, told = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, told
         assert not cluster.jobs()

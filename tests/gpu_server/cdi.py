@@ -32,7 +32,7 @@ def newer_engines(folder: Path, gpus: range) -> Iterator[list[str]]:
     if reason := why_not() or _no_packages():
         pytest.skip(reason)
     root = folder / "root"
-    _install(root, folder / "debootstrap.log")
+    _install(root, folder / "mmdebstrap.log")
     (root / "etc/cdi").mkdir(parents=True)
     (root / "etc/cdi/nvidia.json").write_text(json.dumps(specification(gpus)))
     try:
@@ -85,8 +85,8 @@ def _node(name: str, minor: int) -> dict[str, object]:
 
 
 def _no_packages() -> str | None:
-    if shutil.which("debootstrap") is None or shutil.which("apt-get") is None:
-        return "needs Debian's apt and debootstrap (tests/start-engine installs it)"
+    if shutil.which("mmdebstrap") is None or shutil.which("apt-get") is None:
+        return "needs Debian's apt and mmdebstrap (tests/start-engine installs it)"
     try:
         urllib.request.urlopen(f"{_mirror()}/dists/{SUITE}/Release", timeout=20).close()
     except (OSError, ValueError) as error:
@@ -102,16 +102,15 @@ def _mirror() -> str:
 
 
 def _install(root: Path, log: Path) -> None:
-    """The script for unstable fits every newer release, also one that an older debootstrap doesn't know."""
-    script = "/usr/share/debootstrap/scripts/sid"
+    """The index of Debian testing expires after a week, also where a mirror is older."""
     command = [
-        "debootstrap",
+        "mmdebstrap",
         "--variant=minbase",
+        '--aptopt=Acquire::Check-Valid-Until "false"',
         "--include=docker.io,podman,runc,catatonit",
         SUITE,
         str(root),
         _mirror(),
-        script,
     ]
     with log.open("w") as words:
         subprocess.run(command, check=True, stdout=words, stderr=words)
