@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import FAKE_PYTHON, Command, invoke
+from support import FAKE_PYTHON, Command, cache_in, invoke
 from torchmatrix.ground import settings
 from torchmatrix.machine.host import Gpu, Host
 
@@ -103,7 +103,7 @@ def fake_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     Its caches are its own, too: a launch whose compile cache is in use by another process gets a new one.
     """
-    monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCHMATRIX_CACHE", cache_in(tmp_path))
     path = tmp_path / "matrix.toml"
     path.write_text(
         f"""

@@ -25,6 +25,7 @@ KINDS = {
     "unet-tiny": "the noise in images",
 }
 SIZES = ("--batch", "2", "--image-size", "32", "--sequence-length", "16", "--audio-seconds", "1")
+STEPS = ("--steps", "1", "--warmup-steps", "1", "--warmup-cap", "1")
 
 
 LARGE = {"wav2vec2-base": "train", "wav2vec2-base-classifier": "infer", "distilbert-base": "infer", "t5-small": "train"}
@@ -38,7 +39,7 @@ LARGE = {"wav2vec2-base": "train", "wav2vec2-base-classifier": "infer", "distilb
     ids=lambda word: f"{word}, {KINDS[word]}" if word in KINDS else word,
 )
 def test_a_model_of_every_kind_is_trained_and_run_and_proven(python_with_models: str, model: str, mode: str) -> None:
-    code, events, stderr = bench(python_with_models, "--model", model, "--mode", mode, *SIZES)
+    code, events, stderr = bench(python_with_models, "--model", model, "--mode", mode, *SIZES, *STEPS)
     assert code == 0, stderr
     found = only(events, "reference")
     assert found["agrees"] is True and found["proof"] == "full" and found["error"] is None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support import PATIENCE_SECONDS, Command, processes_of, until
+from support import PATIENCE_SECONDS, Command, cache_in, processes_of, until
 from torchmatrix.facts.disk import holder
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results
@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (found / "bin/systemctl").chmod(0o755)
     monkeypatch.setenv("HOME", str(found))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(found / ".config"))
-    monkeypatch.setenv("TORCHMATRIX_CACHE", str(found / "cache"))
+    monkeypatch.setenv("TORCHMATRIX_CACHE", cache_in(found))
     monkeypatch.setenv("SYSTEMCTL_LOG", str(found / "systemctl.log"))
     monkeypatch.setenv("PATH", f"{found / 'bin'}:{os.environ['PATH']}")
     return found

@@ -16,7 +16,7 @@ import bad_days
 import slurm_cluster
 from bad_days import Cable
 from slurm_cluster import Cluster
-from support import FAKE_PYTHON, processes_of, until
+from support import FAKE_PYTHON, cache_in, processes_of, until
 from torchmatrix.analysis.scaling import nodes_table
 from torchmatrix.analysis.tables import launches_table
 from torchmatrix.facts.launch import Launch
@@ -73,7 +73,7 @@ def begun_on(
         python.chmod(0o755)
     if not (place / "matrix.toml").exists():
         (place / "matrix.toml").write_text(MATRIX.format(python=python))
-    own = {"TORCHMATRIX_SETTINGS": str(home / "settings.toml"), "TORCHMATRIX_CACHE": str(home / "cache")}
+    own = {"TORCHMATRIX_SETTINGS": str(home / "settings.toml"), "TORCHMATRIX_CACHE": cache_in(home)}
     return subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words],
         cwd=place, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

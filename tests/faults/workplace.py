@@ -13,7 +13,7 @@ from random import Random
 from shutil import rmtree
 from typing import Any
 
-from support import FAKE_PYTHON, PATIENCE_SECONDS, processes_of
+from support import FAKE_PYTHON, PATIENCE_SECONDS, cache_in, processes_of
 from torchmatrix.facts.store import Results
 
 MATRIX = f"""
@@ -119,7 +119,8 @@ def workplace(random: Random, usual_seconds: float) -> Iterator[Workplace]:
     folder = Path(tempfile.mkdtemp(prefix="tm-faults-"))
     place = Workplace(folder=folder, random=random, usual_seconds=usual_seconds)
     place.matrix.write_text(MATRIX)
-    for variable, name in (("TMPDIR", "tmp"), ("HOME", "home"), ("TORCHMATRIX_CACHE", "cache")):
+    place.variables["TORCHMATRIX_CACHE"] = cache_in(folder)
+    for variable, name in (("TMPDIR", "tmp"), ("HOME", "home")):
         (folder / name).mkdir()
         place.variables[variable] = str(folder / name)
     try:

@@ -16,7 +16,7 @@ import kfd_tree
 import pytest
 from invented_servers import MACHINE, Facts, Server
 
-from support import FAKE_PYTHON
+from support import FAKE_PYTHON, cache_in
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -110,7 +110,7 @@ def start(server: Server, folder: Path) -> Running:
         "LD_LIBRARY_PATH": str(libraries),
         "GPU_SERVER_SCENARIO": str(folder / "scenario"),
         "GPU_SERVER_JOURNAL": str(folder / "journal"),
-        "TORCHMATRIX_CACHE": str(folder / "cache"),
+        "TORCHMATRIX_CACHE": cache_in(folder),
         "TORCHMATRIX_SETTINGS": str(folder / "settings.toml"),
     }
     if server.vendor == "amd":
