@@ -1,13 +1,18 @@
 """The command's beginning: `python -m torchmatrix`, and what the installed `torchmatrix` calls."""
 
+import gc
 import os
 import signal
 import sys
 from typing import NoReturn
 
+ALLOCATIONS = 50_000
+"""After how many that are left a command looks for garbage (CPython: 700). Nearly all that it makes, it needs to its end."""
+
 
 def main() -> NoReturn:
     """Carry out a command line. Until the command is loaded, which takes a while, Ctrl-C ends the process at once."""
+    gc.set_threshold(ALLOCATIONS)
     _open_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -83,6 +83,7 @@ class Incomplete(ToolError):
 
 def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volume) -> "tuple[list[tuple[Cell, int]], float]":
     from torchmatrix.running import run as running
+    from torchmatrix.running import time_needed
 
     say(f"slurm {found.version}", volume)
     for node, why in found.silent.items():
@@ -95,7 +96,7 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
         if not able:
             refuse_nothing(kind.session, globs, where)
         left = running.todo(kind.session, kind.folder(found.order.run))
-        seconds = running.measuring_seconds(left, running.known_seconds(kind.session), kind.lanes)
+        seconds = time_needed.measuring_seconds(left, time_needed.known_seconds(kind.session), kind.lanes)
         todo, longest = todo + left, max(longest, seconds)
         say(in_one_line(kind.session, left, seconds), volume)
         say(f"nodes: {', '.join(lane.devices for lane in kind.lanes)}", volume)
@@ -108,9 +109,9 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
 
 
 def _known(found: "Cluster") -> dict[str, float]:
-    from torchmatrix.running import run as running
+    from torchmatrix.running import time_needed
 
-    return {cell: seconds for kind in found.kinds for cell, seconds in running.known_seconds(kind.session).items()}
+    return {cell: seconds for kind in found.kinds for cell, seconds in time_needed.known_seconds(kind.session).items()}
 
 
 def _tell_cancelled(submitted: "Submitted", volume: Volume) -> None:

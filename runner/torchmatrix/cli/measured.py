@@ -89,14 +89,15 @@ def measure(
     """
     from torchmatrix.reporting import report
     from torchmatrix.running import run as running
+    from torchmatrix.running import time_needed
 
     preamble(s, volume)
     refuse_nothing(s, globs or [], where or [])
     note_misses(s, globs or [], where or [], volume)
     with running.opened(s, new=new, command=as_typed()) as job:
-        todo, known, test = running.todo(s, job.folder), running.known_seconds(s), job.folder.read_record().parallel
-        before, lanes = running.preparing_seconds(s, todo, known, test), running.lanes_of(s, test)
-        estimated = before + running.measuring_seconds(todo, known, lanes)
+        todo, known, test = running.todo(s, job.folder), time_needed.known_seconds(s), job.folder.read_record().parallel
+        before, lanes = time_needed.preparing_seconds(s, todo, known, test), time_needed.lanes_of(s, test)
+        estimated = before + time_needed.measuring_seconds(todo, known, lanes)
         _announce(s, job, todo, estimated, volume)
         stopped_by: BaseException | None = None
         try:

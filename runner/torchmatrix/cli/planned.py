@@ -41,7 +41,7 @@ def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
 def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str, float]) -> None:
     """With --parallel: print what may run at once, or why nothing can, and how long it takes without."""
     from torchmatrix.planning import estimate
-    from torchmatrix.running import allocation, run
+    from torchmatrix.running import allocation, time_needed
 
     if not s.parallel:
         return
@@ -50,8 +50,8 @@ def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str
         say(f"nothing can run at once: {found.why_alone}")
         return
     names = ", ".join(lane.devices for lane in found.together)
-    test = estimate.in_words(run.preparing_seconds(s, [], known))
-    apart = estimate.in_words(run.measuring_seconds(launches, known, ()))
+    test = estimate.in_words(time_needed.preparing_seconds(s, [], known))
+    apart = estimate.in_words(time_needed.measuring_seconds(launches, known, ()))
     say(f"{names}: at once, if a test of about {test} shows that they don't disturb each other; else one by one: {apart}")
 
 

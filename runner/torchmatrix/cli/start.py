@@ -157,15 +157,15 @@ def plan(
     Runs nothing. Cells marked * would run; those marked - are skipped.
     """
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
-    from torchmatrix.running import launch_order, run, session
+    from torchmatrix.running import launch_order, session, time_needed
 
     request = Request(at_least=AB_LAUNCHES if ab else 1)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, ab=ab, parallel=parallel)
     if not s.plan.skips:
         planned.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
-    known = run.known_seconds(s)
-    say(f"{planned.in_one_line(s, launches, run.estimate_seconds(s, launches, known))}")
+    known = time_needed.known_seconds(s)
+    say(f"{planned.in_one_line(s, launches, time_needed.estimate_seconds(s, launches, known))}")
     planned.tell_lanes(s, launches, known)
     if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
         planned.tell_estimate(newest)

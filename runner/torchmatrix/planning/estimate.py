@@ -22,7 +22,17 @@ def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float
 
 def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float], known: Mapping[str, float]) -> float:
     """All launches and builds (`builds`: usual seconds for each stack still to be built)."""
-    return sum(launch_seconds(cell, number, known) for cell, number in launches) + sum(builds)
+    usual: dict[tuple[int, str | None, bool], float] = {}  # of cells of one workload on one kind of device, which is nearly all
+
+    def seconds(cell: Cell, number: int) -> float:
+        if cell.id in known:
+            return known[cell.id]
+        alike = (id(cell.workload), cell.gpus.vendor, number == 1)
+        if alike not in usual:
+            usual[alike] = launch_seconds(cell, number, known)
+        return usual[alike]
+
+    return sum(seconds(cell, number) for cell, number in launches) + sum(builds)
 
 
 def held_against(estimated: float, took: float) -> str:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -323,19 +324,23 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "try": number,
         "trial": attempt.trial,
         **({"probe": attempt.probe} if attempt.probe else {}),
-        "method": asdict(job.method) | ({"parallel": True} if job.turns else {}),
+        "method": _record_of(job.method) | ({"parallel": True} if job.turns else {}),
         "start": ready.as_record() if ready else None,
-        "stack": asdict(cell.stack),
+        "stack": _record_of(cell.stack),
         "workload": cell.workload.as_record(),
         "ddp_workload": ddp_id(cell.workload),
         "batch_requested": cell.workload.batch,
         "batch_used": attempt.batch or None,
         "workload_hash": recipes.workload_hash(),
-        "gpus": {**asdict(cell.gpus), "label": cell.gpus.label},
+        "gpus": {**_record_of(cell.gpus), "label": cell.gpus.label},
         "engine": job.engine_facts.get(job.engine_for(cell.stack).name, {}),
         "machine": job.host.machine,
-        "host": job.host.as_record(),
+        "host": _host_record(job.host),
     }
+
+
+_record_of = lru_cache(1024)(asdict)  # of what a run's headers share
+_host_record = lru_cache(16)(Host.as_record)
 
 
 def image_record(image: Image) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from typing import Any
 from torchmatrix import __version__
 from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import last_tries, throughput
-from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
-from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import allocation, housekeeping, launch_order, rounds
 from torchmatrix.running.allocation import Lane
@@ -177,52 +175,6 @@ def _stopwatch() -> Callable[[], float]:
         return asked[-1] - asked[0]
 
     return passed
-
-
-def known_seconds(s: Session) -> dict[str, float]:
-    """How long cells took on this machine before, by id."""
-    return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine))
-
-
-def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
-    """The lanes that run at once, as far as is known; `test`: what was found already, if that is so."""
-    if not s.parallel or (test and not test.shown):
-        return ()
-    return allocation.allocate(s.plan.cells).together
-
-
-def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
-    """For the launches: the longest of the lanes, and the others one after the other."""
-    own = allocation.split(launches, lanes)
-    at_once = {cell.id for lane in lanes for cell in lane.cells}
-    others = [(cell, number) for cell, number in launches if cell.id not in at_once]
-    longest = max((estimate.total_seconds(lane, [], known) for lane in own), default=0.0)
-    return longest + estimate.total_seconds(others, [], known)
-
-
-def preparing_seconds(
-    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
-) -> float:
-    """For what comes before the launches: stacks that are not built, and the test of the lanes, if there is none yet."""
-    stacks = recipes.stacks_of(cell for cell, _ in launches)
-    builds = [
-        s.engine_for(stack).capabilities.build_seconds
-        for stack in stacks
-        if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
-    ]
-    lanes = lanes_of(s, test)
-    if not lanes or test:
-        return sum(builds)
-    from torchmatrix.running import parallel_test  # with numpy and scipy, which plan and build don't need
-
-    return sum(builds) + parallel_test.least_seconds(lanes, known)
-
-
-def estimate_seconds(
-    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
-) -> float:
-    """For the launches, and for what comes before them."""
-    return preparing_seconds(s, launches, known, test) + measuring_seconds(launches, known, lanes_of(s, test))
 
 
 def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[News, None, None]:

@@ -1,0 +1,59 @@
+"""How long a session's launches, and what comes before them, may take on this machine."""
+
+from collections.abc import Sequence
+
+from torchmatrix.engines import recipes
+from torchmatrix.facts.run_record import ParallelTest
+from torchmatrix.planning import estimate
+from torchmatrix.planning.plan import Cell
+from torchmatrix.running import allocation
+from torchmatrix.running.allocation import Lane
+from torchmatrix.running.session import Session
+
+
+def known_seconds(s: Session) -> dict[str, float]:
+    """How long cells took on this machine before, by id."""
+    return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine))
+
+
+def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
+    """The lanes that run at once, as far as is known; `test`: what was found already, if that is so."""
+    if not s.parallel or (test and not test.shown):
+        return ()
+    return allocation.allocate(s.plan.cells).together
+
+
+def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
+    """For the launches: the longest of the lanes, and the others one after the other."""
+    if not lanes:
+        return estimate.total_seconds(launches, [], known)
+    own = allocation.split(launches, lanes)
+    at_once = {cell.id for lane in lanes for cell in lane.cells}
+    others = [(cell, number) for cell, number in launches if cell.id not in at_once]
+    longest = max(estimate.total_seconds(lane, [], known) for lane in own)
+    return longest + estimate.total_seconds(others, [], known)
+
+
+def preparing_seconds(
+    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
+) -> float:
+    """For what comes before the launches: stacks that are not built, and the test of the lanes, if there is none yet."""
+    stacks = recipes.stacks_of(cell for cell, _ in launches)
+    builds = [
+        s.engine_for(stack).capabilities.build_seconds
+        for stack in stacks
+        if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
+    ]
+    lanes = lanes_of(s, test)
+    if not lanes or test:
+        return sum(builds)
+    from torchmatrix.running import parallel_test  # with numpy and scipy, which plan and build don't need
+
+    return sum(builds) + parallel_test.least_seconds(lanes, known)
+
+
+def estimate_seconds(
+    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
+) -> float:
+    """For the launches, and for what comes before them."""
+    return preparing_seconds(s, launches, known, test) + measuring_seconds(launches, known, lanes_of(s, test))
