@@ -86,9 +86,14 @@ def test_a_provider_that_falls_back_gives_no_number(runtimes_python: str) -> Non
     assert "this onnxruntime has no CPUExecutionProvider; it has: ['CUDAExecutionProvider']" in said
 
 
-def test_openvino_that_takes_another_precision_by_itself_gives_no_number(runtimes_python: str) -> None:
+def test_openvino_in_another_precision_gives_no_number(runtimes_python: str) -> None:
+    """Where the CPU has no float16, OpenVINO says that it takes float32; where it has, only what is computed tells."""
     hook = "from runtimes import openvino; openvino._HINT['fp32'] = 'f16'"
-    assert "openvino computes in" in refused(runtimes_python, *RESNET, "--runtime", "openvino", hook=hook)
+    code, events, stderr = bench(runtimes_python, *INFER, *RESNET, "--runtime", "openvino", before=hook)
+    failure = only(events, "failure")
+    said = {"unsupported": "openvino computes in f32, not in f16", "numerics": "precision fp32 was requested, but convolution"}
+    assert code != 0 and said[failure["kind"]] in failure["message"], stderr
+    assert "done" not in [event["event"] for event in events]
 
 
 def test_what_is_not_installed_is_unsupported(real_python: str) -> None:
