@@ -39,7 +39,7 @@ class Kernels(TorchDispatchMode):
                     MEMORY.put(tensor, place)
             if _in_tf32(function):
                 args, kwargs = tree_map(_ten_bits, (args, kwargs))
-        result = function(*args, **kwargs)
+        result = _computed(function, args, kwargs)
         if place is not None:
             for tensor in _tensors(result):
                 MEMORY.put(tensor, place)
@@ -60,6 +60,21 @@ def _common_place(function, given):
             % (" and ".join(named[:2]), function)
         )
     return next(iter(devices), HOST if any(place == HOST for place, _ in places) else None)
+
+
+def _computed(function, args, kwargs):
+    """The result. A convolution's gradients in float16 are added up in float32, as devices do; a CPU can't, and takes long."""
+    if function is not _aten.convolution_backward.default or args[0].dtype is not torch.float16:
+        return function(*args, **kwargs)
+    return tree_map(_halved, function(*tree_map(_widened, args), **kwargs))
+
+
+def _widened(value):
+    return value.float() if isinstance(value, torch.Tensor) else value
+
+
+def _halved(value):
+    return value.half() if isinstance(value, torch.Tensor) else value
 
 
 def _in_tf32(function):
