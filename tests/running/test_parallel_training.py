@@ -13,7 +13,7 @@ from torchmatrix.analysis import disturbance
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
-WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 15\nwarmup_steps = 2\n'
+WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 5\nwarmup_steps = 2\n'
 WORDS = ("run", "--parallel", "--launches", "2", "--where", "count=1", "--engine", "local")
 
 
