@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ def neighbour_untouched(folder: Path) -> Iterator[None]:
     if not here or subprocess.run(["docker", "image", "inspect", base], capture_output=True).returncode:
         yield
         return
-    words = ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"]
-    gateway = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    words = ["docker", "network", "inspect", "bridge", "--format", "{{json (index .IPAM.Config 0)}}"]
+    network = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    gateway = network.get("Gateway") or str(next(ip_network(network["Subnet"]).hosts()))  # a daemon's first start names none
     server = ThreadingHTTPServer((gateway, 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     code = f"import urllib.request as r; r.urlopen('http://{gateway}:{server.server_port}/matrix.toml', timeout=20)"
