@@ -2,7 +2,8 @@
 
 A container's file system is read-only, so each process in it would compile all that it imports: four seconds for torch 2.15.
 Two builds give the same bytes. The files name their sources by hash, not by time (PEP 552); before Python 3.11 they depend on
-what the process has compiled before: each PART of the files, in the order of their paths, has a process of its own.
+what the process has compiled before: each PART of the files, in the order of their paths, has a process of its own. Start it
+with `python -B`: without, Python compiles what it imports itself at its start, by time.
 """
 
 import importlib.util

@@ -26,4 +26,4 @@ else
     from="--index ${INDEX_URL} --default-index ${DEFAULT_INDEX_URL} --index-strategy unsafe-best-match"
 fi
 /opt/uv/bin/uv pip install --python /opt/stack/bin/python --link-mode copy $from $options
-exec /opt/stack/bin/python /opt/build/compile_bytecode.py /opt/stack
+exec /opt/stack/bin/python -B /opt/build/compile_bytecode.py /opt/stack

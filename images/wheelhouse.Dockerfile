@@ -4,7 +4,7 @@ ARG BASE
 FROM ${BASE} AS base
 RUN command -v g++ >/dev/null || { apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*; }
 COPY compile_bytecode.py /opt/build/
-RUN python3 /opt/build/compile_bytecode.py
+RUN python3 -B /opt/build/compile_bytecode.py
 
 FROM base AS build
 COPY install.sh /opt/build/

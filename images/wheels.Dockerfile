@@ -10,7 +10,7 @@ ARG INDEX_URL
 ARG DEFAULT_INDEX_URL
 # site.crt exists only if this site has its own certificate authorities; they are used here and not trusted later.
 COPY install.sh compile_bytecode.py site.cr[t] /opt/build/
-RUN python3 /opt/build/compile_bytecode.py
+RUN python3 -B /opt/build/compile_bytecode.py
 COPY requirements/uv.txt /opt/build/requirements/
 RUN sh /opt/build/install.sh uv.txt
 COPY requirements/toolkit.txt /opt/build/requirements/

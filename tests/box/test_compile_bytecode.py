@@ -22,7 +22,7 @@ def compiled(folder: Path, seed: str) -> dict[str, bytes]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         os.utime(path, (int(seed) + 1,) * 2)
-    program = [sys.executable, str(assets.IMAGES / "compile_bytecode.py"), str(folder)]
+    program = [sys.executable, "-B", str(assets.IMAGES / "compile_bytecode.py"), str(folder)]
     done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.pyc")}
