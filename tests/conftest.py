@@ -38,10 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Several of the former count what a daemon holds: no other process may use it meanwhile. Of the latter, tests of the box
     start it themselves and share no compile cache, so they needn't.
-
-    Tests of the box, which compute, come last: they keep all cores busy until the end, beside no test that waits.
     """
-    items.sort(key=lambda item: item.path.parent.name == "box")
     shared = {"client": "containers", "real_python": "real PyTorch", "runtimes_python": "real PyTorch"}
     for item in items:
         groups = [group for fixture, group in shared.items() if fixture in getattr(item, "fixturenames", ())]

@@ -9,7 +9,7 @@ from stand_in_memory import HOST, MEMORY
 from stand_in_script import SCRIPT, tell
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
@@ -63,18 +63,11 @@ def _common_place(function, given):
 
 
 def _computed(function, args, kwargs):
-    """The result. A convolution's gradients in float16 are added up in float32, as devices do; a CPU can't, and takes long."""
+    """The result. A convolution's gradients in float16 are added up in float32, as devices do; else CPUs take long."""
     if function is not _aten.convolution_backward.default or args[0].dtype is not torch.float16:
         return function(*args, **kwargs)
-    return tree_map(_halved, function(*tree_map(_widened, args), **kwargs))
-
-
-def _widened(value):
-    return value.float() if isinstance(value, torch.Tensor) else value
-
-
-def _halved(value):
-    return value.half() if isinstance(value, torch.Tensor) else value
+    wide = tree_map_only(torch.Tensor, torch.Tensor.float, args)
+    return tree_map_only(torch.Tensor, torch.Tensor.half, function(*wide, **kwargs))
 
 
 def _in_tf32(function):
