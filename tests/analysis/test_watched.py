@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import tables, watched
+from torchmatrix.analysis import tables, traces, watched
 from torchmatrix.facts.launch import Launch
 from torchmatrix.reporting import report
 
@@ -44,6 +44,17 @@ def test_the_energy_of_one_gpu_is_never_shown_as_that_of_both(tmp_path: Path) ->
     readings = [(90.0 + t, reading("GPU-0", energy_joules=300.0 * t, power_watts=300.0)) for t in range(40)]
     found = watched.summarize(one(tmp_path, devices=(0, 1), readings=readings))
     assert math.isnan(found.energy_joules) and math.isnan(found.power_watts)
+
+
+def test_a_reading_that_may_be_another_gpus_is_nobodys(tmp_path: Path) -> None:
+    """As 0.1 recorded AMD's GPUs whose unique id is 0: one UUID for all."""
+    readings = [(90.0 + t, reading(energy_joules=300.0 * t, power_watts=300.0, temperature_celsius=60)) for t in range(40)]
+    known = one(tmp_path / "a", readings=readings)
+    assert watched.summarize(known).power_watts == 300.0
+    twins = replace(known, host=known.host | {"gpus": [{"uuid": "GPU-0"}, {"uuid": "GPU-0"}, "?"]})
+    found = watched.summarize(twins)
+    assert math.isnan(found.power_watts) and math.isnan(found.energy_joules) and math.isnan(found.temperature_first)
+    assert traces.whole_of([known]) and not traces.whole_of([twins])
 
 
 def test_a_counter_that_disagrees_with_the_power_readings_is_said(tmp_path: Path) -> None:

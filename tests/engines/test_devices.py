@@ -3,6 +3,9 @@
 import itertools
 from dataclasses import replace
 
+import pytest
+
+from torchmatrix.engines import supervised
 from torchmatrix.engines.commands import bench_command, box_environment
 from torchmatrix.engines.container_caches import Volume
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
@@ -10,6 +13,7 @@ from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
 from torchmatrix.engines.limits import Limits
 from torchmatrix.engines.local import visible_devices
 from torchmatrix.engines.seals import CacheFacts
+from torchmatrix.machine import masks
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
 
@@ -50,6 +54,15 @@ def test_amd_gpus_get_kfd_and_only_their_render_nodes_with_numeric_groups(amd_ho
         "group_add": ["44", "109"],
     }
     assert visible_devices(gpus) == {"ROCR_VISIBLE_DEVICES": "1"}
+
+
+def test_no_other_choice_of_gpus_reaches_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*masks.VARIABLES, "ANOTHER_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "1")
+    process = supervised.start(["/usr/bin/env"], {"ROCR_VISIBLE_DEVICES": "3"}, None)
+    told, _ = process.communicate()
+    lines = told.decode().splitlines()
+    assert [line for line in lines if "VISIBLE" in line or "ORDINAL" in line or "ORDER" in line] == ["ROCR_VISIBLE_DEVICES=3"]
 
 
 def test_a_cpu_set_gets_its_cores() -> None:

@@ -52,7 +52,8 @@ def write(server: Server, tree: Path) -> None:
 def _gpu(nodes: Path, number: int, facts: Facts, count: int) -> None:
     node = nodes / str(2 + number)
     known = {"simd_count": 1216, "gfx_target_version": 90402, "drm_render_minor": facts["render"],
-             "unique_id": int(str(facts["uuid"])[4:], 16), "max_engine_clk_fcompute": 2100}  # fmt: skip
+             "unique_id": int(str(facts["uuid"])[4:], 16), "location_id": _location(str(facts["pci"])),
+             "max_engine_clk_fcompute": 2100}  # fmt: skip
     _file(node / "properties", _lines(known))
     _file(node / "name", "ip discovery\n")
     _file(node / "mem_banks/0/properties", _lines({"heap_type": 1, "size_in_bytes": facts["memory"]}))
@@ -61,6 +62,11 @@ def _gpu(nodes: Path, number: int, facts: Facts, count: int) -> None:
             link = {"type": _XGMI, "node_from": 2 + number, "node_to": other, "flags": 1}
             _file(node / f"io_links/{place + 1}/properties", _lines(link))
     _file(node / "io_links/0/properties", _lines({"type": _PCIE, "node_from": 2 + number, "node_to": 0, "flags": 1}))
+
+
+def _location(address: str) -> int:
+    _, bus, device = address.split(":")
+    return int(bus, 16) << 8 | int(device[:2], 16) << 3 | int(device[3:])
 
 
 def _pci(facts: Facts) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from invented_servers import amd_uuid
-from stand_ins import RENDER_GROUP, Running
+from invented_servers import EIGHT_MI300X, amd_uuid
+from stand_ins import RENDER_GROUP, Running, start
 
 from torchmatrix.analysis import tables, watched
 
@@ -49,6 +51,17 @@ def test_idle_mi300x_can_be_read_and_what_one_lacks_is_unknown(eight_mi300x: Run
         "memory_used_bytes": 296747008, "ecc_uncorrected": 0, "reasons": [], "processes": [],
     }  # fmt: skip
     assert not {"energy_joules", "power_limit_watts"} & readings[MI300X[6]].keys()
+
+
+def test_gpus_of_a_virtual_machine_without_unique_ids_each_have_their_own_readings(tmp_path: Path, somebody: int) -> None:
+    cards = {number: {**EIGHT_MI300X.devices[number], "uuid": "GPU-0000000000000000"} for number in (0, 1)}
+    server = start(replace(EIGHT_MI300X, devices=cards), tmp_path / "server")
+    server.change(0, power=300, processes=somebody)
+    server.change(1, power=430, temperature=71)
+    first, second = (f"PCI-{cards[number]['pci']}" for number in (0, 1))
+    assert [gpu["uuid"] for gpu in json.loads(server.python(SEE))["gpus"]] == [first, second]
+    told = {gpu: (r["power_watts"], r["temperature_celsius"], r["processes"]) for gpu, r in read(server).items()}
+    assert told == {first: (300, 38, [somebody]), second: (430, 71, [])}
 
 
 @pytest.mark.thorough

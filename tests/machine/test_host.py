@@ -9,8 +9,10 @@ import pynvml
 import pytest
 
 from fake_nvml import FakeNvml, raises
-from torchmatrix.machine.host import Host, detect, hyper_threading, seen_through, sockets
-from torchmatrix.machine.host_gpus import Found, amd_gpus, masked, nvidia_gpus
+from torchmatrix.machine.host import Gpu, Host, detect, hyper_threading, seen_through, sockets
+from torchmatrix.machine.host_gpus import Found, amd_gpus, nvidia_gpus
+from torchmatrix.machine.masks import masked
+from torchmatrix.planning.fit import why_not_mixed
 
 
 def test_this_machine_is_described() -> None:
@@ -18,20 +20,6 @@ def test_this_machine_is_described() -> None:
     assert json.loads(json.dumps(host.as_record()))["name"] == host.name
     assert len(host.links) == len(host.p2p) == len(host.gpus)
     assert host.memory_bytes > 0 and set(host.cores) <= os.sched_getaffinity(0) and host.name and host.kernel
-
-
-def test_a_schedulers_mask_is_kept_by_index_and_by_uuid(nvidia_host: Host) -> None:
-    notes: list[str] = []
-    links = tuple(tuple("X" if i == j else f"NV{i}{j}" for j in range(4)) for i in range(4))
-    found = Found(gpus=nvidia_host.gpus, links=links, p2p=links, driver="570")
-    for mask in ("1,3", "GPU-111,GPU-333"):
-        kept = masked(found, ("CUDA_VISIBLE_DEVICES",), {"CUDA_VISIBLE_DEVICES": mask}, notes)
-        assert [gpu.index for gpu in kept.gpus] == [1, 3] and kept.driver == "570"
-        assert kept.links == kept.p2p == (("X", "NV13"), ("NV31", "X"))
-    assert notes[0] == "CUDA_VISIBLE_DEVICES is set: 2 of 4 GPUs are used; gpu0 is the first of them"
-    none = masked(found, ("CUDA_VISIBLE_DEVICES",), {"CUDA_VISIBLE_DEVICES": ""}, notes)
-    assert none.gpus == none.links == none.p2p == ()
-    assert masked(found, ("CUDA_VISIBLE_DEVICES",), {}, notes) == found
 
 
 def test_sockets_and_hyper_threads_come_from_sysfs(tmp_path: Path) -> None:
@@ -143,3 +131,122 @@ def test_amd_gpus_are_read_from_the_kernels_topology(tmp_path: Path) -> None:
     assert gpus[0].groups == (os.getgid(),) and found.driver
     assert (gpus[0].numa_node, gpus[0].pcie, gpus[0].clocks_max_mhz) == (0, "gen5 x16", 2100)
     assert found.links == (("X", "XGMI"), ("n/a", "X")) and found.p2p == (("X", "ok"), ("n/a", "X"))
+
+
+def kfd_gpus(root: Path, *gpus: dict[str, object]) -> list[Gpu]:
+    """What is found on a machine whose KFD tells this of its GPUs."""
+    for number, facts in enumerate(gpus, start=1):
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{number}"
+        node.mkdir(parents=True)
+        told = {"simd_count": 304, "gfx_target_version": 90402, "drm_render_minor": 127 + number} | facts
+        (node / "properties").write_text("".join(f"{name} {value}\n" for name, value in told.items()))
+        (node / "name").write_text("ip discovery\n")
+    return list(amd_gpus(root / "sys", root / "dev").gpus)
+
+
+FIRST, SECOND = 0x05 << 8, 0x26 << 8 | 1 << 3
+"""Bus, device and function of 0000:05:00.0 and 0000:26:01.0."""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "uuids"),
+    [
+        # Each its own unique id
+        ([{"unique_id": 0xAB, "location_id": FIRST}, {"unique_id": 0xAC, "location_id": SECOND}],
+         ["GPU-00000000000000ab", "GPU-00000000000000ac"]),
+        # A virtual machine hides it
+        ([{"unique_id": 0, "location_id": FIRST}, {"unique_id": 0, "location_id": SECOND}],
+         ["PCI-0000:05:00.0", "PCI-0000:26:01.0"]),
+        # On one of two buses that are numbered alike
+        ([{"unique_id": 0, "location_id": FIRST}, {"unique_id": 0, "location_id": FIRST, "domain": 0x1F}],
+         ["PCI-0000:05:00.0", "PCI-001f:05:00.0"]),
+        # The partitions of a card beside a whole one, as newer and as older kernels number them
+        ([{"unique_id": 0xAB, "location_id": FIRST | part << 28} for part in (0, 1, 2)] + [{"unique_id": 0xAC}],
+         ["PCI-0000:05:00.0", "PCI-0000:05:00.0-1", "PCI-0000:05:00.0-2", "GPU-00000000000000ac"]),
+        ([{"unique_id": 0xAB, "location_id": FIRST | part} for part in (0, 1)], ["PCI-0000:05:00.0", "PCI-0000:05:00.1"]),
+        # Partitions with unique ids of their own
+        ([{"unique_id": 0xAB + part, "location_id": FIRST | part << 28} for part in (0, 1)],
+         ["GPU-00000000000000ab", "GPU-00000000000000ac"]),
+        # Kernels that tell no place, and nothing at all
+        ([{"unique_id": 0}, {"unique_id": 0}], ["renderD128", "renderD129"]),
+        ([{"drm_render_minor": 128}, {"drm_render_minor": 128}], ["KFD-1", "KFD-2"]),
+        # What isn't a number isn't told
+        ([{"unique_id": "?", "location_id": "-", "domain": "x y"}], ["renderD128"]),
+    ],
+)  # fmt: skip
+def test_no_two_gpus_of_a_machine_bear_one_identity(tmp_path: Path, gpus: list[dict[str, object]], uuids: list[str]) -> None:
+    found = kfd_gpus(tmp_path, *gpus)
+    assert [gpu.uuid for gpu in found] == uuids
+    assert len({gpu.render_node for gpu in found}) == len({gpu.get("drm_render_minor", i) for i, gpu in enumerate(gpus)})
+
+
+def test_a_partition_has_its_cards_name_and_place_but_is_no_pci_device_of_its_own(tmp_path: Path) -> None:
+    slot = tmp_path / "sys/bus/pci/devices/0000:05:00.0"
+    slot.mkdir(parents=True)
+    (slot / "product_name").write_bytes(b"AMD Instinct MI300X\n")
+    (slot / "numa_node").write_text("1\n")
+    parts = [{"unique_id": 0xAB, "location_id": FIRST | part << 28} for part in (0, 1)]
+    *both, whole = kfd_gpus(tmp_path, *parts, {"unique_id": 0xAC, "location_id": SECOND})
+    assert [(gpu.name, gpu.numa_node, gpu.pci_bus) for gpu in both] == 2 * [("AMD Instinct MI300X", 1, None)]
+    assert (whole.pci_bus, whole.partition_of) == ("0000:26:01.0", None)
+    assert [gpu.partition_of for gpu in both] == 2 * ["0000:05:00"]
+
+
+def test_amd_gpus_without_a_name_are_told_apart_by_their_chip_or_not_at_all(tmp_path: Path) -> None:
+    found = kfd_gpus(tmp_path, {"device_id": 0x74A1}, {"device_id": 0x74A1}, {"device_id": 0x744C}, {}, {})
+    assert [gpu.name for gpu in found] == [
+        "AMD gfx942 (device 0x74a1)", "AMD gfx942 (device 0x74a1)", "AMD gfx942 (device 0x744c)",
+        "unknown AMD GPU renderD131", "unknown AMD GPU renderD132",
+    ]  # fmt: skip
+    alike, other, unknown = tuple(found[:2]), tuple(found[1:3]), tuple(found[3:])
+    assert why_not_mixed(alike) is None
+    assert why_not_mixed(other) and why_not_mixed(unknown), "unknown is never like unknown"
+
+
+@pytest.mark.parametrize(
+    "question", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMaxMigDeviceCount"]
+)
+def test_a_gpu_that_cant_tell_who_it_is_is_the_only_one_missing(tmp_path: Path, question: str) -> None:
+    healthy = FakeNvml(nvmlDeviceGetMaxMigDeviceCount=lambda _: 0)
+
+    def answer(gpu: int) -> object:
+        return raises(pynvml.NVML_ERROR_UNKNOWN)() if gpu == 1 else healthy.answers[question](gpu)
+
+    sliced = {"nvmlDeviceGetMigMode": lambda gpu: (int(gpu == 1), 0)} if question == "nvmlDeviceGetMaxMigDeviceCount" else {}
+    notes: list[str] = []
+    count = {"nvmlDeviceGetCount": lambda: 3}
+    found = nvidia_gpus(notes, FakeNvml(**count, **sliced, **{question: answer}), tmp_path, tmp_path)
+    assert [(gpu.index, gpu.uuid) for gpu in found.gpus] == [(0, "GPU-0"), (1, "GPU-2")]
+    assert len(found.links) == len(found.p2p) == 2
+    assert len(notes) == 1 and notes[0].startswith("GPU 1 can't be used: Unknown Error; ") and "2 of 3 GPUs" in notes[0]
+    assert [gpu.uuid for gpu in masked(found, {"CUDA_VISIBLE_DEVICES": "2"}, notes).gpus] == ["GPU-2"], "its number"
+
+
+def test_a_slice_without_a_name_is_the_only_one_missing(tmp_path: Path) -> None:
+    nvml = FakeNvml(
+        nvmlDeviceGetMigMode=lambda gpu: (int(gpu == 0), 0),
+        nvmlDeviceGetMaxMigDeviceCount=lambda _: 2,
+        nvmlDeviceGetMigDeviceHandleByIndex=lambda gpu, index: f"slice-{index}",
+        nvmlDeviceGetName=lambda gpu: raises(pynvml.NVML_ERROR_UNKNOWN)() if gpu == "slice-0" else "NVIDIA A100",
+    )
+    notes: list[str] = []
+    found = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-slice-1", "GPU-1"] and notes[0].startswith(
+        "slice 0 of GPU 0 can't be used"
+    )
+    assert found.links == (("X", "n/a"), ("n/a", "X"))
+
+
+def test_gpus_of_one_uuid_cant_be_told_apart_and_are_left_out(tmp_path: Path) -> None:
+    notes: list[str] = []
+    nvml = FakeNvml(nvmlDeviceGetCount=lambda: 3, nvmlDeviceGetUUID=lambda gpu: f"GPU-{min(gpu, 1)}")
+    assert [gpu.uuid for gpu in nvidia_gpus(notes, nvml, tmp_path, tmp_path).gpus] == ["GPU-0"]
+    assert [note.partition(";")[0] for note in notes] == [
+        f"GPU {number} can't be used: another GPU has its UUID, GPU-1" for number in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("question", ["nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetDriverVersion"])
+def test_a_driver_without_a_version_takes_no_gpu_with_it(tmp_path: Path, question: str) -> None:
+    found = nvidia_gpus([], FakeNvml(**{question: raises(pynvml.NVML_ERROR_UNKNOWN)}), tmp_path, tmp_path)
+    assert len(found.gpus) == 2 and None in (found.driver, found.cuda_driver)

@@ -16,7 +16,7 @@ import pytest
 from fake_nvml import FakeNvml, gives, raises
 from fake_nvml import field as field_values
 from support import PATIENCE_SECONDS, until
-from torchmatrix.machine.host import Host
+from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.telemetry import SLOWDOWNS, Reading, Sensor, Watcher
 from torchmatrix.machine.telemetry.amd import open_amd
 from torchmatrix.machine.telemetry.cpu import open_cpu
@@ -243,6 +243,81 @@ def test_an_old_library_tells_amd_gpus_apart_by_serial_number(amd_host: Host) ->
     strangers = [replace(gpu, uuid=f"GPU-{gpu.index:016x}") for gpu in amd_host.gpus]
     sensor, note = open_amd(strangers, load=lambda: Old(answers))
     assert sensor is None and note is not None and strangers[1].uuid in note
+
+
+def _alike(host: Host, *more: dict[str, Any]) -> list[Gpu]:
+    """GPUs that only their places tell apart: no unique id, or one that they share."""
+    return [replace(host.gpus[0], render_node=f"/dev/dri/renderD{128 + i}", **facts) for i, facts in enumerate(more)]
+
+
+def _telling(**functions: Any) -> FakeAmdSmi:
+    """A library whose GPUs 128 and 129 draw 300 W and 430 W at 61 and 71 °C, and which tells the names of `functions`."""
+    power = {
+        "amdsmi_get_power_info": lambda handle: {"socket_power": 300 if handle == 128 else 430},
+        "amdsmi_get_gpu_metrics_info": lambda handle: {"temperature_hotspot": 61 if handle == 128 else 71},
+        "amdsmi_get_gpu_activity": lambda handle: {"gfx_activity": 99},
+        "amdsmi_get_energy_count": lambda handle: {"energy_accumulator": 10, "counter_resolution": 15.3},
+    }
+    library = FakeAmdSmi({**power, **{f"amdsmi_get_gpu_{name}": answer for name, answer in functions.items()}})
+    library.amdsmi_get_gpu_enumeration_info = library.answers.pop("amdsmi_get_gpu_enumeration_info", _refuses)  # type: ignore[method-assign]
+    return library
+
+
+def _refuses(handle: int) -> Any:
+    raise AttributeError("not in this release")
+
+
+NO_UUID = "GPU-0000000000000000"
+SHARED = "GPU-00000000000000ab"
+IN_VM = ({"uuid": "PCI-0000:05:00.0", "pci_bus": "0000:05:00.0"}, {"uuid": "PCI-0000:26:00.0", "pci_bus": "0000:26:00.0"})
+PARTS = tuple({"uuid": f"PCI-0000:05:00.0{part}", "partition_of": "0000:05:00"} for part in ("", "-1"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told", "is_read"),
+    [
+        (IN_VM, {"enumeration_info": lambda h: {"drm_render": h, "hip_uuid": NO_UUID}}, True),
+        (PARTS, {"enumeration_info": lambda h: {"drm_render": h, "hip_uuid": SHARED}}, True),
+        (IN_VM, {"device_bdf": lambda h: {128: "0000:05:00.0", 129: "0000:26:00.0"}[h].upper()}, True),
+        (IN_VM, {"asic_info": lambda h: {"asic_serial": "0x0"}}, False),
+        # All partitions bear the card's address and serial number
+        (PARTS, {"device_bdf": lambda h: "0000:05:00.0", "asic_info": lambda h: {"asic_serial": "0xAB"}}, False),
+        # Names that contradict each other: the render node is another one
+        (
+            IN_VM,
+            {"enumeration_info": lambda h: {"drm_render": h + 8}, "device_bdf": lambda h: IN_VM[h - 128]["pci_bus"]},
+            False,
+        ),
+        (IN_VM, {"device_bdf": lambda h: "0000:05:00.0"}, False),
+    ],
+)
+def test_amd_gpus_that_are_alike_each_have_their_own_readings_or_none(
+    amd_host: Host, gpus: tuple[dict[str, Any], ...], told: dict[str, Any], is_read: bool
+) -> None:
+    alike = _alike(amd_host, *gpus)
+    sensor, note = open_amd(alike, load=lambda: _telling(**told))
+    if is_read:
+        assert sensor is not None and note is None
+        assert {r["device"]: r["temperature_celsius"] for r in sensor.read()} == {alike[0].uuid: 61, alike[1].uuid: 71}
+        watts = [None, None] if gpus == PARTS else [300, 430]
+        assert [r.get("power_watts") for r in sensor.read()] == watts, "a card's power is not that of a partition"
+        assert all(({"energy_joules", "utilization_percent"} <= r.keys()) is (gpus == IN_VM) for r in sensor.read())
+    else:
+        assert sensor is None and note is not None and all(gpu.uuid in note for gpu in alike)
+
+
+def test_one_amd_gpu_and_one_handle_are_not_taken_for_each_other_unasked(amd_host: Host) -> None:
+    """As where a lane watches the second GPU while AMD's library sees the first one only."""
+
+    class OnlyTheFirst(FakeAmdSmi):
+        def amdsmi_get_processor_handles(self) -> list[int]:
+            return [128]
+
+    sensor, note = open_amd(amd_host.gpus[1:], load=lambda: OnlyTheFirst(_mi300()))
+    assert sensor is None and note is not None and "GPU-a1" in note
+    listed = json.dumps([{"gpu": 0, "render": "renderD128", "bdf": "0000:05:00.0"}])
+    sensor, note = open_amd(amd_host.gpus[1:], load=_no_library, run=FakeCommand("", listed=listed).run)
+    assert sensor is None and note is not None and "GPU-a1" in note
 
 
 def test_what_amdsmi_does_not_know_is_absent(amd_host: Host) -> None:

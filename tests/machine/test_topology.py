@@ -111,7 +111,7 @@ def test_amds_links_are_xgmi_or_pcie_between_gpus_only(tmp_path: Path) -> None:
         (11, 2): ("p2p_links", 2, 17),
     }
     kfd(tmp_path, [0, 304, 304, *[0] * 8, 304], {**both, (1, 0): ("io_links", 2, 1)})
-    assert [node.name for node, _ in amd_nodes(tmp_path)] == ["1", "2", "11"]
+    assert [node.folder.name for node in amd_nodes(tmp_path)] == ["1", "2", "11"]
     assert amd_links(tmp_path) == [["X", "XGMI", "n/a"], ["XGMI", "X", "PCIE"], ["n/a", "PCIE", "X"]]
     assert amd_p2p(tmp_path) == [["X", "ok", "n/a"], ["ok", "X", "ok"], ["n/a", "disabled", "X"]]
 

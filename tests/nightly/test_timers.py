@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.machine import masks
 from torchmatrix.nightly import cron, systemd
 from torchmatrix.nightly.timetable import Timetable, environment_text, name_for, timetable, variables_taken
 
@@ -79,7 +80,7 @@ def test_what_no_unit_and_no_crontab_can_hold_is_refused(word: str) -> None:
 def test_the_variables_that_decide_what_is_measured_go_along_and_no_others() -> None:
     wanted = {
         "PATH": "/bin", "DOCKER_HOST": "ssh://x", "TORCHMATRIX_CACHE": "/c", "https_proxy": "http://u:p@h", "NO_PROXY": "x",
-        "CUDA_VISIBLE_DEVICES": "0", "UV_DEFAULT_INDEX": "https://i", "XDG_CACHE_HOME": "/x", "HOME": "/h",
+        **dict.fromkeys(masks.VARIABLES, "0"), "UV_DEFAULT_INDEX": "https://i", "XDG_CACHE_HOME": "/x", "HOME": "/h",
     }  # fmt: skip
     others = {"AWS_SECRET_ACCESS_KEY": "s", "OLDPWD": "/", "GITHUB_TOKEN": "t", "MYPATH": "x", "XDG_SESSION_ID": "1", "_": "x"}
     assert variables_taken({**others, **wanted}) == wanted

@@ -23,6 +23,17 @@ def cleaner(enabled: bool = True, **roots: str) -> Redaction:
 
 
 @pytest.mark.parametrize(
+    "uuid", [UUID, "GPU-5eed000000000000", "PCI-0000:05:00.0", "PCI-001f:e5:1f.7-3", "renderD128", "KFD-12"]
+)
+def test_readings_stay_with_their_gpu(uuid: str) -> None:
+    redaction, host = cleaner(), {"kernel": "6.1", "gpus": [{"uuid": "GPU-5eed000000000001"}, {"uuid": uuid}]}
+    redaction.learn(host)
+    readings = redaction.value({"event": "telemetry", "readings": [{"device": uuid, "error": f"{uuid} is lost"}]})["readings"]
+    known = redaction.value(host)["gpus"][1]["uuid"]
+    assert readings == [{"device": known, "error": f"{known} is lost"}] and uuid not in known
+
+
+@pytest.mark.parametrize(
     "text",
     [
         f"git+https://{TOKEN}@git.example/x.git",
@@ -124,6 +135,7 @@ HEADER = {
         (f"device {UUID[4:]} fell off", "device GPU-1 fell off"),
         ("--gpus '\"device=" + UUID + "\"'", "--gpus '\"device=GPU-1\"'"),
         ("MIG-9a1c2e3f-77aa-4b1c-9d2e-0a1b2c3d4e5f", "GPU-1"),
+        ("PCI-0000:05:00.0 and PCI-0000:05:00.0-1, PCI-0000:05:00.0 again", "GPU-1 and GPU-2, GPU-1 again"),
         ("NVRM: Xid (PCI:0000:3b:00): 79", "NVRM: Xid (PCI:PCI-1): 79"),
         ("at 0000:3b:00.0 and 00000000:3B:00.0", "at PCI-1 and PCI-1"),
         ("serial 1654922001234, VBIOS 96.00.74.00.01", "serial serial-1, VBIOS VBIOS-1"),

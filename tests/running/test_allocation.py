@@ -69,9 +69,10 @@ def test_slots_on_cores_of_their_own_may_run_at_once(
     assert (names(found.together), found.why_alone) == (together, why)
 
 
-def test_slices_of_one_gpu_stay_in_one_lane(nvidia_host: Host) -> None:
+@pytest.mark.parametrize("part", [{"slice_of": "GPU-whole"}, {"partition_of": "0000:05:00"}])
+def test_parts_of_one_gpu_stay_in_one_lane(nvidia_host: Host, part: dict[str, str]) -> None:
     first, second, third, _ = nvidia_host.gpus
-    sliced = (replace(first, slice_of="GPU-whole"), replace(second, slice_of="GPU-whole"), third)
+    sliced = (replace(first, **part), replace(second, **part), third)
     text = f"[gpus]\ncounts = []\nlists = [[0], [1], [2]]\n{STACK}{WORKLOADS}"
     found = allocation.allocate(cells_of(replace(nvidia_host, gpus=sliced), text))
     assert names(found.together) == [("gpu0+1", 4), ("gpu2", 2)]

@@ -90,6 +90,20 @@ def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., Seen]) 
     assert finding(checks, "GPU 0 under load").finding == "temperature 60 °C, clock 1980 MHz, power 600 W"
 
 
+def test_gpus_that_a_mask_left_are_counted_from_0_as_their_links_are(seen: Callable[..., Seen], two_gpus: Host) -> None:
+    masked = replace(two_gpus, gpus=tuple(replace(gpu, index=2 + gpu.index) for gpu in two_gpus.gpus))
+    checks = findings(seen(fields={"host": masked, "gpus": all_devices(masked)}))
+    assert {"GPU 0 under load", "GPU 1 under load"} <= {check.subject for check in checks}
+    assert finding(checks, "peer access").mark == "ok"
+
+
+def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., Seen], amd_host: Host) -> None:
+    """HIP gives the letters of the unique id as the bytes of a UUID."""
+    told = {"devices": [{"name": "AMD Instinct MI100", "uuid": "35656564-3030-3030-3030-303030303030"}] * 2}
+    check = finding(findings(seen(fields={"host": amd_host, "gpus": all_devices(amd_host)}, devices=told)), "device mapping")
+    assert (check.mark, check.finding) == ("note", "AMD Instinct MI100; HIP doesn't tell the UUID of GPU 0, 1")
+
+
 SWAPPED = {"devices": [{"name": "NVIDIA H100", "uuid": uuid} for uuid in reversed(UUIDS)]}
 WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes in fp32 (measured against float64)"]}
 

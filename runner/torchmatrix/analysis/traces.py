@@ -139,7 +139,8 @@ def _why(was_slowed: bool, celsius: float) -> str:
 def _names(launch: Launch) -> dict[str | None, str]:
     """Devices as the readings call them -> as the cell does; on a CPU it is the CPU."""
     devices = launch.devices
-    return {gpu.uuid: name for name, gpu in zip(devices.names, devices.gpus, strict=False)} or {"cpu": "cpu"}
+    named = {gpu.uuid: name for name, gpu in zip(devices.names, devices.gpus, strict=False)} or {"cpu": "cpu"}
+    return {device: name for device, name in named.items() if device not in launch.ambiguous_devices}
 
 
 def _readings(name: str, points: Sequence[tuple[float, Facts]]) -> Readings:

@@ -157,7 +157,8 @@ def _series(launch: Launch) -> list[Series]:
             by_device.setdefault(reading["device"], []).append((told.monotonic_seconds, reading))
     nodes = [(launch.devices.gpus, "cpu"), *((node.gpus, f"cpu@{node.number}") for node in launch.other_nodes)]
     own = [device for gpus, cpu in nodes for device in ([gpu.uuid for gpu in gpus] or [cpu])]
-    return [Series(points=tuple(sorted(by_device.get(d, []), key=lambda p: p[0]))) for d in own]
+    known = [by_device.get(device, []) if device not in launch.ambiguous_devices else [] for device in own]
+    return [Series(points=tuple(sorted(points, key=_time))) for points in known]
 
 
 def _points(series: Sequence[Series]) -> list[tuple[float, Facts]]:

@@ -10,6 +10,7 @@ from typing import IO, Protocol
 from torchmatrix.engines import supervisor
 from torchmatrix.engines.cgroups import Group
 from torchmatrix.engines.limits import OOM_SCORE_ADJ
+from torchmatrix.machine import masks
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 """It marks our processes, as labels mark containers, so that we find what a killed run left behind."""
@@ -74,7 +75,7 @@ def end(process: Process) -> None:
         process.wait()
 
 
-_FOREIGN = ("PYTHON", "APPTAINER", "SINGULARITY")
+_FOREIGN = ("PYTHON", "APPTAINER", "SINGULARITY", *masks.VARIABLES)
 _KEPT = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -167,6 +168,13 @@ class Launch:
     def _requests_asked(self) -> int:
         asked = self.workload.factors.get("requests")
         return asked if isinstance(asked, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
+
+    @cached_property
+    def ambiguous_devices(self) -> frozenset[str]:
+        """UUIDs that several GPUs of the machine bear, as 0.1 recorded them of AMD's: a reading may be that of another GPU."""
+        gpus = self.host.get("gpus")
+        uuids = Counter(str(gpu.get("uuid")) for gpu in (gpus if isinstance(gpus, list) else ()) if isinstance(gpu, dict))
+        return frozenset(uuid for uuid, times in uuids.items() if times > 1)
 
     @property
     def wrong_devices(self) -> str | None:

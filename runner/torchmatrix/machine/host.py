@@ -12,8 +12,9 @@ from typing import Any
 
 from torchmatrix.ground.files import text_of
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
-from torchmatrix.machine.host_gpus import amd_gpus, masked, nvidia_gpus
+from torchmatrix.machine.host_gpus import amd_gpus, nvidia_gpus
 from torchmatrix.machine.identity import as_identity, identity
+from torchmatrix.machine.masks import masked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +75,9 @@ def detect() -> Host:
     A mask that a scheduler set (CUDA_VISIBLE_DEVICES and the like) is kept: other GPUs belong to somebody else.
     """
     notes: list[str] = []
-    found = masked(nvidia_gpus(notes), ("CUDA_VISIBLE_DEVICES",), os.environ, notes)
+    found = masked(nvidia_gpus(notes), os.environ, notes)
     if not found.gpus:
-        found = masked(amd_gpus(Path("/sys"), Path("/dev")), ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), os.environ, notes)
+        found = masked(amd_gpus(Path("/sys"), Path("/dev")), os.environ, notes)
     cpus = Path("/sys/devices/system/cpu")
     return Host(
         name=_safe_name(os.environ.get("SLURMD_NODENAME") or socket.gethostname()),

@@ -3,9 +3,11 @@
 import importlib
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,12 @@ LOST_HINT = "look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo nv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU. `index` counts in PCI order; `render_node` and `groups` (numeric ids) give access to AMD's.
+    """One GPU. `index` counts in PCI order; `uuid`: no other GPU of this machine has it, and all that is said of a GPU is filed
+    under it. `render_node` and `groups` (numeric ids) give access to AMD's.
 
     `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
     "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `slice_of`: the UUID of the GPU that it is a MIG slice of.
+    `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of.
     """
 
     index: int
@@ -49,17 +53,19 @@ class Gpu:
     pcie: str | None = None
     clocks_max_mhz: int | None = None
     slice_of: str | None = None
+    partition_of: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The GPUs of one vendor, all that a mask leaves of them."""
+    """The GPUs of one vendor, or those that a mask leaves. `called`: the names by which a mask may choose each."""
 
     gpus: tuple[Gpu, ...] = ()
     links: tuple[tuple[str, ...], ...] = ()
     p2p: tuple[tuple[str, ...], ...] = ()
     driver: str | None = None
     cuda_driver: str | None = None
+    called: tuple[tuple[str, ...], ...] = ()
 
 
 def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"), dev_root: Path = Path("/dev")) -> Found:
@@ -95,77 +101,64 @@ def _open_nvml(nvml: Any, device: Path) -> tuple[Any, str | None]:
 
 
 def _nvidia_found(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
-    handles = _handles(nvml, notes)
-    devices = slices.usable(nvml, handles, notes)
-    cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    devices, dead = slices.usable(nvml, notes)
+    notes += _left_out(nvml, devices, dead)
+    wholes = list({device.number: device.whole for device in devices}.values())
+    cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
     return Found(
-        gpus=tuple(_nvidia_gpu(nvml, index, device, handles, sys_root) for index, device in enumerate(devices)),
-        links=slices.spread(topology.nvidia_links(nvml, handles), devices),
-        p2p=slices.spread(topology.nvidia_p2p(nvml, handles), devices),
-        driver=_decode(nvml.nvmlSystemGetDriverVersion()),
-        cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        gpus=tuple(_nvidia_gpu(nvml, index, device, sys_root) for index, device in enumerate(devices)),
+        links=slices.spread(topology.nvidia_links(nvml, wholes), devices),
+        p2p=slices.spread(topology.nvidia_p2p(nvml, wholes), devices),
+        driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
+        cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+        called=tuple(device.called for device in devices),
     )
 
 
-def _handles(nvml: Any, notes: list[str]) -> list[Any]:
-    """Of all GPUs that answer; the others are noted. Raises NVMLError if none does."""
-    handles, dead = [], []
-    for number in range(nvml.nvmlDeviceGetCount()):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(number)
-            nvml.nvmlDeviceGetUUID(handle)
-            handles.append(handle)
-        except nvml.NVMLError as error:
-            dead.append((number, error))
-    if dead and not handles:
-        raise dead[0][1]
-    left = f"{len(handles)} of {len(handles) + len(dead)} GPUs are used; gpu0 is the first of them"
-    notes += [f"GPU {number} can't be used: {error}; {LOST_HINT}; {left}" for number, error in dead]
-    return handles
+def _left_out(nvml: Any, devices: Sequence[slices.Usable], dead: Sequence[slices.Dead]) -> list[str]:
+    """A note for each device that can't be used. Raises NVMLError if none can."""
+    if dead and not devices and isinstance(dead[0].why, nvml.NVMLError):
+        raise dead[0].why
+    left = f"{len(devices)} of {len(devices) + len(dead)} GPUs are used; gpu0 is the first of them"
+    return [f"{one.what} can't be used: {one.why}; {LOST_HINT}; {left}" for one in dead]
 
 
-def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, handles: Sequence[Any], sys_root: Path) -> Gpu:
+def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
+    """None where NVML refuses or pynvml has no such function."""
+    try:
+        return slices.as_text(getattr(nvml, function)(*arguments))
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) -> Gpu:
     """A slice has a name, a UUID and memory of its own; the rest is its GPU's."""
-    whole = handles[device.whole]
-
-    def ask(function: str, *arguments: Any, of: Any = whole) -> Any:
-        try:
-            return _decode(getattr(nvml, function)(of, *arguments))
-        except (nvml.NVMLError, AttributeError):
-            return None
-
-    memory, capability = ask("nvmlDeviceGetMemoryInfo", of=device.handle), ask("nvmlDeviceGetCudaComputeCapability")
-    pci = ask("nvmlDeviceGetPciInfo")
-    power, ecc, persistence = (
-        ask("nvmlDeviceGetPowerManagementLimit"),
-        ask("nvmlDeviceGetEccMode"),
-        ask("nvmlDeviceGetPersistenceMode"),
+    ask = partial(_ask, nvml)
+    memory = ask("nvmlDeviceGetMemoryInfo", device.handle)
+    capability, pci, power, ecc, persistence = (
+        ask(f"nvmlDeviceGet{what}", device.whole)
+        for what in ("CudaComputeCapability", "PciInfo", "PowerManagementLimit", "EccMode", "PersistenceMode")
     )
-    bus = _decode(pci.busId) if pci else None
+    bus = slices.as_text(pci.busId) if pci else None
     return Gpu(
         index=index,
-        uuid=_decode(nvml.nvmlDeviceGetUUID(device.handle)),
-        name=_decode(nvml.nvmlDeviceGetName(device.handle)),
+        uuid=device.uuid,
+        name=device.name,
         vendor="nvidia",
-        slice_of=_decode(nvml.nvmlDeviceGetUUID(whole)) if device.is_slice else None,
+        slice_of=device.slice_of,
         memory_bytes=memory.total if memory else None,
         capability=f"{capability[0]}.{capability[1]}" if capability else None,
         pci_bus=bus,
-        vbios=ask("nvmlDeviceGetVbiosVersion"),
+        vbios=ask("nvmlDeviceGetVbiosVersion", device.whole),
         power_limit_watts=power / 1000 if power else None,
         ecc=bool(ecc[0]) if ecc else None,
         persistence=bool(persistence) if persistence is not None else None,
         # Not nvmlDeviceGetNumaNodeId: that is the node of the GPU's own memory, where it has one (Grace Hopper).
         numa_node=topology.pci_numa_node(topology.sysfs_pci(sys_root, bus)) if bus else None,
         local_cpus=topology.pci_local_cpus(topology.sysfs_pci(sys_root, bus)) if bus else None,
-        pcie=topology.nvidia_pcie(nvml, whole),
-        clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+        pcie=topology.nvidia_pcie(nvml, device.whole),
+        clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_SM),
     )
-
-
-def _decode(value: Any) -> Any:
-    """Older NVML bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def amd_gpus(sys_root: Path, dev_root: Path) -> Found:
@@ -173,54 +166,80 @@ def amd_gpus(sys_root: Path, dev_root: Path) -> Found:
     nodes = topology.amd_nodes(sys_root)
     if not nodes:
         return Found()
+    named = enumerate(zip(nodes, _identities(nodes), strict=True))
     return Found(
-        gpus=tuple(_amd_gpu(i, node, properties, sys_root, dev_root) for i, (node, properties) in enumerate(nodes)),
+        gpus=tuple(_amd_gpu(index, node, uuid, sys_root, dev_root) for index, (node, uuid) in named),
+        called=tuple(_unique_id(node) for node in nodes),
         links=_frozen(topology.amd_links(sys_root)),
         p2p=_frozen(topology.amd_p2p(sys_root)),
         driver=text_of(sys_root / "module/amdgpu/version") or f"kernel {platform.release()}",
     )
 
 
-def _amd_gpu(index: int, node: Path, properties: Mapping[str, str], sys_root: Path, dev_root: Path) -> Gpu:
-    minor = properties.get("drm_render_minor", "")
-    device = sys_root / f"class/drm/renderD{minor}/device"
+def _identities(nodes: Sequence[topology.Node]) -> list[str]:
+    """Of each GPU the first name that no other of this machine has: its unique id, its PCI address, its render node.
+
+    In virtual machines the unique id is 0, and the partitions of a card may share it.
+    """
+    names = [
+        [
+            *_unique_id(node),
+            *([f"PCI-{node.address}-{node.partition}" if node.partition else f"PCI-{node.address}"] if node.address else ()),
+            f"renderD{node.properties.get('drm_render_minor', 0)}",
+            f"KFD-{node.folder.name}",
+        ]
+        for node in nodes
+    ]
+    times = Counter(name for own in names for name in own)
+    return [next(name for name in own if times[name] == 1) for own in names]
+
+
+def _unique_id(node: topology.Node) -> tuple[str, ...]:
+    unique = node.properties.get("unique_id", 0)
+    return (f"GPU-{unique:016x}",) if unique else ()
+
+
+def _amd_gpu(index: int, node: topology.Node, uuid: str, sys_root: Path, dev_root: Path) -> Gpu:
+    minor = node.properties.get("drm_render_minor", "")
+    slot = sys_root / f"bus/pci/devices/{node.address}"
+    device = slot if node.address and slot.exists() else sys_root / f"class/drm/renderD{minor}/device"
     render = dev_root / "dri" / f"renderD{minor}"
     groups = set()
     for way_in in (render, dev_root / "kfd"):
         with suppress(OSError):
             groups.add(way_in.stat().st_gid)
-    target = int(properties.get("gfx_target_version", "0"))
-    bank = text_of(node / "mem_banks/0/properties") or ""
+    target = node.properties.get("gfx_target_version", 0)
+    capability = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target else None
+    bank = text_of(node.folder / "mem_banks/0/properties") or ""
     size = re.search(r"size_in_bytes (\d+)", bank)
     return Gpu(
         index=index,
-        uuid=f"GPU-{int(properties.get('unique_id', '0')):016x}",
-        # KFD calls every GPU since MI300 and RDNA 3 "ip discovery"; boards that know their product say it to PCI.
-        name=text_of(device / "product_name") or text_of(node / "name") or "AMD GPU",
+        uuid=uuid,
+        name=_amd_name(node, device, capability) or f"unknown AMD GPU {uuid}",
         vendor="amd",
         memory_bytes=int(size.group(1)) if size else None,
-        capability=f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target else None,
+        capability=capability,
+        pci_bus=None if node.partition_of else node.address,
+        partition_of=node.partition_of,
         render_node=str(render),
         groups=tuple(sorted(groups)),
         numa_node=topology.pci_numa_node(device),
         local_cpus=topology.pci_local_cpus(device),
         pcie=topology.sysfs_pcie(device),
-        clocks_max_mhz=int(properties.get("max_engine_clk_fcompute", "0")) or None,
+        clocks_max_mhz=node.properties.get("max_engine_clk_fcompute") or None,
     )
+
+
+def _amd_name(node: topology.Node, device: Path, capability: str | None) -> str | None:
+    """What the board says to PCI, else KFD's name of the chip, else its number; None: it isn't known.
+
+    KFD calls every GPU since MI300 and RDNA 3 "ip discovery": two of these need not be alike.
+    """
+    name, chip = text_of(device / "product_name") or text_of(node.folder / "name"), node.properties.get("device_id")
+    if name and name != "ip discovery":
+        return name
+    return f"AMD {capability or 'GPU'} (device {chip:#06x})" if chip else None
 
 
 def _frozen(rows: topology.Matrix) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(row) for row in rows)
-
-
-def masked(found: Found, names: tuple[str, ...], environment: Mapping[str, str], notes: list[str]) -> Found:
-    """The GPUs that the first set variable of `names` lists, by index or UUID (or its beginning), in the host's order."""
-    name = next((name for name in names if name in environment), None)
-    gpus = found.gpus
-    if name is None or not gpus:
-        return found
-    words = [word.strip() for word in environment[name].split(",") if word.strip()]
-    kept = [i for i, g in enumerate(gpus) if any(str(g.index) == w or (g.uuid.startswith(w) and len(w) > 4) for w in words)]
-    notes.append(f"{name} is set: {len(kept)} of {len(gpus)} GPUs are used; gpu0 is the first of them")
-    links, p2p = (tuple(tuple(rows[i][j] for j in kept) for i in kept) for rows in (found.links, found.p2p))
-    return replace(found, gpus=tuple(gpus[i] for i in kept), links=links, p2p=p2p)

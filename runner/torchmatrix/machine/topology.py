@@ -5,7 +5,8 @@ A matrix has a row and a column per GPU, in the order of the handles (NVIDIA) or
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,53 @@ def nvidia_pcie(nvml: Any, handle: Any) -> str | None:
     return _pcie(current, most)
 
 
-def amd_nodes(sys_root: Path) -> list[tuple[Path, dict[str, str]]]:
-    """KFD's nodes that are GPUs, in its order, each with its properties. The other nodes are CPUs, or not ours to see."""
-    nodes = [node for node in (sys_root / "class/kfd/kfd/topology/nodes").glob("[0-9]*") if node.name.isdigit()]
-    found = [(node, _properties(node / "properties")) for node in sorted(nodes, key=lambda node: int(node.name))]
-    return [(node, properties) for node, properties in found if int(properties.get("simd_count", "0")) > 0]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A node of KFD that is a GPU, or a part of one. `address`: of the PCI device, such as "0000:05:00.0", None if not told.
+
+    `partition`: which part of it; `partition_of`: domain, bus and device, None where it is the whole.
+    """
+
+    folder: Path
+    properties: Mapping[str, int]
+    address: str | None
+    partition: int
+    partition_of: str | None
+
+
+def amd_nodes(sys_root: Path) -> list[Node]:
+    """KFD's nodes that are GPUs, in its order. The other nodes are CPUs, or not ours to see.
+
+    location_id has the PCI bus, device and function, and the partition from bit 28 on (in older kernels: as the function):
+    kfd_topology_add_device() in drivers/gpu/drm/amd/amdkfd/kfd_topology.c of Linux.
+    """
+    folders = [node for node in (sys_root / "class/kfd/kfd/topology/nodes").glob("[0-9]*") if node.name.isdigit()]
+    told = [(node, _properties(node / "properties")) for node in sorted(folders, key=lambda node: int(node.name))]
+    gpus = [(node, properties) for node, properties in told if properties.get("simd_count", 0) > 0]
+    cards = Counter(_card(properties) for _, properties in gpus)
+    return [
+        Node(
+            folder=node,
+            properties=properties,
+            address=f"{card}.{properties['location_id'] & 7}" if (card := _card(properties)) else None,
+            partition=(partition := properties.get("location_id", 0) >> 28),
+            partition_of=card if partition or cards[card] > 1 else None,
+        )
+        for node, properties in gpus
+    ]
+
+
+def _card(properties: Mapping[str, int]) -> str | None:
+    """PCI domain, bus and device."""
+    location = properties.get("location_id")
+    return f"{properties.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}" if location else None
 
 
 def amd_links(sys_root: Path) -> Matrix:
     """ "XGMI" or "PCIE" where KFD knows a link from GPU to GPU; without one ("n/a") data goes through the host's memory."""
 
-    def word(links: list[dict[str, str]]) -> str:
-        kinds = {int(link.get("type", "0")) for link in links}
+    def word(links: list[dict[str, int]]) -> str:
+        kinds = {link.get("type", 0) for link in links}
         return next((name for kind, name in _IO_LINKS.items() if kind in kinds), "n/a")
 
     return _amd_matrix(sys_root, word)
@@ -93,8 +129,8 @@ def amd_links(sys_root: Path) -> Matrix:
 def amd_p2p(sys_root: Path) -> Matrix:
     """ "ok" where KFD knows a link from GPU to GPU, "disabled" where it forbids peer access over every one of them."""
 
-    def word(links: list[dict[str, str]]) -> str:
-        forbidden = [int(link.get("flags", "0")) & _NO_PEER_DMA for link in links]
+    def word(links: list[dict[str, int]]) -> str:
+        forbidden = [link.get("flags", 0) & _NO_PEER_DMA for link in links]
         return "n/a" if not links else "disabled" if all(forbidden) else "ok"
 
     return _amd_matrix(sys_root, word)
@@ -185,13 +221,16 @@ def _pcie(current: tuple[int | None, ...], most: tuple[int | None, ...]) -> str 
     return f"gen{current[0]} x{current[1]}{limit}"
 
 
-def _amd_matrix(sys_root: Path, word: Callable[[list[dict[str, str]]], str]) -> Matrix:
+def _amd_matrix(sys_root: Path, word: Callable[[list[dict[str, int]]], str]) -> Matrix:
     """`word` of the links from node to node: io_links, and p2p_links (over PCIe, in newer kernels)."""
-    nodes = [node for node, _ in amd_nodes(sys_root)]
+    nodes = [node.folder for node in amd_nodes(sys_root)]
     links = [[_properties(path) for path in sorted(node.glob("*_links/*/properties"))] for node in nodes]
-    return _matrix(len(nodes), lambda one, other: word([li for li in links[one] if li.get("node_to") == nodes[other].name]))
+    return _matrix(
+        len(nodes), lambda one, other: word([link for link in links[one] if link.get("node_to") == int(nodes[other].name)])
+    )
 
 
-def _properties(path: Path) -> dict[str, str]:
+def _properties(path: Path) -> dict[str, int]:
     """KFD's lines of a name and a number."""
-    return {words[0]: words[1] for line in (text_of(path) or "").splitlines() if len(words := line.split()) == 2}
+    lines = [line.split() for line in (text_of(path) or "").splitlines()]
+    return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torchmatrix.engines.choose import VARIABLES
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.machine import masks
 from torchmatrix.nightly.journal import clock
 
 CATCH_UP_SECONDS = 300
@@ -20,7 +21,7 @@ CATCH_UP_SECONDS = 300
 NOTE = "# written by: torchmatrix nightly install; taken away by: torchmatrix nightly remove"
 _TAKEN = re.compile(
     rf"{VARIABLES}_\w+"
-    r"|(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|UV)_\w+|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|XDG_(CONFIG|CACHE)_HOME"
+    rf"|(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|UV)_\w+|{'|'.join(masks.VARIABLES)}|XDG_(CONFIG|CACHE)_HOME"
     r"|PATH|HOME|LANG|LC_ALL|PYTHONPATH|PIP_INDEX_URL|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE",
     flags=re.ASCII,
 )

@@ -42,14 +42,15 @@ def blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
 def allocate(cells: Iterable[Cell]) -> Allocation:
     """Each cell in one lane, in the order of `cells`.
 
-    Slices of one GPU are never measured at once, since they share its power and its clock; nor is anything on the CPU beside
-    GPUs, whose launches need the CPU, too. CPU slots on cores of their own may be, where there are no two lanes of GPUs.
+    Slices and partitions of one GPU are never measured at once, since they share its power and its clock; nor is anything on
+    the CPU beside GPUs, whose launches need the CPU, too. CPU slots on cores of their own may be, where there are no two lanes
+    of GPUs.
     """
     numbers: dict[str, int] = {}
 
     def boards(gpus: GpuSet) -> set[tuple[str | None, int]]:
         cores = [core for slot in gpus.cpus for core in slot.split(",")]
-        names = [gpu.slice_of or gpu.uuid for gpu in gpus.gpus] or cores or [str(gpus.vendor)]
+        names = [gpu.slice_of or gpu.partition_of or gpu.uuid for gpu in gpus.gpus] or cores or [str(gpus.vendor)]
         return {(gpus.vendor, numbers.setdefault(name, len(numbers))) for name in names}
 
     lanes = [Lane(devices=_label(members), cells=tuple(members)) for members in _joined(cells, boards)]

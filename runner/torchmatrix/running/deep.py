@@ -88,7 +88,7 @@ def all_devices(host: Host) -> GpuSet:
     """Every GPU, of whatever model; without one, two processes that share the CPU's cores."""
     if host.gpus:
         threads = max(1, len(host.cores) // len(host.gpus))
-        return GpuSet(indices=tuple(gpu.index for gpu in host.gpus), vendor=host.vendor, gpus=host.gpus, threads=threads)
+        return GpuSet(indices=tuple(range(len(host.gpus))), vendor=host.vendor, gpus=host.gpus, threads=threads)
     count = min(CPU_PROCESSES, len(host.cores))
     size = len(host.cores) // count
     cpus = tuple(",".join(map(str, host.cores[i * size : (i + 1) * size])) for i in range(count))

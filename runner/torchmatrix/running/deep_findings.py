@@ -53,18 +53,20 @@ def _devices(seen: Seen) -> Iterator[Check]:
         return
     names = [str(device["name"]) for device in told.get("devices") or ()]
     pairs = list(zip(seen.gpus.gpus, told["devices"], strict=False))
-    unknown = [str(gpu.index) for gpu, device in pairs if not device.get("uuid")]
+    unknown = [str(gpu.index) for gpu, device in pairs if not device.get("uuid") or gpu.vendor != "nvidia"]
     wrong = [
         f"device {place} of the box is {device['uuid']}, GPU {gpu.index} of the host is {gpu.uuid}"
         for place, (gpu, device) in enumerate(pairs)
-        if device.get("uuid") and bare_uuid(device["uuid"]) not in _names(gpu)
+        if str(gpu.index) not in unknown and bare_uuid(device["uuid"]) not in _names(gpu)
     ]
     if wrong or len(names) != len(seen.gpus.gpus):
         fix = "the engine gives the box other GPUs than it was asked for: attach both files to an issue"
         yield _bad("device mapping", "; ".join(wrong) or f"the box has {count(len(names), 'device')}", fix)
     elif unknown:
-        finding = f"{', '.join(sorted(set(names)))}; this torch doesn't tell the UUID of GPU {', '.join(unknown)}"
-        yield _note("device mapping", finding, "take a stack with torch 2.5 or newer: --stack NAME")
+        is_nvidia = seen.gpus.vendor == "nvidia"
+        teller, fix = ("this torch", "take a stack with torch 2.5 or newer: --stack NAME") if is_nvidia else ("HIP", "")
+        finding = f"{', '.join(sorted(set(names)))}; {teller} doesn't tell the UUID of GPU {', '.join(unknown)}"
+        yield _note("device mapping", finding, fix)
     else:
         yield _ok("device mapping", f"{count(len(names), 'device')}, in the host's order, by UUID: {', '.join(names)}")
 

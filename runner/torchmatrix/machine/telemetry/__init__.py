@@ -24,6 +24,10 @@ SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 """The reasons that spoil a measurement. A power cap (sw_power_cap) is normal in dense training: its share is recorded."""
 
 
+OF_THE_WHOLE = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
+"""What is known of a whole GPU only: it says nothing of one of its parts, beside which others are in use."""
+
+
 class Sensor(Protocol):
     """Reads some devices of one kind through one persistent handle."""
 

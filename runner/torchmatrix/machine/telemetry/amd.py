@@ -1,8 +1,9 @@
 """AMD's GPUs through the Python library amdsmi, or, without it, through the command amd-smi every few seconds.
 
 The library: https://rocm.docs.amd.com/projects/amdsmi/en/latest/reference/amdsmi-py-api.html. Neither its order nor its UUID
-need be the KFD's (which host.Gpu has, and HIP's order follows), so a GPU is found by its DRM render node, else by HIP's UUID:
-"GPU-" and the KFD's unique id in hex, which is the ASIC's serial number too.
+need be the KFD's (which host.Gpu has, and HIP's order follows), so a GPU is found by its DRM render node, else by its PCI
+address, else by HIP's UUID: "GPU-" and the KFD's unique id in hex, which is the ASIC's serial number too. A GPU that can't be
+told from others is not read.
 """
 
 import json
@@ -11,18 +12,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.machine.host import Gpu
-from torchmatrix.machine.telemetry import Reading, Sensor
+from torchmatrix.machine.telemetry import OF_THE_WHOLE, Reading, Sensor
 
 COMMAND_SECONDS = 5.0
 """The command starts a Python interpreter each time; running it more often would disturb the measurement."""
 
 _Run = Callable[[Sequence[str]], str]
+_LIST = ("list", "-e", "--json")
 
 _CALLS = {
     "metrics": "amdsmi_get_gpu_metrics_info",
@@ -76,7 +79,9 @@ _BITS = {
 """indep_throttle_status (Radeon, MI100, MI200): SMU_THROTTLER_*_BIT, Linux's drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h."""
 
 _NOT_AVAILABLE = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # the greatest value of a field's type
-_NAMELESS = {None, "", "GPU-0000000000000000"}  # in virtual machines the unique id is 0
+_Names = tuple[str | None, str | None, str | None]
+"""A GPU's render node, its PCI address, and its UUID; None: not told."""
+_NAMELESS = ("GPU-0000000000000000", "N/A", "", None)  # in virtual machines the unique id is 0
 _FOR_GOOD = (2, 3, 10)  # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED, _NO_PERM
 _HINT = "install AMD's Python library (pip install /opt/rocm/share/amd_smi) and check that amd-smi works"
 
@@ -115,7 +120,7 @@ def open_amd(
         handles = _match(gpus, [(handle, _names(library, handle)) for handle in library.amdsmi_get_processor_handles()])
     except Exception as error:  # the import loads libamd_smi.so: not only an ImportError comes of it
         return _open_command(gpus, run, clock, f"the library amdsmi can't be used: {error or type(error).__name__}")
-    sensor = AmdSensor(library, handles)
+    sensor = AmdSensor(library, handles, _parts(gpus))
     if not handles:
         sensor.close()
     return (sensor if handles else None), _missing(gpus, handles)
@@ -123,22 +128,28 @@ def open_amd(
 
 def _open_command(gpus: Sequence[Gpu], run: _Run, clock: Callable[[], float], why: str) -> tuple[Sensor | None, str | None]:
     try:
-        listed = [(e["gpu"], {e.get("render"), e.get("hip_uuid")}) for e in _entries(run(("list", "-e", "--json")))]
+        listed = [(e["gpu"], _named(e.get("render"), e.get("bdf"), e.get("hip_uuid"))) for e in _entries(run(_LIST))]
     except Exception as error:
         return None, f"no temperature, clocks, power: {why}; amd-smi can't be used: {error}; {_HINT}"
     indexes = _match(gpus, listed)
     slow = f"GPUs are read every {COMMAND_SECONDS:.0f} s only, without process ids and power limit: {why}; {_HINT}"
     notes = [slow if indexes else why, _missing(gpus, indexes)]
-    return (AmdCommandSensor(run, indexes, clock) if indexes else None), "; ".join(note for note in notes if note)
+    sensor = AmdCommandSensor(run, indexes, clock, _parts(gpus)) if indexes else None
+    return sensor, "; ".join(note for note in notes if note)
+
+
+def _parts(gpus: Sequence[Gpu]) -> frozenset[str]:
+    return frozenset(gpu.uuid for gpu in gpus if gpu.partition_of)
 
 
 class AmdSensor:
-    """Reads GPUs through the library, which is initialised already. `handles`: of each UUID."""
+    """Reads GPUs through the library, which is initialised already. `handles`: of each UUID; `parts`: UUIDs of partitions."""
 
-    def __init__(self, library: Any, handles: Mapping[str, Any]) -> None:
+    def __init__(self, library: Any, handles: Mapping[str, Any], parts: Collection[str]) -> None:
         self._library = library
         self._handles = dict(handles)
         self._refused: set[tuple[str, str]] = set()
+        self._parts = parts
         self._throttle = _Throttle()
 
     def read(self) -> list[Reading]:
@@ -162,17 +173,18 @@ class AmdSensor:
                 if isinstance(error, AttributeError) or getattr(error, "err_code", None) in _FOR_GOOD:
                     self._refused.add((uuid, name))
                 trouble = str(error)
-        return _reading(uuid, answers, self._throttle, trouble)
+        return _reading(uuid, answers, self._throttle, trouble, without=OF_THE_WHOLE if uuid in self._parts else ())
 
 
 class AmdCommandSensor:
-    """Reads GPUs through `amd-smi metric --json`. `indexes`: the number there of each UUID."""
+    """Reads GPUs through `amd-smi metric --json`. `indexes`: the number there of each UUID; `parts`: UUIDs of partitions."""
 
-    def __init__(self, run: _Run, indexes: Mapping[str, int], clock: Callable[[], float]) -> None:
+    def __init__(self, run: _Run, indexes: Mapping[str, int], clock: Callable[[], float], parts: Collection[str]) -> None:
         self._run = run
         self._indexes = dict(indexes)
         self._clock = clock
         self._due = clock()
+        self._parts = parts
         self._throttle = _Throttle()
 
     def read(self) -> list[Reading]:
@@ -185,7 +197,11 @@ class AmdCommandSensor:
         except Exception as error:
             return [{"device": uuid, "error": f"amd-smi metric --json: {error}"} for uuid in self._indexes]
         trouble = "amd-smi does not report this GPU"
-        return [_reading(uuid, entries.get(index, {}), self._throttle, trouble) for uuid, index in self._indexes.items()]
+        without = {uuid: OF_THE_WHOLE if uuid in self._parts else () for uuid in self._indexes}
+        return [
+            _reading(uuid, entries.get(index, {}), self._throttle, trouble, without[uuid])
+            for uuid, index in self._indexes.items()
+        ]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -207,7 +223,7 @@ class _Throttle:
         return sorted({_ACCUMULATORS[paths] for paths, count in now.items() if count > before.get(paths, count)})
 
 
-def _reading(uuid: str, answers: Mapping[str, Any], throttle: _Throttle, trouble: str) -> Reading:
+def _reading(uuid: str, answers: Mapping[str, Any], throttle: _Throttle, trouble: str, without: Collection[str]) -> Reading:
     fields: dict[str, Any] = {key: _at(answers, paths) for key, paths in _PATHS.items()}
     for key, scale in _SCALES.items():
         fields[key] = None if fields[key] is None else fields[key] * scale
@@ -217,7 +233,7 @@ def _reading(uuid: str, answers: Mapping[str, Any], throttle: _Throttle, trouble
     processes = answers.get("processes")
     if isinstance(processes, list):  # of opaque handles in older releases
         fields["processes"] = sorted({process["pid"] for process in processes if isinstance(process, dict)})
-    known = {key: value for key, value in fields.items() if value is not None}
+    known = {key: value for key, value in fields.items() if value is not None and key not in without}
     return {"device": uuid, **known} if known else {"device": uuid, "error": f"{trouble}; look at sudo dmesg and amd-smi"}
 
 
@@ -271,23 +287,34 @@ def _entries(printed: str) -> list[dict[str, Any]]:
     return list(data["gpu_data"] if isinstance(data, dict) else data)
 
 
-def _names(library: Any, handle: Any) -> set[str | None]:
-    """What _match knows a handle by; older releases tell the serial number only."""
-    names: set[str | None] = set()
+def _names(library: Any, handle: Any) -> _Names:
+    """What _match knows a handle by; older releases tell neither the render node nor HIP's UUID."""
+    told: dict[str, Any] = {}
     with suppress(Exception):
-        told = library.amdsmi_get_gpu_enumeration_info(handle)
-        names |= {f"renderD{told['drm_render']}", told["hip_uuid"]}
+        told |= library.amdsmi_get_gpu_enumeration_info(handle)
     with suppress(Exception):
-        names.add(f"GPU-{int(library.amdsmi_get_gpu_asic_info(handle)['asic_serial'], 16):016x}")
-    return names
+        told["bdf"] = library.amdsmi_get_gpu_device_bdf(handle)
+    with suppress(Exception):
+        told.setdefault("hip_uuid", f"GPU-{int(library.amdsmi_get_gpu_asic_info(handle)['asic_serial'], 16):016x}")
+    render = told.get("drm_render")
+    return _named(f"renderD{render}" if isinstance(render, int) and render else None, told.get("bdf"), told.get("hip_uuid"))
 
 
-def _match(gpus: Sequence[Gpu], things: Sequence[tuple[Any, set[str | None]]]) -> dict[str, Any]:
-    """By UUID, the thing with the GPU's render node, else with its UUID; one GPU and one thing belong together."""
-    if len(gpus) == len(things) == 1:
-        return {gpus[0].uuid: things[0][0]}
-    wanted = [(gpu.uuid, name) for gpu in gpus for name in (gpu.uuid, Path(gpu.render_node or "").name)]
-    return {uuid: thing for uuid, name in wanted for thing, names in things if name in names - _NAMELESS}
+def _named(*names: Any) -> _Names:
+    render, address, uuid = (None if name in _NAMELESS else str(name) for name in names)
+    return render, address.lower() if address else None, uuid
+
+
+def _match(gpus: Sequence[Gpu], things: Sequence[tuple[Any, _Names]]) -> dict[str, Any]:
+    """By UUID, the thing that is this GPU by the first kind of name that both tell, if no other is and no other GPU is it."""
+    own = {gpu.uuid: _named(Path(gpu.render_node or "").name, gpu.pci_bus, gpu.uuid) for gpu in gpus}
+
+    def are_one(gpu: _Names, thing: _Names) -> bool:
+        return next((one == other for one, other in zip(gpu, thing, strict=True) if one and other), False)
+
+    pairs = [(uuid, place) for uuid, gpu in own.items() for place, (_, thing) in enumerate(things) if are_one(gpu, thing)]
+    gpu_times, thing_times = (Counter(pair[side] for pair in pairs) for side in (0, 1))
+    return {uuid: things[place][0] for uuid, place in pairs if gpu_times[uuid] == thing_times[place] == 1}
 
 
 def _missing(gpus: Sequence[Gpu], found: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmatrix.machine import slices
 from torchmatrix.machine.host_gpus import LOST_HINT
-from torchmatrix.machine.telemetry import Reading, Sensor
+from torchmatrix.machine.telemetry import OF_THE_WHOLE, Reading, Sensor
 
 REASONS = {
     0x001: "gpu_idle",
@@ -27,8 +27,6 @@ _NOT_AVAILABLE = (None, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML_VALUE_NOT_AVAILA
 
 _OF_A_SLICE = ("memory_used_bytes", "processes")
 """What NVML tells of a MIG slice; temperature, clocks, reasons and errors are those of its GPU."""
-_NOT_OF_A_SLICE = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
-"""What is known of its GPU only, which other slices use too."""
 
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "is NVIDIA's driver installed? Try nvidia-smi",
@@ -91,7 +89,7 @@ class NvidiaSensor:
         trouble = "NVML answers nothing"
         whole = self._wholes.get(uuid)
         for key, ask in _FIELDS.items():
-            if (uuid, key) in self._refused or (whole is not None and key in _NOT_OF_A_SLICE):
+            if (uuid, key) in self._refused or (whole is not None and key in OF_THE_WHOLE):
                 continue
             try:
                 value = ask(self._nvml, handle if whole is None or key in _OF_A_SLICE else whole)

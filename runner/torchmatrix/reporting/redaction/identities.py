@@ -10,7 +10,10 @@ from torchmatrix.reporting.redaction.places import hosts_in, is_public
 from torchmatrix.reporting.redaction.secrets import GONE
 
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
-_GPU = re.compile(rf"(?i)(?<![\w-])(?:GPU-[0-9a-f]{{16}}|(?:(?:MIG-)?GPU-|MIG-)?{_UUID}(?:/\d+/\d+)?)(?![\w-])")
+_GPU = re.compile(
+    rf"(?i)(?<![\w-])(?:GPU-[0-9a-f]{{16}}|PCI-[0-9a-f]{{4}}:[0-9a-f:.]{{7}}(?:-\d+)?"
+    rf"|(?:(?:MIG-)?GPU-|MIG-)?{_UUID}(?:/\d+/\d+)?)(?![\w-])"
+)
 _PCI = re.compile(r"(?i)(?:(?<![\w:.])|(?<=PCI:))[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![\w:])")
 _MAC = re.compile(r"(?i)(?<![\w:.-])[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18})(?![\w:-])")
 _GUID = re.compile(r"(?i)(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
@@ -99,7 +102,7 @@ class Identities:
         return self.of(kind, name) + tail
 
     def _gpu(self, found: re.Match[str]) -> str:
-        is_gpu = found[0][:3].upper() in ("GPU", "MIG") or found[0].casefold() in self._known
+        is_gpu = found[0][:3].upper() in ("GPU", "MIG", "PCI") or found[0].casefold() in self._known
         return self.of("GPU" if is_gpu else "id", found[0])
 
     def _ip(self, found: re.Match[str]) -> str:
