@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import machines, ratios, scaling, tables
+from torchmatrix.analysis import across, machines, ratios, scaling, tables
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 
@@ -46,7 +46,32 @@ def test_a_machine_without_gpus_is_called_by_its_cpu_and_an_unreadable_record_by
     broken = run_on(tmp_path / "b", "1234", folder="box")
     broken.record.write_text("{")
     (unknown,) = machines.of_runs([broken])
-    assert (unknown.id, unknown.gpu, unknown.verified) == ("box", "CPU: unknown", False)
+    assert (unknown.id, unknown.gpu, unknown.verified) == ("box", "CPU: unknown (box)", False)
+
+
+NO_CPU = ("unknown CPU", "unknown CPU (aarch64)", "CPU of head (model unknown from here)", "aarch64", "x86_64", "",
+          "ARMv8 Processor rev 1 (v8l)", "Common KVM processor", "QEMU Virtual CPU version 2.5+", None)  # fmt: skip
+NO_GPU = ("", "AMD GPU", "ip discovery", "unknown AMD GPU renderD128", None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "pooled"),
+    [*(({"cpu": name}, False) for name in NO_CPU), ({"cpu": "Arm Neoverse-V2 (Acme Board 1)"}, True),
+     *(({"gpus": [{"uuid": "GPU-1", "name": name}]}, False) for name in NO_GPU), ({"gpus": [H100]}, True)],
+)  # fmt: skip
+def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: dict[str, Any], pooled: bool) -> None:
+    kind = {"devices": (0,), "device": (facts["gpus"][0]["name"] or "")} if "gpus" in facts else {"vendor": "cpu"}
+    host = {"name": "gpu01", "cpu": "Test CPU", "gpus": [], **facts}
+    runs = [
+        write_run(tmp_path / identity, [{"rate": 100.0, **kind}], folder="gpu01", host=host, machine=identity)
+        for identity in ("1111", "2222")
+    ]
+    found = machines.of_runs(runs)
+    assert (found[0].gpu == found[1].gpu) is pooled
+    table = machines.fleet_table((one, tables.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
+    assert list(table["gpu"]) == [one.gpu for one in found]
+    together = across.relative_table(table).table["machines"]
+    assert max(together) == (2 if pooled else 1), "one figure of both machines only if they are alike"
 
 
 def test_a_run_without_an_identity_is_of_the_machine_of_its_folder_if_that_has_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ the machine that the other runs of their folder name (see Results.home). If they
 which is unverified, since two machines may bear the same name.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,19 +23,23 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import printable
 
-UNKNOWN_GPU = "unknown GPU"
+UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4
 """Letters of an identity that tell apart two machines of one name; more where they don't suffice."""
 _FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
 """What a short name leaves out, since the rest of the name says it already."""
+_NAMELESS = re.compile(
+    r"(?i)|none|amd gpu|ip discovery|.*\bunknown\b.*|armv\d.*|aarch64|arm64|x86_64|amd64|i[36]86|riscv64|ppc64le|s390x"
+    r"|(qemu virtual|common( \S+)? kvm|virtual) (cpu|processor).*"
+)
+"""What stands for a name where there is none: drivers, kernels, hypervisors and earlier versions of this tool wrote so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """One machine. `id`: its identity; `verified`: whether it recorded one, else `id` is the name of the runs' folder.
 
-    `name`: of the host; `label`: this name, with the beginning of its id where another machine bears the same. `gpu`: its GPU
-    model by its short name, several joined by " + "; of a machine without GPUs "CPU: " and the CPU's name. `gpus`: what was
+    `name`: of the host; `label`: this name, with the beginning of its id where another machine bears the same. `gpus`: what was
     recorded of each. `memory_bytes`: of the host. What is unknown is None.
     """
 
@@ -42,7 +47,6 @@ class Machine:
     name: str
     label: str
     verified: bool
-    gpu: str
     gpus: tuple[Mapping[str, Any], ...]
     cpu: str | None
     cores: int
@@ -50,6 +54,14 @@ class Machine:
     driver: str | None
     os: str | None
     kernel: str | None
+
+    @property
+    def gpu(self) -> str:
+        """Its GPU model by its short name, several joined by " + "; of a machine without GPUs "CPU: " and the CPU's name.
+
+        What isn't known bears the machine's label: it is never like what another machine doesn't know.
+        """
+        return gpu_of(self, [str(gpu.get("name") or "") for gpu in self.gpus])
 
     @property
     def gpu_count(self) -> int:
@@ -125,9 +137,10 @@ def fleet_table(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> pd.DataFrame:
 def gpu_of(machine: Machine, names: Sequence[str]) -> str:
     """The short name of the GPU models that the driver calls so; of the CPU where no GPU is named."""
     if not names:
-        return _cpu(machine.cpu)
+        return f"CPU: {machine.cpu}" if _is_name(machine.cpu) else f"{UNKNOWN_CPU} ({machine.label})"
     memories = {str(gpu.get("name")): gpu.get("memory_bytes") for gpu in machine.gpus}
-    return " + ".join(dict.fromkeys(short_name(name, memories.get(name)) for name in names))
+    unknown = f"{UNKNOWN_GPU} ({machine.label})"
+    return " + ".join(dict.fromkeys(short_name(n, memories.get(n)) if _is_name(n) else unknown for n in names))
 
 
 def short_name(driver_name: str, memory_bytes: Any) -> str:
@@ -139,8 +152,9 @@ def short_name(driver_name: str, memory_bytes: Any) -> str:
     return name or UNKNOWN_GPU
 
 
-def _cpu(name: str | None) -> str:
-    return f"CPU: {name or 'unknown'}"
+def _is_name(name: str | None) -> bool:
+    """Whether it says which GPU or CPU it is."""
+    return name is not None and not _NAMELESS.fullmatch(name)
 
 
 def _header(run: RunFolder) -> RunRecord:
@@ -155,17 +169,15 @@ def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> M
     """`in_folder`: the identities that the runs of this run's folder name."""
     host = record.host
     gpus, cores, memory = tuple(host.get("gpus") or ()), host.get("cores"), host.get("memory_bytes")
-    names = dict.fromkeys(short_name(str(gpu.get("name") or ""), gpu.get("memory_bytes")) for gpu in gpus)
     known = record.machine or (next(iter(in_folder)) if len(in_folder) == 1 else None)
-    cpu, name = host.get("cpu"), printable(str((known and host.get("name")) or host_of(run)))
+    name = printable(str((known and host.get("name")) or host_of(run)))
     return Machine(
         id=known or host_of(run),
         name=name,
         label=name,
         verified=known is not None,
-        gpu=" + ".join(names) if gpus else _cpu(cpu),
         gpus=gpus,
-        cpu=cpu,
+        cpu=host.get("cpu"),
         cores=len(cores) if isinstance(cores, list) else 0,
         memory_bytes=memory if isinstance(memory, int) else None,
         **{name: _text(host.get(name)) for name in ("driver", "os", "kernel")},

@@ -23,7 +23,7 @@ _SCRATCH = "torchmatrix-scratch."
 def text_of(path: Path) -> str | None:
     """The text of a small file, such as one of /sys, without surrounding white space; None if it can't be read."""
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
 

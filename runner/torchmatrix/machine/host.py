@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.files import text_of
+from torchmatrix.machine.cpu_name import cpu_name
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
 from torchmatrix.machine.host_gpus import amd_gpus, nvidia_gpus
 from torchmatrix.machine.identity import as_identity, identity
@@ -87,11 +88,11 @@ def detect() -> Host:
         p2p=found.p2p,
         driver=found.driver,
         cuda_driver=found.cuda_driver,
-        cpu=_cpu_name(),
+        cpu=cpu_name() or f"unknown CPU ({platform.machine()})",
         cores=_physical_cores(cpus),
         sockets=sockets(cpus),
         smt=hyper_threading(cpus),
-        numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1,
+        numa_nodes=numa_nodes(Path("/sys/devices/system/node")),
         governor=text_of(cpus / "cpu0/cpufreq/scaling_governor"),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=platform.release(),
@@ -143,11 +144,6 @@ def _os_name() -> str:
     return match.group(1) if match else platform.platform()
 
 
-def _cpu_name() -> str:
-    match = re.search(r"^model name\s*:\s*(.*)$", text_of(Path("/proc/cpuinfo")) or "", re.MULTILINE)
-    return match.group(1) if match else platform.processor() or "unknown CPU"
-
-
 def _physical_cores(cpus: Path) -> tuple[int, ...]:
     """The first allowed logical CPU of each physical core, in order (hyper-threads share what a benchmark measures)."""
     allowed = sorted(os.sched_getaffinity(0))
@@ -162,6 +158,11 @@ def sockets(cpus: Path) -> int | None:
     """How many CPU packages there are; some virtual machines don't say (-1)."""
     packages = {text_of(path) for path in cpus.glob("cpu[0-9]*/topology/physical_package_id")} - {None, "-1"}
     return len(packages) or None
+
+
+def numa_nodes(nodes: Path) -> int:
+    """How many NUMA nodes have CPUs: the memory of a Grace Hopper's GPU, or of a CXL card, is a node without."""
+    return len([node for node in nodes.glob("node[0-9]*") if text_of(node / "cpulist") != ""]) or 1
 
 
 def hyper_threading(cpus: Path) -> bool | None:
