@@ -1,21 +1,61 @@
 """What `init` writes: the default matrix with only the rows of the machine, and nothing that plan would refuse."""
 
-from functools import partial
+from dataclasses import replace
 
-from torchmatrix.machine.host import Host
+import pytest
+
+from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.matrix_file import parse
 from torchmatrix.matrix.starter import starter_matrix
-from torchmatrix.planning.fit import Supplies, suits
+from torchmatrix.planning.fit import Supplies, suited
 from torchmatrix.planning.plan import make_plan
 
 
 def test_each_machine_gets_its_own_stacks_and_none_is_skipped(cpu_host: Host, nvidia_host: Host, amd_host: Host) -> None:
     for host, accelerator in ((cpu_host, "cpu"), (nvidia_host, "cuda"), (amd_host, "rocm")):
-        matrix = parse(starter_matrix(host, containers=True, fits=partial(suits, host=host)))
+        matrix = parse(starter_matrix(host, containers=True, suited=suited))
         assert {stack.accelerator for stack in matrix.stacks} == {accelerator}
         plan = make_plan(matrix, host, Supplies(containers=True))
         unsuited = {skip.why.reason for skip in plan.skips}
         assert plan.cells and unsuited <= {"tf32 is a mode of NVIDIA GPUs"}
+
+
+H100, V100, K620 = ("NVIDIA H100", "9.0"), ("Tesla V100", "7.0"), ("NVIDIA Quadro K620", "5.0")
+RX7900, RAPHAEL = ("AMD Radeon RX 7900 XTX", "gfx1100"), ("AMD Raphael", "gfx1036")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "models", "labels", "left"),
+    [
+        ("nvidia", [H100, H100, K620], {"gpu0", "gpu0+1"}, "GPU 2 (NVIDIA Quadro K620)"),
+        ("nvidia", [K620, H100, H100], {"gpu1", "gpu1+2"}, "GPU 0 (NVIDIA Quadro K620)"),
+        ("nvidia", [H100, H100, H100, K620, H100], {"gpu0", "gpu0+1", "gpu0+1+2+4"}, "GPU 3 (NVIDIA Quadro K620)"),
+        ("nvidia", [K620, H100, K620], {"gpu1"}, "GPU 0 (NVIDIA Quadro K620), 2 (NVIDIA Quadro K620)"),
+        ("nvidia", [V100, V100], {"gpu0", "gpu0+1"}, ""),
+        ("amd", [RX7900, RAPHAEL], {"gpu0"}, "GPU 1 (AMD Raphael)"),
+        ("amd", [RAPHAEL, RX7900], {"gpu1"}, "GPU 0 (AMD Raphael)"),
+        ("amd", [RX7900, RX7900], {"gpu0", "gpu0+1"}, ""),
+    ],
+)
+def test_init_leaves_out_a_card_that_stacks_have_no_code_for_and_says_so(
+    nvidia_host: Host, vendor: str, models: list[tuple[str, str]], labels: set[str], left: str
+) -> None:
+    driver = "580.65.06" if vendor == "nvidia" else "6.8.5"
+    gpus = tuple(
+        Gpu(index=i, uuid=f"GPU-{i}", name=n, vendor=vendor, capability=c, memory_bytes=(2 if "K620" in n else 80) << 30)
+        for i, (n, c) in enumerate(models)
+    )
+    host = replace(nvidia_host, vendor=vendor, gpus=gpus, driver=driver)
+    text = starter_matrix(host, containers=True, suited=suited)
+    plan = make_plan(parse(text), host, Supplies(containers=True))
+    assert {cell.gpus.label for cell in plan.cells} == labels and not plan.skips
+    assert (f"have code for it: {left}." in text) if left else ("Left out" not in text)
+
+
+def test_a_machine_for_which_no_stack_has_code_gets_all_and_plan_says_why(nvidia_host: Host) -> None:
+    kepler = replace(nvidia_host, gpus=tuple(replace(gpu, capability="3.0") for gpu in nvidia_host.gpus))
+    matrix = parse(starter_matrix(kepler, containers=False, suited=suited))
+    assert len(matrix.stacks) > 2 and not make_plan(matrix, kepler, Supplies(containers=False)).cells
 
 
 def test_without_a_container_engine_vendors_images_are_left_out(nvidia_host: Host) -> None:

@@ -108,6 +108,72 @@ def test_a_stack_for_the_other_vendor_names_this_vendors_wheels_of_the_release(n
     assert on_nvidia and on_nvidia.fix.endswith('; for this machine: torch = "2.5.1", cuda = "11.8"')
 
 
+V100, H100 = ("Tesla V100-SXM2-16GB", "7.0"), ("NVIDIA H100 80GB HBM3", "9.0")
+DISPLAY = ("NVIDIA Quadro K620", "5.0")
+RX7900, RAPHAEL = ("AMD Radeon RX 7900 XTX", "gfx1100"), ("AMD Raphael", "gfx1036")
+CU128, ROCM62 = 'torch = "2.7.1"\ncuda = "12.8"', 'torch = "2.5.1"\nrocm = "6.2"'
+
+
+def several(host: Host, *models: tuple[str, str], driver: str = "580.65.06") -> Host:
+    """`host` with GPUs of these names and capabilities."""
+    gpus = [replace(host.gpus[0], index=i, uuid=f"GPU-{i}", name=n, capability=c) for i, (n, c) in enumerate(models)]
+    return replace(host, gpus=tuple(gpus), driver=driver)
+
+
+def by_set(host: Host, stack: str, gpus: str, workload: str = RESNET) -> dict[str, str]:
+    """Of each device set of one stack and workload, why it is skipped; "" if it runs."""
+    text = f"[gpus]\n{gpus}\n[[stack]]\n{stack}\n[[workload]]\n{workload}\n"
+    plan = make_plan(matrix_file.parse(text), host, CONTAINERS)
+    ran = {cell.gpus.label: "" for cell in plan.cells}
+    return ran | {skip.cell.gpus.label: f"{skip.why.reason}; {skip.why.fix}" for skip in plan.skips}
+
+
+@pytest.mark.parametrize(
+    ("models", "stack", "lists", "runs", "reason"),
+    [
+        ((H100, H100, DISPLAY), CU128, [[0], [0, 1], [2], [0, 2]], ["gpu0", "gpu0+1"], "no code for NVIDIA Quadro K620 (5.0)"),
+        ((DISPLAY, H100, H100), CU128, [[1, 2], [0]], ["gpu1", "gpu1+2"], "no code for NVIDIA Quadro K620 (5.0)"),
+        ((V100, H100), 'torch = "2.15.0"\ncuda = "13.0"', [[0], [1]], ["gpu1"], "has no code for Tesla V100-SXM2-16GB (7.0)"),
+        # An NGC image on an older driver: forward compatibility is for data-centre GPUs
+        ((A100, GEFORCE), ngc("25.02"), [[0], [1]], ["gpu0"], "CUDA 12 needs NVIDIA driver 525"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_a_stack_doesnt_run_on_skips_the_sets_that_hold_it_and_no_others(
+    nvidia_host: Host, models: tuple[tuple[str, str], ...], stack: str, lists: list[list[int]], runs: list[str], reason: str
+) -> None:
+    host = several(nvidia_host, *models, driver="470.57.02" if stack == ngc("25.02") else "580.65.06")
+    found = by_set(host, stack, f"counts = []\nlists = {lists}")
+    assert [label for label, why in found.items() if not why] == runs
+    skipped = [why for why in found.values() if why]
+    assert skipped and all(reason in why for why in skipped)
+    if "no code" in reason:
+        assert all("or leave this GPU out: [gpus] lists" in why for why in skipped)
+
+
+@pytest.mark.parametrize(("models", "card"), [((RX7900, RAPHAEL), "gpu0"), ((RAPHAEL, RX7900), "gpu1")])
+def test_an_integrated_gpu_beside_a_card_skips_no_set_of_the_card(
+    amd_host: Host, models: tuple[tuple[str, str], ...], card: str
+) -> None:
+    host = several(amd_host, *models)
+    found = by_set(host, ROCM62, "counts = []\nlists = [[0], [1]]")
+    assert [label for label, why in found.items() if not why] == [card]
+    for_the_other_vendor = by_set(host, 'torch = "2.5.1"\ncuda = "12.4"', "counts = [1]")
+    assert for_the_other_vendor["gpu0"].endswith('; for this machine: torch = "2.5.1", rocm = "6.2"'), "for the card"
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (RESNET + '\nprecision = "tf32"', "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"),
+        ('model = "resnet18"\nmode = "infer"\nbatch = 1\nruntime = "torchao-float8"\nprecision = "bf16-weights"',
+         "compute capability 8.9 or newer"),
+    ],
+)  # fmt: skip
+def test_what_a_workload_needs_of_a_gpu_is_asked_of_the_sets_gpus(nvidia_host: Host, workload: str, reason: str) -> None:
+    found = by_set(several(nvidia_host, H100, ("NVIDIA T400", "7.5")), CU128, "counts = []\nlists = [[0], [1]]", workload)
+    assert found["gpu0"] == "" and reason in found["gpu1"]
+
+
 @pytest.mark.parametrize(
     ("workload", "gib"),
     [

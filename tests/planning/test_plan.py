@@ -183,6 +183,16 @@ def test_to_explain_a_cell_adds_every_device_alone_and_the_cells_without_all_red
     }  # fmt: skip
 
 
+def test_the_batch_of_mixed_sets_is_that_of_the_gpus_in_them_and_of_no_others(nvidia_host: Host) -> None:
+    h100, small = nvidia_host.gpus[0], replace(nvidia_host.gpus[3], name="NVIDIA L4", memory_bytes=24 << 30, capability="8.9")
+    host = replace(nvidia_host, gpus=(h100, replace(h100, index=1, uuid="GPU-1"), small))
+    table = 'batch = { default = 64, "80GB" = 256 }'
+    for lists, batch in (("[[0, 1]]", 256), ("[[0, 2]]", 64), ("[[0, 1], [1, 2]]", 64)):
+        text = f'[gpus]\ncounts = []\nlists = {lists}\nmixed = true\n[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
+        plan = plan_for(host, f'{text}[[workload]]\nmodel = "resnet50"\n{table}\n')
+        assert {cell.workload.batch for cell in plan.cells} == {batch} and not plan.skips
+
+
 @pytest.mark.parametrize(
     ("gpu", "capability", "stack", "nearest"),
     [

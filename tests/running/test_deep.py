@@ -61,7 +61,8 @@ def seen(two_gpus: Host) -> Callable[..., Seen]:
             for gpu in two_gpus.gpus
         ]
         result = Seen(
-            stack="torch2.7.1-cu128", engine="docker", command="docker run", host=two_gpus, gpus=all_devices(two_gpus),
+            stack="torch2.7.1-cu128", engine="docker", command="docker run", host=two_gpus,
+            gpus=all_devices(two_gpus, range(2)),
             events=tuple({"event": name, **event} for name, event in told.items()), readings=tuple(read), watch_notes=(),
             seconds=60.0, ended=None, tail=(),
         )  # fmt: skip
@@ -92,15 +93,25 @@ def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., Seen]) 
 
 def test_gpus_that_a_mask_left_are_counted_from_0_as_their_links_are(seen: Callable[..., Seen], two_gpus: Host) -> None:
     masked = replace(two_gpus, gpus=tuple(replace(gpu, index=2 + gpu.index) for gpu in two_gpus.gpus))
-    checks = findings(seen(fields={"host": masked, "gpus": all_devices(masked)}))
+    checks = findings(seen(fields={"host": masked, "gpus": all_devices(masked, range(2))}))
     assert {"GPU 0 under load", "GPU 1 under load"} <= {check.subject for check in checks}
     assert finding(checks, "peer access").mark == "ok"
+
+
+def test_a_gpu_that_the_stack_has_no_code_for_is_left_out_and_told(seen: Callable[..., Seen], two_gpus: Host) -> None:
+    display = replace(two_gpus.gpus[0], name="NVIDIA T400", capability="7.5")
+    host = replace(two_gpus, gpus=(two_gpus.gpus[0], display, two_gpus.gpus[1]), p2p=3 * (3 * ("ok",),))
+    checks = findings(seen(fields={"host": host, "gpus": all_devices(host, (0, 2))}))
+    assert {"GPU 0 under load", "GPU 2 under load"} <= {check.subject for check in checks}
+    assert finding(checks, "GPUs").finding == "not checked, since torch2.7.1-cu128 has no code for it: GPU 1 (NVIDIA T400)"
 
 
 def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., Seen], amd_host: Host) -> None:
     """HIP gives the letters of the unique id as the bytes of a UUID."""
     told = {"devices": [{"name": "AMD Instinct MI100", "uuid": "35656564-3030-3030-3030-303030303030"}] * 2}
-    check = finding(findings(seen(fields={"host": amd_host, "gpus": all_devices(amd_host)}, devices=told)), "device mapping")
+    check = finding(
+        findings(seen(fields={"host": amd_host, "gpus": all_devices(amd_host, range(2))}, devices=told)), "device mapping"
+    )
     assert (check.mark, check.finding) == ("note", "AMD Instinct MI100; HIP doesn't tell the UUID of GPU 0, 1")
 
 
@@ -217,7 +228,7 @@ def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, t
     results = Results(tmp_path / "results")
     local = choose("local", results.owner).local
     image = local.build(recipes.recipes(stack)[0], lambda line: None)
-    steps = look(two_gpus, local, image, stack.name, all_devices(two_gpus), results.owner, 1.0)
+    steps = look(two_gpus, local, image, stack.name, all_devices(two_gpus, range(2)), results.owner, 1.0)
     try:
         while True:
             next(steps)

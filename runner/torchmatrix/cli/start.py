@@ -73,7 +73,7 @@ def _starter(python: str | None) -> str:
     from torchmatrix.planning import fit
 
     here, own = host.detect(), str(Path(python).absolute()) if python else None
-    return starter.starter_matrix(here, containers_answer(), own, lambda stack: fit.suits(stack, here))
+    return starter.starter_matrix(here, containers_answer(), own, fit.suited)
 
 
 @app.command("presets")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 
 from torchmatrix.ground import assets
@@ -15,18 +15,24 @@ _ANY_WORKLOAD = '\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
 
 
 def starter_matrix(
-    host: Host, containers: bool, python: str | None = None, fits: Callable[[Stack], bool] = lambda stack: True
+    host: Host,
+    containers: bool,
+    python: str | None = None,
+    suited: Callable[[Stack, Host], Sequence[int]] = lambda stack, host: range(len(host.gpus)),
 ) -> str:
-    """The default matrix's text without the stacks and workloads that are not for `host`.
+    """The default matrix's text without the stacks, the workloads and the GPUs that are not for each other.
 
     `containers`: is there a container engine for vendors' images? `python`: an interpreter with PyTorch that becomes the
-    only stack. `fits`: do the driver and the GPUs run this stack? If they run none, all are kept, and `plan` says why.
+    only stack. `suited`: the places of the GPUs that a stack runs on, with this driver. If no stack runs on any, all are kept,
+    and `plan` says why.
     """
     blocks = re.split(r"(?m)^(?=\[|# )", assets.DEFAULT_MATRIX.read_text())
     kept = [block for block in blocks if _is_for(block, host, containers, python)]
-    unfit = [block for block in kept if block.startswith("[[stack]]") and not fits(_stack_in(block))]
-    if len(unfit) < sum(block.startswith("[[stack]]") for block in kept):
-        kept = [block for block in kept if block not in unfit]
+    runs_on = {block: set(suited(_stack_in(block), host)) for block in kept if block.startswith("[[stack]]")}
+    main, used = _main_gpu(host, runs_on.values()), set(range(len(host.gpus)))
+    if main is not None:
+        kept = [block for block in kept if main in runs_on.get(block, used)]
+        used = used.intersection(*(places for places in runs_on.values() if main in places))
     names = [_stack_in(block).name for block in kept if block.startswith("[[stack]]")]
     text = _GLOBS.sub(lambda line: _matching(line, names), "".join(kept))
     if python:
@@ -34,8 +40,34 @@ def starter_matrix(
         stack = f'[[stack]]\nname = "mine"\npython = "{python}"\n\n'
         text = re.sub(r"(?m)^(?=\[\[workload\]\])", lambda match: stack, text, count=1)
     text = re.sub(r"(?m)^# --- .*\n+(?=#|\Z)", "", text)
-    counts = ", ".join(str(n) for n in (1, 2, 4, 8) if n <= max(1, len(host.gpus)))
-    return re.sub(r"(\[gpus\]\ncounts = )\[[^]]*\]", rf"\1[{counts}]", text)
+    return _on_gpus(text, host, sorted(used))
+
+
+def _main_gpu(host: Host, runs_on: Collection[Collection[int]]) -> int | None:
+    """A GPU of the model that the machine is for; None: no stack runs on any.
+
+    That is the most frequent one, but one or two display cards, on which few stacks run, don't outweigh a GPU.
+    """
+
+    def worth(place: int) -> tuple[int, int]:
+        gpu = host.gpus[place]
+        alike, stacks = sum(gpu.name == other.name for other in host.gpus), sum(place in places for places in runs_on)
+        return alike**2 * stacks, gpu.memory_bytes or 0
+
+    main = max(range(len(host.gpus)), key=worth, default=None)
+    return main if main is not None and worth(main)[0] else None
+
+
+def _on_gpus(text: str, host: Host, used: Sequence[int]) -> str:
+    """The text with sets of the first 1, 2, 4 and 8 of the `used` GPUs: as counts, or as lists where others lie between."""
+    sets = [list(used[:n]) for n in (1, 2, 4, 8) if n <= max(1, len(used))]
+    counts = [len(one) for one in sets if one == list(range(len(one)))] if used else [1]
+    lists = [one for one in sets if one and len(one) not in counts]
+    left = [f"{place} ({gpu.name})" for place, gpu in enumerate(host.gpus) if place not in used]
+    note = f"# Left out, since not all stacks below have code for it: GPU {', '.join(left)}.\n" if left else ""
+    text = re.sub(r"\[gpus\]\ncounts = \[[^]]*\]", lambda match: f"[gpus]\n{note}counts = {counts}", text)
+    text = re.sub(r"(?m)^lists = \[\]", lambda match: f"lists = {lists}", text)
+    return text if 1 in counts else re.sub(r"(?m)^counts = \[1\]\n", "", text)
 
 
 def _matching(line: re.Match[str], names: Sequence[str]) -> str:

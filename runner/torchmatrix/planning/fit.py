@@ -1,7 +1,7 @@
 """Does a stack, a workload or a set of GPUs fit this machine? Each no has a reason and a fix. Pure."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog
@@ -76,19 +76,18 @@ def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
 
 
 def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
-    """Why this machine can't run this stack at all, or None."""
-    return (
-        _why_not_accelerator(stack, matrix, host)
-        or _why_not_engine(stack, supplies)
-        or why_not_driver(stack, host)
-        or why_not_architecture(stack, host)
-        or why_not_supplied(stack, supplies)
-    )
+    """Why this machine can't run this stack, whatever the device set, or None."""
+    return _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, supplies)
 
 
-def suits(stack: Stack, host: Host) -> bool:
-    """Whether the driver and the GPUs run it."""
-    return not (why_not_driver(stack, host) or why_not_architecture(stack, host))
+def why_not_gpus(stack: Stack, on: Host, host: Host) -> Why | None:
+    """Why the driver, or a GPU of a set, doesn't run this stack, or None. `on`: `host` with the set's GPUs only."""
+    return why_not_driver(stack, on) or why_not_architecture(stack, on, host.gpus)
+
+
+def suited(stack: Stack, host: Host) -> tuple[int, ...]:
+    """Which GPUs run the stack, by their places."""
+    return tuple(place for place, gpu in enumerate(host.gpus) if not why_not_gpus(stack, replace(host, gpus=(gpu,)), host))
 
 
 def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
@@ -103,17 +102,22 @@ def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:
     have = host.gpus_in_words
-    near = nearest_stack(stack, host)
-    instead = f"; for this machine: {near}" if near else ""
     if stack.accelerator == "cuda" and host.vendor != "nvidia":
         fix = "run it on a machine with an NVIDIA GPU and its driver; `nvidia-smi` must list it"
-        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + instead)
+        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + _instead(stack, host))
     if stack.accelerator == "rocm" and host.vendor != "amd":
         fix = "run it on a machine with an AMD GPU and the amdgpu driver; /dev/kfd must exist"
-        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + instead)
+        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + _instead(stack, host))
     if stack.accelerator == "cpu" and host.gpus and matrix.cpus_when == "no-gpu":
         return Why(reason="CPU stacks run only where there is no GPU", fix='to run them here too: [cpus] when = "always"')
     return None
+
+
+def _instead(stack: Stack, host: Host) -> str:
+    """The nearest stack that runs on all GPUs, else on the first that some stack runs on."""
+    hosts = (host, *(replace(host, gpus=(gpu,)) for gpu in host.gpus))
+    near = next((near for on in hosts if (near := nearest_stack(stack, on))), None)
+    return f"; for this machine: {near}" if near else ""
 
 
 def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
@@ -170,7 +174,7 @@ def least_disk_bytes(stack: Stack) -> int | None:
 
 
 def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None:
-    """Why this stack can't run this workload on this machine, or None."""
+    """Why this stack can't run this workload, or None. `host`: the machine with the GPUs of a device set only."""
     if why := _why_not_precision(workload, host) or _why_not_mode(workload):
         return why
     if workload.compile and stack.source == "wheels" and (why := _why_not_compile(stack)):

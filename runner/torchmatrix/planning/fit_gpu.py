@@ -41,14 +41,16 @@ def why_not_driver(stack: Stack, host: Host) -> Why | None:
     return Why(reason=reason, fix="update the driver" + (f", or the nearest that it runs: {near}" if near else ""))
 
 
-def why_not_architecture(stack: Stack, host: Host) -> Why | None:
-    """A GPU of the host that the stack's wheels or image hold no code for, or None."""
+def why_not_architecture(stack: Stack, host: Host, others: Iterable[Gpu] = ()) -> Why | None:
+    """A GPU of the host that the stack's wheels or image hold no code for, or None. `others`: what may be used in its place."""
     alien = next((gpu for gpu in host.gpus if gpu.capability and _has_code(stack, gpu.capability) is False), None)
     if alien is None:
         return None
     what = f"{stack.image} (CUDA {stack.cuda})" if stack.image else f"torch {stack.torch}+{stack.variant}"
     near = nearest_stack(stack, host)
     fix = f"the nearest that has: {near}" if near else "use a vendor's image for this GPU"
+    if any(gpu.capability and _has_code(stack, gpu.capability) for gpu in others):
+        fix += ", or leave this GPU out: [gpus] lists"
     return Why(reason=f"{what} has no code for {alien.name} ({alien.capability})", fix=fix)
 
 

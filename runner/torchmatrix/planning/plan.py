@@ -16,11 +16,13 @@ from torchmatrix.matrix.workloads import Workload, batch_on, changed, ddp_id
 from torchmatrix.planning.fit import (
     Supplies,
     Why,
+    why_not_gpus,
     why_not_memory,
     why_not_mixed,
     why_not_nodes,
     why_not_slices,
     why_not_stack,
+    why_not_supplied,
     why_not_workload,
 )
 
@@ -91,16 +93,17 @@ class Plan:
 def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
     """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
     entries: list[Cell | Skip] = []
-    places = _places(matrix, host, supplies.nodes)
+    places, hosts = _places(matrix, host, supplies.nodes)
     for stack in matrix.stacks:
-        stack_reason = why_not_stack(stack, matrix, host, supplies)
+        first, last = why_not_stack(stack, matrix, host, supplies), why_not_supplied(stack, supplies)
+        of_stack = [first or why_not_gpus(stack, on, host) or last for on in hosts]
         for workload, placed in places:
             if not _belong_together(stack, workload, host):
                 continue
-            reason = stack_reason or why_not_workload(stack, workload, host)
-            for variant, gpus, name, place_reason in placed:
+            reasons = [why or why_not_workload(stack, workload, on) for why, on in zip(of_stack, hosts, strict=True)]
+            for variant, gpus, on, name, place_reason in placed:
                 cell = Cell(id=f"{stack.name}/{name}", stack=stack, workload=variant, gpus=gpus)
-                why = reason or place_reason
+                why = reasons[on] or place_reason
                 entries.append(Skip(cell=cell, why=why) if why else cell)
     plan = Plan(entries=tuple(entries))
     _refuse_twins(plan.cells)
@@ -118,22 +121,25 @@ def withheld(plan: Plan, reasons: Mapping[str, Why]) -> Plan:
     return Plan(entries=tuple(map(judged, plan.entries))) if reasons else plan
 
 
-_Placed = tuple[Workload, GpuSet, str, Why | None]
-"""A workload as it runs on a device set, the end of its cells' ids, and why it doesn't fit there (or None)."""
+_Placed = tuple[Workload, GpuSet, int, str, Why | None]
+"""A workload as it runs on a device set, the number of the host with this set's GPU models only, the end of its cells' ids, and
+why it doesn't fit there (or None)."""
 
 
-def _places(matrix: Matrix, host: Host, nodes: int) -> list[tuple[Workload, list[_Placed]]]:
-    """Every workload with its variants on its device sets: the same for all stacks, so it is worked out once."""
+def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload, list[_Placed]]], list[Host]]:
+    """Every workload with its variants on its device sets, and the hosts: the same for all stacks, so it is worked out once."""
     sets = _SetsOf(matrix, host, nodes)
     found = []
     for workload in matrix.workloads:
         placed = []
-        for gpus, reason in sets.of(workload):
-            for variant in _variants(workload, gpus, host.gpus if matrix.gpus.mixed else gpus.gpus):
+        asked = sets.of(workload)
+        every = tuple(gpu for gpus, _, _ in asked for gpu in gpus.gpus) if matrix.gpus.mixed else ()
+        for gpus, on, reason in asked:
+            for variant in _variants(workload, gpus, every or gpus.gpus):
                 why = reason or why_not_memory(variant, gpus.gpus)
-                placed.append((variant, gpus, f"{variant.id}/{gpus.label}", why))
+                placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))
         found.append((workload, placed))
-    return found
+    return found, sets.hosts
 
 
 def _refuse_twins(cells: Iterable[Cell]) -> None:
@@ -221,16 +227,18 @@ def _belong_together(stack: Stack, workload: Workload, host: Host) -> bool:
 
 
 class _SetsOf:
-    """The device sets of a workload, each with the reason why not (or None); computed once per set of counts.
+    """The device sets of a workload, each with the number of its host and the reason why not (or None); computed once per set
+    of counts.
 
-    `nodes`: how many machines there are like this one.
+    `nodes`: how many machines there are like this one. `hosts`: the machine with one GPU of each model of a set.
     """
 
     def __init__(self, matrix: Matrix, host: Host, nodes: int) -> None:
         self._matrix, self._host, self._nodes = matrix, host, nodes
-        self._known: dict[tuple[str, tuple[int, ...], bool], list[tuple[GpuSet, Why | None]]] = {}
+        self._known: dict[tuple[str, tuple[int, ...], bool], list[tuple[GpuSet, int, Why | None]]] = {}
+        self.hosts: list[Host] = []
 
-    def of(self, workload: Workload) -> list[tuple[GpuSet, Why | None]]:
+    def of(self, workload: Workload) -> list[tuple[GpuSet, int, Why | None]]:
         """Those asked for and their baselines, and then those asked for on several nodes."""
         key = (workload.device, workload.counts, workload.explain)
         if key not in self._known:
@@ -242,8 +250,14 @@ class _SetsOf:
             several = [nodes for nodes in sorted(set(asked.nodes)) if nodes > 1]
             found = [make(indices) for indices in on_one]
             found += [self._on(nodes, *make(indices)) for nodes in several for indices in _in_order(lists)]
-            self._known[key] = found
+            self._known[key] = [(gpus, self._host_of(gpus), why) for gpus, why in found]
         return self._known[key]
+
+    def _host_of(self, gpus: GpuSet) -> int:
+        models = tuple({(gpu.name, gpu.capability): gpu for gpu in self._host.gpus if gpu in gpus.gpus}.values())
+        on = replace(self._host, gpus=models)
+        self.hosts += [on] if on not in self.hosts else []
+        return self.hosts.index(on)
 
     def _on(self, nodes: int, gpus: GpuSet, why: Why | None) -> tuple[GpuSet, Why | None]:
         """A set on so many nodes."""

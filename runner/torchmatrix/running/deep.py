@@ -16,6 +16,7 @@ from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
+from torchmatrix.planning import fit
 from torchmatrix.planning.nearest import nearest_words
 from torchmatrix.planning.plan import GpuSet
 from torchmatrix.running import housekeeping, readiness, run
@@ -79,16 +80,17 @@ def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generat
             image = engine.build(recipe, lambda line: None)
         except BuildFailed as failure:
             raise EngineUnusable(f"{stack.name}: {failure}", hint=f"torchmatrix build '{stack.name}'") from None
-        gpus = all_devices(s.host)
+        gpus = all_devices(s.host, fit.suited(stack, s.host))
         yield from readiness.wait(sensors, [gpu.uuid for gpu in gpus.gpus] or ["cpu"], Method())
         return (yield from look(s.host, engine, image, stack.name, gpus, s.results.owner, seconds, sensors, notes))
 
 
-def all_devices(host: Host) -> GpuSet:
-    """Every GPU, of whatever model; without one, two processes that share the CPU's cores."""
-    if host.gpus:
+def all_devices(host: Host, places: Sequence[int]) -> GpuSet:
+    """The GPUs at these places, of whatever models; without one, two processes that share the CPU's cores."""
+    if places:
         threads = max(1, len(host.cores) // len(host.gpus))
-        return GpuSet(indices=tuple(range(len(host.gpus))), vendor=host.vendor, gpus=host.gpus, threads=threads)
+        gpus = tuple(host.gpus[place] for place in places)
+        return GpuSet(indices=tuple(places), vendor=host.vendor, gpus=gpus, threads=threads)
     count = min(CPU_PROCESSES, len(host.cores))
     size = len(host.cores) // count
     cpus = tuple(",".join(map(str, host.cores[i * size : (i + 1) * size])) for i in range(count))

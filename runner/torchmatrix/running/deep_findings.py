@@ -51,6 +51,9 @@ def _devices(seen: Seen) -> Iterator[Check]:
     if not seen.gpus.gpus:
         yield _note("device mapping", "not checked: this machine has no GPU", "run it on the GPU server")
         return
+    left = [f"{place} ({gpu.name})" for place, gpu in enumerate(seen.host.gpus) if place not in seen.gpus.indices]
+    if left:
+        yield _note("GPUs", f"not checked, since {seen.stack} has no code for it: GPU {', '.join(left)}")
     names = [str(device["name"]) for device in told.get("devices") or ()]
     pairs = list(zip(seen.gpus.gpus, told["devices"], strict=False))
     unknown = [str(gpu.index) for gpu, device in pairs if not device.get("uuid") or gpu.vendor != "nvidia"]
