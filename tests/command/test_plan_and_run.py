@@ -49,6 +49,13 @@ def test_plan_as_json_lists_the_same_cells_and_every_skip(torchmatrix: Command, 
     assert len(data["skips"]) == 4 and all(skip["reason"] and skip["fix"] for skip in data["skips"])
 
 
+def test_plan_says_which_key_of_a_table_gives_the_batch(torchmatrix: Command, fake_matrix: Path) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = { default = 4, "A100" = 256 }'))
+    done = torchmatrix("plan")
+    assert '\nresnet50-train-fp32-b4-224px: batch 4, by the key "default"\n' in done.stderr
+    assert {cell["batch_key"] for cell in json.loads(torchmatrix("plan", "--json").stdout)["cells"]} == {"default"}
+
+
 def test_run_ends_with_a_table_above_the_report(torchmatrix: Command, fake_matrix: Path) -> None:
     done = torchmatrix("run")
     assert done.stdout.splitlines() == ["reports/index.html"]

@@ -9,7 +9,7 @@ from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.matrix_file import load, parse
 from torchmatrix.matrix.stacks import PYPI, Stack
-from torchmatrix.matrix.workloads import batch_on
+from torchmatrix.matrix.workloads import batch_key, batch_on
 
 WORKLOAD = '[[workload]]\nmodel = "resnet50"\nbatch = 8\n'
 STACK = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
@@ -243,9 +243,51 @@ def test_a_batch_is_chosen_by_model_first_then_by_the_nearest_memory_size(name: 
 
 
 @pytest.mark.parametrize(
+    ("table", "name", "gib", "key"),
+    [
+        ('"A10" = 32, "A100" = 256', "NVIDIA A100-SXM4-80GB", 79.2, "A100"),
+        ('"A100" = 256, "A10" = 32', "NVIDIA A10", 22.5, "A10"),
+        ('"A10" = 32', "NVIDIA A10G", 22.5, "default"),
+        ('"L4" = 32, "L40" = 64', "NVIDIA L40S", 45.0, "default"),
+        ('"4090" = 8, "RTX 4090" = 16', "NVIDIA GeForce RTX 4090", 24.0, "RTX 4090"),
+        ('"rtx4090" = 16', "NVIDIA GeForce RTX 4090", 24.0, "rtx4090"),
+        ('"A100" = 8, "A100 80 GB" = 16', "NVIDIA A100-SXM4-80GB", 79.2, "A100 80 GB"),
+        ('"A100 80GB" = 16', "NVIDIA A100-SXM4-40GB", 39.5, "default"),
+        ('"H200 141GB" = 16', "NVIDIA H200", 140.4, "H200 141GB"),  # the driver doesn't say the size, the memory does
+        ('"80GB" = 8, "A100" = 16', "NVIDIA A100-SXM4-80GB", 79.2, "A100"),
+        ('"RTX" = 8, "24GB" = 16', "NVIDIA GeForce RTX 3090", 24.0, "24GB"),  # a family
+        ('"RTX" = 8, "48GB" = 16', "NVIDIA GeForce RTX 3090", 24.0, "RTX"),
+        ('"RTX 4090" = 128, "16GB" = 32', "NVIDIA GeForce RTX 4090 Laptop GPU", 16.0, "16GB"),  # another GPU
+        ('"H100" = 128, "94GB" = 256', "NVIDIA H100 NVL", 93.6, "94GB"),
+        ('"80GB" = 8, "72GB" = 16', "GPU of ours", 76.0, "80GB"),  # 5.0 % and 5.6 % off
+        ('"MI300X" = 8, "MI300" = 4', "AMD Instinct MI300X", 191.7, "MI300X"),
+        ('"MI300" = 4', "AMD Instinct MI300X", 191.7, "default"),
+    ],
+)
+def test_a_batch_goes_by_whole_words_the_longest_key_first(table: str, name: str, gib: float, key: str) -> None:
+    text = f'[[workload]]\nmodel = "resnet50"\nbatch = {{ default = 1, {table} }}\n'
+    (workload,) = parse(WITH_A_STACK + text).workloads
+    assert batch_key(workload, name, int(gib * 2**30)) == key
+    assert batch_on(workload, name, int(gib * 2**30)) == dict(workload.batch_for).get(key, 1)
+
+
+@pytest.mark.parametrize("table", ['"A100" = 8, "SXM4 A100" = 16, "A100 80GB" = 32', '"RTX" = 8, "GeForce" = 16'])
+def test_two_keys_that_fit_a_gpu_equally_are_an_error(table: str) -> None:
+    text = f'[[workload]]\nmodel = "resnet50"\nbatch = {{ default = 1, {table} }}\n'
+    (workload,) = parse(WITH_A_STACK + text).workloads
+    name = "NVIDIA A100-SXM4-80GB" if "A100" in table else "NVIDIA GeForce RTX 3090"
+    with pytest.raises(BadInput, match='" and ".*" fit NVIDIA .* equally') as error:
+        batch_key(workload, name, None)
+    assert error.value.hint and '"A100" and' not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ('batch = { "80GB" = 64 }', "the table needs a default"),
+        ('batch = { default = 8, "80GB" = 64, "80 gib" = 32 }', '"80GB" and "80 gib" mean the same'),
+        ('batch = { default = 8, "RTX 4090" = 64, "rtx4090" = 32 }', '"RTX 4090" and "rtx4090" mean the same'),
+        ('batch = { default = 8, "-" = 64 }', '"-" names no GPU and no memory size'),
         ("batch = { default = 0 }", '"default" must be a whole number of at least 1'),
         ('batch = { default = 8, "H200" = "many" }', '"H200" must be a whole number'),
         ("batch = 2.5", "must be a whole number"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torchmatrix.cli.console import Volume, say
 from torchmatrix.ground.errors import NothingSelected
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.texts import count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.store import RunFolder
@@ -53,6 +53,14 @@ def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str
     test = estimate.in_words(time_needed.preparing_seconds(s, [], known))
     apart = estimate.in_words(time_needed.measuring_seconds(launches, known, ()))
     say(f"{names}: at once, if a test of about {test} shows that they don't disturb each other; else one by one: {apart}")
+
+
+def batches_in_words(s: "Session") -> Iterator[str]:
+    """One line for each workload whose batch comes from a table, with the key that gave it."""
+    chosen = dict.fromkeys((cell.workload.id, cell.workload.batch, cell.workload.batch_key) for cell in s.plan.cells)
+    for workload, batch, key in chosen:
+        if key:
+            yield f'{workload}: batch {batch}, by the key "{printable(key)}"'
 
 
 def skips_in_words(s: "Session") -> Iterator[str]:

@@ -175,6 +175,8 @@ def plan(
     if as_json:
         print(json.dumps(_plan_as_json(s)))
         return
+    for line in planned.batches_in_words(s):
+        say(line)
     for cell in s.plan.cells:
         print(f"* {cell.id}")
     for line in _every_skip(s) if skipped else planned.skips_in_words(s):
@@ -190,7 +192,9 @@ def _every_skip(s: "Session") -> Iterator[str]:
 
 def _plan_as_json(s: "Session") -> dict[str, Any]:
     def fields(cell: Any) -> dict[str, Any]:
-        return {"id": cell.id, "stack": cell.stack.name, "workload": cell.workload.id, "gpus": cell.gpus.label}
+        workload = cell.workload
+        named = {"id": cell.id, "stack": cell.stack.name, "workload": workload.id, "gpus": cell.gpus.label}
+        return named | ({"batch_key": workload.batch_key} if workload.batch_key else {})
 
     return {
         "cells": [fields(cell) for cell in s.plan.cells],

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,12 +9,15 @@ from typing import Any
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
+from torchmatrix.machine import gpu_words
 from torchmatrix.matrix import catalog, factors, own_models
 from torchmatrix.matrix.catalog import Model
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
 from torchmatrix.matrix.own_models import OwnModel
 
 AUTO = "auto"
+DEFAULT_KEY = "default"
+"""Of a batch table."""
 INFERENCE_BATCHES = (1, 8)
 """Of a table that only infers and names no batch."""
 MOST_DEVICES = 64
@@ -30,7 +32,8 @@ class Workload:
     """One job: `factors` has the value of every factor by name, None where it means nothing to this job.
 
     The batch may be "auto": the largest that fits, found before the first launch. `library`: that of the model. `batch_for`:
-    other batches for GPU models or memory sizes. `explain` adds the other values of `parallel`, to find out where the scaling
+    other batches for GPU models or memory sizes; `batch_key`: the one of its keys that gave the batch here, "" where there is
+    no such table. `explain` adds the other values of `parallel`, to find out where the scaling
     loss comes from. `own`: the user's file, if the model is the user's own.
     """
 
@@ -45,6 +48,7 @@ class Workload:
     counts: tuple[int, ...]
     factors: Mapping[str, Any] = field(hash=False)
     own: OwnModel | None = None
+    batch_key: str = field(default="", compare=False)
 
     @property
     def model(self) -> str:
@@ -183,19 +187,41 @@ def ddp_id(workload: Workload) -> str:
 
 
 def batch_on(workload: Workload, name: str, memory_bytes: int | None) -> int | str:
-    """The batch on a GPU of this name and memory: its model's, else its memory size's, else the default.
+    """The batch on a GPU of this name and memory, by `batch_key`."""
+    return dict(workload.batch_for).get(batch_key(workload, name, memory_bytes), workload.batch)
 
-    A size such as "80GB" is meant as vendors write it: the nearest within 10 % of so many GiB, since ECC takes a part of what
-    the driver reports.
+
+def batch_key(workload: Workload, name: str, memory_bytes: int | None) -> str:
+    """The key of the batch table that a GPU of this name and memory goes by; "default" if none fits.
+
+    A name that says the model comes first, then a memory size, then a name that says only a part, such as a family; of two
+    names the one of more words. Raises BadInput where two keys fit equally.
     """
-    sizes = {int(found.group(1)): batch for key, batch in workload.batch_for if (found := _SIZE.fullmatch(key))}
-    by_name = [batch for key, batch in workload.batch_for if not _SIZE.fullmatch(key) and key.lower() in name.lower()]
-    gib = (memory_bytes or 0) / 2**30
-    by_size = [sizes[size] for size in sorted(sizes, key=lambda size: abs(gib / size - 1)) if abs(gib / size - 1) < 0.1]
-    return next(iter(by_name + by_size), workload.batch)
+    gpu = gpu_words.words(name)
+    fits = {key: fit for key, _ in workload.batch_for if (fit := _fit(gpu_words.words(key), gpu, memory_bytes))}
+    best = [key for key, fit in fits.items() if fit == max(fits.values())]
+    if len(best) > 1:
+        said = " and ".join(f'"{shown(key)}"' for key in best)
+        raise BadInput(
+            f"batch of {workload.model}: the keys {said} fit {shown(name)} equally", hint="leave one out, or add a word"
+        )
+    return best[0] if best else DEFAULT_KEY
 
 
-_SIZE = re.compile(r"([1-9]\d*) ?GB", re.IGNORECASE)
+def _fit(key: tuple[str, ...], gpu: tuple[str, ...], memory_bytes: int | None) -> tuple[int, float] | None:
+    """How well a key fits, the larger the better; None if it doesn't.
+
+    A size such as "80GB" is meant as vendors write it: within 10 % of so many GiB, the nearest first.
+    """
+    errors = {
+        word: gpu_words.memory_error(size, memory_bytes) for word in key if memory_bytes and (size := gpu_words.gib(word))
+    }
+    if len(key) == 1 and gpu_words.gib(key[0]):
+        near = errors.get(key[0], 1.0)
+        return (1, -near) if near < gpu_words.MEMORY_TOLERANCE else None
+    if any(word not in gpu and errors.get(word, 1.0) >= gpu_words.MEMORY_TOLERANCE for word in key):
+        return None
+    return (2 if gpu_words.names_whole(key, gpu) else 0, len(set(key)))
 
 
 def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int | str, ...], tuple[tuple[str, int], ...]]:
@@ -210,14 +236,27 @@ def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int 
         return (1,), ()
     if not isinstance(given, dict):
         return check({"batch": given}, {"batch": _BATCH}, place, problems)["batch"], ()
-    if "default" not in given:
+    if DEFAULT_KEY not in given:
         problems.add(place, "batch", 'the table needs a default: batch = { default = 64, "80GB" = 256 }')
     for key, value in given.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= factors.LARGEST:
             said = f'"{shown(key)}" must be a whole number of at least 1 and at most {factors.LARGEST:,}, not {shown(value)}'
             problems.add(place, "batch", said)
-    others = tuple((key, value) for key, value in given.items() if key != "default")
-    return (given.get("default", 1),), others
+    others = tuple((key, value) for key, value in given.items() if key != DEFAULT_KEY)
+    _check_keys([key for key, _ in others], place, problems)
+    return (given.get(DEFAULT_KEY, 1),), others
+
+
+def _check_keys(keys: Sequence[str], place: Place, problems: Problems) -> None:
+    """Every key of a batch table names a GPU or a size, and no two the same."""
+    seen: dict[frozenset[str], str] = {}
+    for key in keys:
+        words = frozenset(gpu_words.words(key))
+        if not words:
+            problems.add(place, "batch", f'"{shown(key)}" names no GPU and no memory size')
+        elif words in seen:
+            problems.add(place, "batch", f'"{shown(seen[words])}" and "{shown(key)}" mean the same')
+        seen.setdefault(words, key)
 
 
 def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_for: tuple[tuple[str, int], ...]) -> Workload:

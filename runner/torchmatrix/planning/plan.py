@@ -12,7 +12,7 @@ from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.matrix.workloads import Workload, batch_on, changed, ddp_id
+from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch_on, changed, ddp_id
 from torchmatrix.planning.fit import (
     Supplies,
     Why,
@@ -156,8 +156,10 @@ def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[
     """The workload with the smallest batch of the GPUs `alike`; to be explained, also without all-reduce and without DDP."""
     own = workload
     if workload.batch_for:
-        batches = [batch_on(workload, gpu.name, gpu.memory_bytes) for gpu in alike] or [workload.batch]
-        own = changed(workload, batch=min(b for b in batches if isinstance(b, int)), batch_for=())
+        named = [(workload, gpu.name, gpu.memory_bytes) for gpu in alike]
+        found = {batch_key(*one): batch_on(*one) for one in named} or {DEFAULT_KEY: workload.batch}
+        smallest = min(sorted(found), key=found.__getitem__)
+        own = replace(changed(workload, batch=found[smallest], batch_for=()), batch_key=smallest)
     if not workload.explain or gpus.count < 2 or workload.mode != "train" or workload.parallel != "ddp":
         return [own]
     return [own, *(changed(own, parallel=parallel) for parallel in ("no-sync", "independent"))]
