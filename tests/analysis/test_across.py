@@ -242,6 +242,9 @@ def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp
     with pytest.raises(BadInput, match="no GPU A100") as error:
         across.relative_table(table, "A100")
     assert "RTX 4090" in error.value.hint
+    for part in ("H10", "090"):  # whole words
+        with pytest.raises(BadInput, match=f"no GPU {part}"):
+            across.relative_table(table, part)
     assert across.relative_table(table.head(0)).table.empty
 
 

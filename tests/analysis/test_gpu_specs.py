@@ -40,6 +40,12 @@ def test_a_drivers_name_finds_its_row(name: str, memory_bytes: float, expected: 
         assert facts is not None and facts.name == expected
 
 
+@pytest.mark.parametrize("suffix", ["Laptop GPU", "Max-Q", "D", "SUPER", "Ti", "MIG 1g.5gb", "Mobile"])
+def test_a_suffix_of_another_product_has_no_peak(suffix: str) -> None:
+    for memory in (24 * GIB, None):
+        assert gpu_specs.find(f"NVIDIA GeForce RTX 4090 {suffix}", memory) is None
+
+
 def test_case_and_the_makers_prefix_do_not_matter() -> None:
     names = ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090", "nvidia geforce rtx 3090")
     assert len({gpu_specs.find(name, 24 * GIB) for name in names}) == 1

@@ -52,6 +52,40 @@ def write(folder: Path, name: str, text: str) -> Path:
         ("RTX 3090 12GB", None, "RTX 3090 12GB", "", ""),
         ("4x Accelerator of ours", 4, "Accelerator of ours", "", ""),
         ("CPU i9_10940x", None, "CPU i9_10940x", "", ""),
+        # counts
+        ("8x NVIDIA H100 80GB HBM3", 8, "NVIDIA H100 80GB HBM3", "", "H100 SXM5 80GB"),
+        ("2 × RTX 4090", 2, "RTX 4090", "", "GeForce RTX 4090"),
+        ("4*L40S", 4, "L40S", "", "L40S"),
+        ("H100 x8", 8, "H100", "", ""),
+        ("NVIDIA H100 80GB HBM3 x8", 8, "NVIDIA H100 80GB HBM3", "", "H100 SXM5 80GB"),
+        ("RTX4090x2", 2, "RTX4090", "", "GeForce RTX 4090"),
+        ("A100X x4", 4, "A100X", "", ""),
+        ("H100 PCIe (8 GPUs)", 8, "H100 PCIe", "", "H100 PCIe 80GB"),
+        ("8 GPUs: A100 80GB PCIe", 8, "A100 80GB PCIe", "", "A100 80GB PCIe"),
+        ("8 NVIDIA L4", 8, "NVIDIA L4", "", "L4"),
+        ("4x NVIDIA A100-SXM4-80GB on one node", 4, "NVIDIA A100 SXM4 80GB", "on one node", "A100 80GB SXM4"),
+        ("2x 8x H100 PCIe", None, "H100 PCIe", "2x", "H100 PCIe 80GB"),  # 8, 10 or 16
+        ("4x L4 x2", None, "L4", "", "L4"),
+        # drivers' names
+        ("8x AMD Instinct MI300X OAM", 8, "AMD Instinct MI300X OAM", "", "Instinct MI300X"),
+        ("2x NVIDIA RTX 6000 Ada Generation", 2, "NVIDIA RTX 6000 Ada Generation", "", "RTX 6000 Ada"),
+        ("Tesla V100-SXM2-32GB x16", 16, "Tesla V100 SXM2 32GB", "", "V100 SXM2 32GB"),
+        ("RTX 4090 24GB GDDR6X", None, "RTX 4090 24GB GDDR6X", "", "GeForce RTX 4090"),
+        # other products
+        ("RTX 4090 Laptop GPU", None, "RTX 4090 Laptop GPU", "", ""),
+        ("4x GeForce RTX 4090 (Laptop)", 4, "GeForce RTX 4090 laptop", "(Laptop)", ""),
+        ("Mobile RTX 3090", None, "RTX 3090 mobile", "Mobile", ""),
+        ("rtx_4090_d", None, "rtx 4090 d", "d", ""),
+        ("RTX 3090 Max-Q", None, "RTX 3090 Max Q", "", ""),
+        ("RTX 4090 D", None, "RTX 4090 D", "", ""),
+        ("2x RTX 4090D", 2, "RTX 4090D", "", ""),
+        ("RTX 4090 SUPER", None, "RTX 4090 SUPER", "", ""),
+        ("RTX 3090 Ti", None, "RTX 3090 Ti", "", "GeForce RTX 3090 Ti"),
+        ("RTX 3090 WX", None, "RTX 3090 WX", "", ""),  # a word that nobody knows
+        ("H100 80GB HBM2e", None, "H100 80GB HBM2e", "", ""),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", None, "NVIDIA A100 SXM4 80GB MIG 3g.40gb", "", ""),
+        ("RTX A5000-8Q", None, "RTX A5000 8Q", "", ""),
+        ("RTX 3090 + RTX 4090", None, "RTX 3090 + RTX 4090", "", ""),
     ],
 )
 def test_a_gpu_is_found_in_what_people_write_and_never_guessed(

@@ -276,7 +276,7 @@ def test_two_keys_that_fit_a_gpu_equally_are_an_error(table: str) -> None:
     text = f'[[workload]]\nmodel = "resnet50"\nbatch = {{ default = 1, {table} }}\n'
     (workload,) = parse(WITH_A_STACK + text).workloads
     name = "NVIDIA A100-SXM4-80GB" if "A100" in table else "NVIDIA GeForce RTX 3090"
-    with pytest.raises(BadInput, match='" and ".*" fit NVIDIA .* equally') as error:
+    with pytest.raises(BadInput, match=r'" and ".*" fit NVIDIA .* equally') as error:
         batch_key(workload, name, None)
     assert error.value.hint and '"A100" and' not in str(error.value)
 

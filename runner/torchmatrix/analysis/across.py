@@ -5,6 +5,7 @@ interval is over the machines' figures, since a second machine tells more than a
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,7 +102,8 @@ _OF_THE_CELL = ("devices", "batch", "chosen_of")
 def _baseline(gpus: Sequence[str], word: str) -> str:
     """Raises BadInput unless `word` names one of the GPUs."""
     exact = [gpu for gpu in gpus if gpu.casefold() == word.casefold()]
-    found = exact or [gpu for gpu in gpus if word.casefold() in gpu.casefold()]
+    part = re.compile(rf"(?<![^\W_]){re.escape(word)}" + (r"(?!\d)" if word[-1:].isdigit() else ""), re.IGNORECASE)
+    found = exact or [gpu for gpu in gpus if part.search(gpu)]  # A10 is no part of A100, H100 SXM is one of H100 SXM5
     if len(found) != 1:
         what = f"{word} names {len(found)} GPUs" if found else f"no GPU {word}"
         raise BadInput(f"{what} to compare with", hint=f"GPUs: {', '.join(found or gpus) or 'none'}")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from torchmatrix.ground import assets
+from torchmatrix.machine.gpu_words import MEMORY_TOLERANCE, memory_error, words
 
-_MEMORY_TOLERANCE = 0.10
-"""Drivers keep up to 9 % of a GPU's memory for themselves (ECC, firmware); its sister models differ by more."""
-_PREFIXES = ("nvidia ", "tesla ")
+_MAKERS = ("nvidia", "tesla")
+"""Drivers before 470 left "NVIDIA" out; "Tesla" came and went."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +51,13 @@ def load() -> tuple[GpuFacts, ...]:
 
 @lru_cache(1024)
 def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
-    """The GPU that the driver calls `name`, with or without "NVIDIA " or "Tesla " in front, in any case; never a guess.
+    """The GPU that the driver calls `name`, word by word, with or without "NVIDIA" or "Tesla", in any case; never a guess.
 
     `memory_bytes` is the memory of one device, None if unknown. A GPU is not the one in the table if its memory is more
     than 10 % off, though it bears the name: other sizes are other GPUs, and a slice of a partitioned GPU keeps the name.
     None if no row fits, or if several fit equally well.
     """
-    return nearest([facts for facts in load() if _bare_name(name) in map(_bare_name, facts.driver_names)], memory_bytes)
+    return nearest(_by_driver().get(_bare_name(name), ()), memory_bytes)
 
 
 def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | None:
@@ -65,7 +65,7 @@ def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | N
     if memory_bytes is None:
         return named[0] if len(named) == 1 else None
     errors = [_memory_error(facts, memory_bytes) for facts in named]
-    least = min([_MEMORY_TOLERANCE, *errors])
+    least = min([MEMORY_TOLERANCE, *errors])
     fitting = [facts for facts, error in zip(named, errors, strict=True) if error <= least]
     return fitting[0] if len(fitting) == 1 else None
 
@@ -139,15 +139,19 @@ def _facts(row: dict[str, str]) -> GpuFacts:
     )
 
 
-def _bare_name(name: str) -> str:
-    """Drivers before 470 left "NVIDIA " out; "Tesla" came and went."""
-    plain = name.strip().casefold()
-    for prefix in _PREFIXES:
-        plain = plain.removeprefix(prefix)
-    return plain
+@cache
+def _by_driver() -> dict[tuple[str, ...], list[GpuFacts]]:
+    found: dict[tuple[str, ...], list[GpuFacts]] = {}
+    for facts in load():
+        for name in dict.fromkeys(map(_bare_name, facts.driver_names)):
+            found.setdefault(name, []).append(facts)
+    return found
+
+
+def _bare_name(name: str) -> tuple[str, ...]:
+    return tuple(word for word in words(name) if word not in _MAKERS)
 
 
 def _memory_error(facts: GpuFacts, memory_bytes: int) -> float:
     """How far `memory_bytes` is from one device's memory, as a fraction of the latter."""
-    expected = facts.memory_gb * 2**30 / facts.devices_per_card
-    return abs(memory_bytes - expected) / expected
+    return memory_error(facts.memory_gb / facts.devices_per_card, memory_bytes)

@@ -17,8 +17,11 @@ _WORD = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+)*")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)gb|(?:hbm|gddr)\w+")
 _FORM = re.compile(r"sxm\d?|pcie|oam|gen\d")
 SILENT = frozenset(
-    "nvidia geforce tesla amd instinct rtx gpu gpus card cards generation edition founders fe lhr oc nvlink gen3 gen4 gen5".split()
-)
+    (
+        "nvidia", "geforce", "tesla", "amd", "instinct", "rtx", "gpu", "gpus", "card", "cards", "generation", "edition",
+        "founders", "fe", "lhr", "oc", "nvlink", "gen3", "gen4", "gen5",
+    )
+)  # fmt: skip
 """Words that people add or leave out without meaning another GPU."""
 MEMORY_TOLERANCE = 0.10
 """Drivers keep up to 9 % of a GPU's memory for themselves (ECC, firmware); its sister models differ by more."""

@@ -1,23 +1,44 @@
 """GPUs as people write them in tables ("LambdaCloud 8x A100 80GB SXM4", "2xRTX3090") -> how many of which, on what machine."""
 
+import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
+from torchmatrix.machine.gpu_words import SILENT, words
 
 _BRANDS = "nvidia|geforce|quadro|tesla|titan|rtx|gtx|amd|instinct|radeon|pro|ada"
 _MODELS = r"(?:gh|gb|mi|[abhltv])\d{1,4}[xs]?|\d{4}"
-_FORMS = r"ti|super|ada|pcie|sxm\d?|nvl|gen\d|xtx?|blackwell|workstation|max-?q|\d+ ?gb"
-_GPU = re.compile(
-    rf"(?:(?<![\w.])(?P<count>\d{{1,4}}) ?x ?|(?<!\w))"
-    rf"(?P<gpu>(?:(?:{_BRANDS}) ?)*(?:{_MODELS})(?: ?(?:{_FORMS})(?![a-z]))*)(?!\w)",
-    re.IGNORECASE,
-)
-_COUNT = re.compile(r"(\d+) ?x ?(.+)", re.IGNORECASE)
-_SILENT = frozenset(("nvidia", "geforce", "tesla", "amd", "instinct", "rtx", "gen4", "gen5"))
-"""Words that people add or leave out without meaning another GPU."""
+_NAME = rf"(?<!\w)(?:(?:{_BRANDS})\s?){{0,6}}(?P<model>{_MODELS})"
+_FORMS = r"ti|super|ada|pcie|sxm\d?|nvl|gen\d|xtx?|blackwell|workstation|(?:hbm|gddr)\w+|\d+ ?gb"
+_COUNTS_BEFORE = (r"N\s?x", r"x\s?N", r"N (?:gpus?|cards?):?", "^N")
+_COUNTS_AFTER = (r"x\s?N", r"N\s?x", "N (?:gpus?|cards?)")
+"""How people write the number N of GPUs beside a name."""
+_PRODUCTS = frozenset(("laptop", "notebook", "mobile", "maxq", "maxp", "ti", "super", "d", "mig", "ada", "nvl", "pcie"))
+"""Words that make it another GPU wherever they stand."""
+
+
+def _row() -> re.Pattern[str]:
+    """A row's name in parts. Words that follow a GPU's at once are a part of it: one that nobody knows may name another GPU."""
+    numbers = itertools.count()
+
+    def any_of(counts: Iterable[str]) -> str:
+        return "|".join(count.replace("N", rf"(?P<count{next(numbers)}>\d{{1,4}})") for count in counts)
+
+    gpu = rf"{_NAME}(?:\s?(?:{_FORMS})(?![a-z]))*(?!\w)"
+    tail = r"(?: (?!x ?\d|\d{1,4} ?x(?!\w)|\d+ (?:gpus?|cards?)\b|\d+ ?w\b|(?:on|in|at|with)\b)[\w.]+)*"
+    before = rf"(?P<before>.*?)(?:(?<![\w.])(?:{any_of(_COUNTS_BEFORE)})\)?\s?\(?)?"
+    after = rf"(?:\s?[(,]?\s?(?:{any_of(_COUNTS_AFTER)})\)?(?!\w)(?P<more>{tail}))?(?P<after>.*)"
+    return re.compile(f"{before}(?P<gpu>{gpu}{tail}){after}", re.IGNORECASE | re.DOTALL)
+
+
+_ROW, _MODEL = _row(), re.compile(rf"{_NAME}(?!\w)", re.IGNORECASE)
+_COUNTED = re.compile(r"(?P<count>\d{1,4}) ?x (?P<gpu>.+)", re.IGNORECASE)
+_ANOTHER_COUNT = re.compile(r"(?<!\w)(?:\d{1,4} ?x|x ?\d{1,4})(?!\w)", re.IGNORECASE)
+_GLUED = ((r"[×✕*]", "x"), (r"(?<![\w.])(\d{1,4}x(?=[a-z])|\d{1,3}x(?=\d))", r"\1 "), (r"(?<=[\dsx])x(?=\d{1,4}(?!\w))", " x"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,27 +51,52 @@ class Named:
 
 
 def split(text: str) -> Named:
-    """The number, the GPU and the rest of a row's name; a text in which no GPU can be seen is the GPU as a whole."""
+    """The number, the GPU and the rest of a row's name; a text in which no GPU can be seen, or two, is the GPU as a whole."""
     if find(text):
         return Named(gpu=text, count=None, rest="")
-    plain = " ".join(text.replace("_", " ").replace("-", " ").split())
-    if found := _GPU.search(plain):
-        rest = f"{plain[: found.start()]} {plain[found.end() :]}"
-        return Named(gpu=found["gpu"], count=int(found["count"]) if found["count"] else None, rest=" ".join(rest.split()))
-    counted = _COUNT.fullmatch(plain)
-    return Named(gpu=counted[2], count=int(counted[1]), rest="") if counted else Named(gpu=text, count=None, rest="")
+    plain = _plain(text)
+    if counted := None if (row := _ROW.fullmatch(plain)) else _COUNTED.fullmatch(plain):
+        return Named(gpu=counted["gpu"], count=int(counted["count"]), rest="")
+    if row is None or _is_another(rest := f"{row['before']} {row['after']}", row["model"]):
+        return Named(gpu=text, count=None, rest="")
+    counts = {int(said) for name, said in row.groupdict().items() if name.startswith("count") and said}
+    others = [word for word in words(rest) if word in _PRODUCTS]
+    return Named(
+        gpu=_spaced(" ".join((row["gpu"] + (row["more"] or ""), *others))),
+        count=counts.pop() if len(counts) == 1 and not _ANOTHER_COUNT.search(rest) else None,
+        rest=_spaced(rest),
+    )
+
+
+def _plain(text: str) -> str:
+    """Words apart: by a tab where an underscore stands, after which a note may follow as well as a part of the name."""
+    plain = _spaced(text.replace("-", " ")).replace("_", "\t")
+    for pattern, instead in _GLUED:
+        plain = re.sub(pattern, instead, plain, flags=re.IGNORECASE)
+    return plain
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _is_another(rest: str, model: str) -> bool:
+    """Does the rest of a row's name hold another GPU? Short words (v2, a1) and bare numbers are something else."""
+    others = [found for found in _MODEL.finditer(rest) if len(found["model"]) > 2 and not found.group().isdigit()]
+    return any(found["model"].casefold() != model.casefold() for found in others)
 
 
 def find(text: str) -> GpuFacts | None:
     """The GPU of gpus.csv that is called `text` there, by drivers, or in other words; never a guess: None if several fit.
 
-    In other words: the same words in any order, with or without those in _SILENT and, if only one size exists, the memory.
+    In other words: the same words in any order, with or without those that are SILENT, the kind of memory and, if only one size
+    exists, its size.
     """
     exact = next((facts for facts in gpu_specs.load() if facts.name == text), None)
     known = exact or gpu_specs.find(text, None)
     if known:
         return known
-    fitting = _by_words().get(_words(text), ())
+    fitting = _by_words().get(_telling(text), ())
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -58,13 +104,12 @@ def find(text: str) -> GpuFacts | None:
 def _by_words() -> dict[frozenset[str], list[GpuFacts]]:
     found: dict[frozenset[str], list[GpuFacts]] = {}
     for facts in gpu_specs.load():
-        own, memory = _words(facts.name), f"{facts.memory_gb:g}gb"
-        for words in {own, own | {memory}, own - {memory}}:
-            found.setdefault(words, []).append(facts)
+        own, size, kind = _telling(facts.name), f"{facts.memory_gb:g}gb", facts.memory_type.casefold()
+        sizes = {own, own | {size}, own - {size}}
+        for telling in {*sizes, *(one | {kind} for one in sizes), *map(_telling, facts.driver_names)}:
+            found.setdefault(telling, []).append(facts)
     return found
 
 
-def _words(text: str) -> frozenset[str]:
-    apart = re.sub(r"\b(rtx|gtx)(?=\d)", r"\1 ", text.lower().replace("-", " "))
-    apart = re.sub(r"\b(\d{4})(?=ti|super)", r"\1 ", apart)
-    return frozenset(re.sub(r"(\d) gb\b", r"\1gb", apart).split()) - _SILENT
+def _telling(text: str) -> frozenset[str]:
+    return frozenset(words(text)) - SILENT
