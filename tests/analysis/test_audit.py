@@ -191,6 +191,32 @@ def test_a_little_more_than_the_peak_is_suspect_as_cards_may_run_above_their_boo
     assert (more.level, more.limit) == ("impossible", "312 TFLOP/s") and "344 TFLOP/s of each GPU" in more.reason
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"image_size": ""}, "the image size isn't given"),
+        ({"model": "bert-large-cased", "unit": "sequences/s"}, "the sequence length isn't given"),
+        ({"model": "NN-of-ours"}, 'the operations of the model "NN-of-ours" aren\'t known'),
+        ({"gpu": "RTX 4090 Laptop GPU"}, 'gpus.csv lists no GPU that surely is "RTX 4090 Laptop GPU"'),
+        ({"gpu": "A100"}, 'gpus.csv lists no GPU that surely is "A100"'),
+        ({"gpu": ""}, "no GPU is named"),
+        ({"gpus": ""}, "the number of GPUs isn't given"),
+        ({"gpus": 0, "gpu": "CPU i9"}, "it was measured without a GPU"),
+        ({"precision": "fp4"}, 'it isn\'t known what the precision "fp4" means'),
+        ({"precision": ""}, "the precision isn't given"),
+        ({"gpu": "T4", "precision": "tf32"}, "no peak of T4 in tf32 is known"),
+    ],
+)
+def test_a_figure_is_held_against_a_peak_or_counted_with_the_reason(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    figures = figure_files.read(table(tmp_path, CLEAN, {**CLEAN, **change, "throughput": 99_999_999.5}))
+    found = audit.checked(figures)
+    assert (found.figures, found.against_peak, found.against_scaling) == (2, 1, 0)
+    assert [(one.row, one.reason) for one in found.unchecked] == [(3, reason)]
+    assert not any(finding.field == "throughput" for finding in audit.check(figures))
+
+
 def test_rounding_to_integers_at_small_values(tmp_path: Path) -> None:
     small = {"precision": "fp32", "batch_per_gpu": 1}
     finding = only(audited(tmp_path, {**small, "throughput": 42}))
@@ -261,6 +287,22 @@ def test_our_own_cells_are_audited_by_the_same_rules(tmp_path: Path) -> None:
         "Audit of these figures" in page and "2 GPUs at an efficiency of 1.050 over stack-a/resnet50-train-fp32-b4/gpu0" in page
     )
     assert "Audit of these" not in page_of(tmp_path / "b", {}, {"rate": 190.0, "devices": (0, 1)})
+
+
+def test_a_report_says_what_its_audit_rests_on(tmp_path: Path) -> None:
+    checked = page_of(tmp_path / "a", {}, {"rate": 190.0, "devices": (0, 1)})
+    assert "Audit: 0 findings" in checked and "2 of 2 figures were held against a peak, 1 against scaling." in checked
+    cpu = page_of(tmp_path / "b", {"vendor": "cpu", "device": "cpu"})
+    assert "Audit: none could be checked" in cpu and "0 of 1 figures were held against a peak" in cpu
+    assert "because it was measured without a GPU." in cpu
+
+
+def test_operations_that_the_box_counted_are_held_against_the_peak(tmp_path: Path) -> None:
+    job = {"model": "mine.py:Net@0123", "image_size": None}
+    known = page_of(tmp_path / "a", {"rate": 1000.0, "flops": 1e12, "job": job})
+    assert "It needs 1000 TFLOP/s of each GPU, whose peak in fp32 is 67." in known
+    unknown = page_of(tmp_path / "b", {"rate": 1000.0, "job": job})
+    assert "the operations of the model &#34;mine.py:Net@0123&#34; aren&#39;t known" in unknown
 
 
 def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:

@@ -72,3 +72,23 @@ def test_what_has_no_figures_is_an_error_and_not_clean(torchmatrix: Command, tmp
     ):
         done = torchmatrix("audit", target)
         assert done.returncode == 2 and words in done.stderr and "\nhint: " in done.stderr and not done.stdout, done.stderr
+
+
+def test_each_audit_ends_with_how_many_figures_were_held_against_something(torchmatrix: Command, tmp_path: Path) -> None:
+    path = table(tmp_path, CLEAN, {**CLEAN, "gpus": 8, "throughput": 18000.5}, {**CLEAN, "gpu": "Gaudi 2"})
+    done = torchmatrix("audit", str(path))
+    assert done.returncode == 0 and done.stderr.splitlines()[-1] == "2 of 3 figures were held against a peak, 1 against scaling"
+    assert 'not checked: row 4, because gpus.csv lists no GPU that surely is "Gaudi 2"' in done.stderr
+    checked = json.loads(torchmatrix("audit", str(path), "--json").stdout)["checked"]
+    assert {key: checked[key] for key in ("figures", "against_peak", "against_scaling")} == {
+        "figures": 3, "against_peak": 2, "against_scaling": 1,
+    }  # fmt: skip
+    assert [one["row"] for one in checked["unchecked"]] == [4]
+
+
+def test_nothing_checked_is_not_nothing_found(torchmatrix: Command, tmp_path: Path) -> None:
+    row = {name: value for name, value in CLEAN.items() if name != "image_size"}
+    done = torchmatrix("audit", str(table(tmp_path, {**row, "throughput": 99_999_999.5}, row)))
+    assert done.returncode == 1 and "2 figures, none could be checked" in done.stderr and "0 findings" not in done.stderr
+    assert "not checked: row 2 and 1 more, because the image size isn't given" in done.stderr
+    assert done.stderr.splitlines()[-1] == "0 of 2 figures were held against a peak, 0 against scaling"

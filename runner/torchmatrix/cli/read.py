@@ -1,7 +1,6 @@
 """Verbs that only read facts: compare, history, audit, export; report is in render.py."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -145,21 +144,26 @@ def audit(
 
     stated = audited.stated(Results(results), target)
     findings, several = auditing.check(stated.figures), scaling_checks.coverage(stated.figures)
+    checked = auditing.checked(stated.figures)
     if as_json:
         record = {"figures": len(stated.figures), "scaling": scaling_checks.as_record(several)}
+        record |= {"checked": asdict(checked)}
         record |= {"unparsed": [asdict(one) for one in stated.unparsed], "findings": [asdict(one) for one in findings]}
         record |= {"unreadable": [{"file": str(one.path), "reason": one.reason} for one in stated.unreadable]}
         print(json.dumps(record))
     else:
         words = (audited.findings_in_words(findings) if findings else "", audited.unparsed_in_words(stated.unparsed))
         print("\n".join(filter(None, words)), end="\n" if any(words) else "")
-    levels = ", ".join(f"{number} {level}" for level, number in Counter(finding.level for finding in findings).items())
+    for line in audited.unchecked_in_words(checked.unchecked):
+        say(line)
+    say_unreadable(stated.unreadable)
     unread = f", {len(stated.unparsed)} not read" if stated.unparsed else ""
-    say(f"{count(len(stated.figures), 'figure')}, {count(len(findings), 'finding')}{f' ({levels})' if levels else ''}{unread}")
+    say(f"{count(len(stated.figures), 'figure')}, {audited.result_in_words(checked, findings)}{unread}")
     if said := audited.coverage_in_words(several):
         say(said)
-    say_unreadable(stated.unreadable)
-    raise typer.Exit(ExitCode.FINDINGS if findings or stated.unparsed or stated.unreadable else ExitCode.OK)
+    say(audited.checked_in_words(checked))
+    clean = checked.is_any and not (findings or stated.unparsed or stated.unreadable)
+    raise typer.Exit(ExitCode.OK if clean else ExitCode.FINDINGS)
 
 
 @app.command()

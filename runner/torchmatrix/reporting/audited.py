@@ -1,12 +1,14 @@
 """What `audit` reads and prints: the figures of a table or of a run, the findings, what could not be read or checked."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torchmatrix.analysis.chosen import choose
 from torchmatrix.analysis.published import figure_files, figures
+from torchmatrix.analysis.published.audit import Checked
 from torchmatrix.analysis.published.figure_files import Taken, Unparsed
-from torchmatrix.analysis.published.findings import Finding, place
+from torchmatrix.analysis.published.findings import Finding, Unchecked, place
 from torchmatrix.analysis.published.layouts import HINT
 from torchmatrix.analysis.published.scaling_checks import Coverage
 from torchmatrix.analysis.tables import cells_table, launches_table
@@ -63,6 +65,29 @@ def coverage_in_words(found: Coverage) -> str:
     parts += [f"{found.siblings} without such a baseline against other batches or numbers of GPUs"] if found.siblings else []
     parts += [f"{found.unchecked} against nothing: no baseline"] if found.unchecked else []
     return f"{count(found.several, 'figure')} of several GPUs: {'; '.join(parts)}"
+
+
+def unchecked_in_words(unchecked: Iterable[Unchecked]) -> Iterator[str]:
+    """One line for each reason, with its rows or cells."""
+    alike: dict[str, list[str]] = {}
+    for one in unchecked:
+        alike.setdefault(one.reason, []).append(place(one))
+    for reason, places in alike.items():
+        yield f"not checked: {printable(_several(places))}, because {printable(clipped(reason))}"
+
+
+def checked_in_words(found: Checked) -> str:
+    """What ends each audit."""
+    held = f"{found.against_peak} of {found.figures} figures were held against a peak"
+    return f"{held}, {found.against_scaling} against scaling"
+
+
+def result_in_words(found: Checked, findings: Collection[Finding]) -> str:
+    """How many findings, by level; without any, whether anything was looked at."""
+    levels = ", ".join(f"{number} {level}" for level, number in Counter(finding.level for finding in findings).items())
+    if not findings and not found.is_any:
+        return "none could be checked"
+    return count(len(findings), "finding") + (f" ({levels})" if levels else "")
 
 
 def _several(places: Sequence[str]) -> str:

@@ -1,13 +1,14 @@
 """Figures -> findings: what is impossible, or can't be judged, in published throughputs and in our own."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
 from torchmatrix.analysis.published import scaling_checks
-from torchmatrix.analysis.published.figures import Figure
-from torchmatrix.analysis.published.findings import IMPOSSIBLE, SUSPECT, UNCLEAR, Finding, finding, place, shown
+from torchmatrix.analysis.published.figures import TRAINING, Figure
+from torchmatrix.analysis.published.findings import IMPOSSIBLE, SUSPECT, UNCLEAR, Finding, Unchecked, finding, place, shown
 from torchmatrix.analysis.published.scaling_checks import SAME_JOB, Jobs
 from torchmatrix.matrix import catalog
 
@@ -21,15 +22,40 @@ ROUNDING = 0.01
 """Half a unit of the last digit may be this share of a figure."""
 ABOVE_PEAK = 1.10
 """Up to so many times the peak a published figure is only suspect: the peak is that of the vendor's boost clock. Our own."""
-_TRAINING = 3
-"""Backward takes twice the operations of forward (arXiv:2001.08361, section 2.1)."""
 _PEAK_OF = {"fp32-conv-tf32": "tf32", "fp16": "amp", "bf16": "amp-bf16"}
 _FAST, _SLOW = ("amp", "amp-bf16", "fp16", "bf16"), ("fp32", "tf32", "fp32-conv-tf32")
 _ALL_BUT_PRECISION = tuple(name for name in SAME_JOB if "precision" not in name)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """How many figures could be held against a peak and how many against scaling; those without a peak, with the reasons."""
+
+    figures: int
+    against_peak: int
+    against_scaling: int
+    unchecked: tuple[Unchecked, ...]
+
+    @property
+    def is_any(self) -> bool:
+        """Was anything looked at?"""
+        return self.against_peak + self.against_scaling > 0
+
+
+def checked(figures: Sequence[Figure]) -> Checked:
+    """What `check` could look at: without it, the absence of findings says nothing."""
+    reasons = [(figure, found) for figure in figures if isinstance(found := _load(figure), str)]
+    several = scaling_checks.coverage(figures)
+    return Checked(
+        figures=len(figures),
+        against_peak=len(figures) - len(reasons),
+        against_scaling=several.baseline + several.siblings,
+        unchecked=tuple(Unchecked(row=f.row, column=f.column, cell=f.cell, reason=reason) for f, reason in reasons),
+    )
+
+
 def check(figures: Sequence[Figure]) -> list[Finding]:
-    """All findings, in the order of the rows. Where a check lacks a fact it says nothing; the lack itself may be a finding."""
+    """All findings, in the order of the rows. Where a check lacks a fact it says nothing: `checked` does."""
     found: list[Finding] = []
     jobs, alone = Jobs(figures), dict[tuple[Any, ...], list[Figure]]()
     for figure in figures:
@@ -69,13 +95,10 @@ def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
 
 
 def _above_peak(figure: Figure) -> Iterator[Finding]:
-    facts, flops = _facts(figure), _flops_per_item(figure)
-    peak = gpu_specs.peak_flops(facts, _PEAK_OF.get(figure.precision, figure.precision)) if facts else None
-    if not figure.gpus or flops is None or peak is None:
+    load = _load(figure)
+    if isinstance(load, str) or load[0] <= load[1]:
         return
-    needed = figure.throughput / figure.gpus * flops
-    if needed <= peak:
-        return
+    needed, peak = load
     digits = 0 if f"{needed / 1e12:.0f}" != f"{peak / 1e12:.0f}" else 2
     reason = (
         f"It needs {needed / 1e12:.{digits}f} TFLOP/s of each GPU, whose peak in {figure.precision} is {peak / 1e12:.{digits}f}"
@@ -83,6 +106,33 @@ def _above_peak(figure: Figure) -> Iterator[Finding]:
     level = IMPOSSIBLE if figure.cell or needed > ABOVE_PEAK * peak else SUSPECT
     reason += "." if level == IMPOSSIBLE else ": a card may run above its vendor's boost clock, but no model reaches the peak."
     yield finding(figure, level, "throughput", shown(figure), reason, f"{peak / 1e12:.0f} TFLOP/s")
+
+
+def _load(figure: Figure) -> tuple[float, float] | str:
+    """FLOP/s that the figure needs of each GPU, at least, and the GPU's peak; else why they can't be told."""
+    facts, flops = _facts(figure), _flops_per_item(figure)
+    if figure.gpus == 0 or figure.published_gpu.casefold().startswith("cpu"):
+        return "it was measured without a GPU"
+    if figure.gpus is None:
+        return "the number of GPUs isn't given"
+    if facts is None:
+        return f'gpus.csv lists no GPU that surely is "{figure.published_gpu}"' if figure.published_gpu else "no GPU is named"
+    if flops is None:
+        return _why_no_flops(figure)
+    peak = gpu_specs.peak_flops(facts, _PEAK_OF.get(figure.precision, figure.precision))
+    if peak is not None:
+        return figure.throughput / figure.gpus * flops, peak
+    if figure.precision:
+        return f"no peak of {facts.name} in {figure.precision} is known"
+    said = figure.published_precision
+    return f'it isn\'t known what the precision "{said}" means' if said else "the precision isn't given"
+
+
+def _why_no_flops(figure: Figure) -> str:
+    model = catalog.find(figure.model)
+    if model is None or model.forward_flops is None:
+        return f'the operations of the model "{figure.published_model}" aren\'t known'
+    return f"the {'sequence length' if model.flops_per == 'token' else 'image size'} isn't given"
 
 
 def _rounded(figure: Figure) -> Iterator[Finding]:
@@ -122,7 +172,7 @@ def _least_step_seconds(figure: Figure, facts: GpuFacts) -> float:
 def _flops_per_item(figure: Figure) -> float | None:
     """Floating-point operations per item, as its source says, else by what is known of the model; None if unknown."""
     forward = figure.forward_flops or _known_forward_flops(figure)
-    return None if forward is None else (_TRAINING if figure.mode == "train" else 1) * forward
+    return None if forward is None else (TRAINING if figure.mode == "train" else 1) * forward
 
 
 def _known_forward_flops(figure: Figure) -> float | None:

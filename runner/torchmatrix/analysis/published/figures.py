@@ -1,5 +1,6 @@
 """One throughput that somebody states, published or measured here, in one schema; figure_files reads the published ones."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.intervals import Interval
 
 
+TRAINING = 3
+"""So many times the operations of forward: backward takes twice as many (arXiv:2001.08361, section 2.1)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
     """The throughput of all GPUs together in items per second; the columns are those of reports/published/README.md.
@@ -19,7 +24,7 @@ class Figure:
     Unknown is "" in texts and None elsewhere. `row`: its number in `file`, where the header is row 1 (in a run: which of its
     cells). `column`: the one that it stands in, if a row has several figures. `cell`: the id, for a figure of ours.
     `rounding`: half a unit of the last digit written, in items per second. `half_interval`: of ours, half of its 95 %
-    interval; else NaN. `forward_flops`: operations of the forward pass per item, if the source says so.
+    interval; else NaN. `forward_flops`: operations of the forward pass per item, if the source says so or the box counted them.
     """
 
     file: str
@@ -106,6 +111,7 @@ def _ours(number: int, row: Mapping[str, Any]) -> Figure:
     """A row of tables.cells_table. What is the same for all cells of a run (driver, date) stays unknown."""
     model, mode, image_size, sequence_length = row["flops_key"]
     name, memory, vision = _known_text(row["device_name"]), row["device_memory_bytes"], image_size is not None
+    counted = row["flops_per_item"]
     facts = gpu_specs.find(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
     return Figure(
         file="", row=number, column="", cell=row["cell"], vendor="torchmatrix", framework="pytorch",
@@ -114,7 +120,8 @@ def _ours(number: int, row: Mapping[str, Any]) -> Figure:
         batch_per_gpu=int(row["batch"]), image_size=image_size,
         sequence_length=sequence_length, data="synthetic", throughput=float(row["throughput"]), rounding=0.0,
         half_interval=(float(row["high"]) - float(row["low"])) / 2,
-        unit=f"{row['unit']}/s", steady_throughput=None, forward_flops=None,
+        unit=f"{row['unit']}/s", steady_throughput=None,
+        forward_flops=None if math.isnan(counted) else counted / (TRAINING if mode == "train" else 1),
         torch=_known_text(row["torch_build"]) or _known_text(row["torch"]),
         image=row["stack"], driver="", date="", machine="", published_gpu=name, published_model=model,
         published_precision=row["precision"], source="", notes="",

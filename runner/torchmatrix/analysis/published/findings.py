@@ -31,6 +31,16 @@ class Finding:
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unchecked:
+    """A figure that could not be held against a peak, and why. `row`, `column` and `cell` as in figures.Figure."""
+
+    row: int
+    column: str
+    cell: str
+    reason: str
+
+
 def finding(figure: Figure, level: str, field: str, value: str, reason: str, limit: str) -> Finding:
     """About `figure`."""
     return Finding(
@@ -51,6 +61,6 @@ def shown(figure: Figure) -> str:
     return f"{figure.throughput:.12g}"
 
 
-def place(about: Figure | Finding) -> str:
+def place(about: Figure | Finding | Unchecked) -> str:
     """The cell, or the row and, where a row has several figures, the column."""
     return about.cell or f"row {about.row}" + (f", {about.column}" if about.column else "")

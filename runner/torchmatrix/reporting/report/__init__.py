@@ -13,7 +13,7 @@ from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.reporting import cubes, exports, pictures, redaction
+from torchmatrix.reporting import audited, cubes, exports, pictures, redaction
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.pictures import Draw
 from torchmatrix.reporting.report import attached, page, sections
@@ -111,7 +111,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "pending": view.pending,
         "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
-        "findings": sections.wrong_builds(view) + audit.check([own.figure for own in view.measured]),
+        **_audit(view),
         "cubes": _cubes(view),
         "latencies": sections.latencies(view),
         "percentiles": list(PERCENTILES),
@@ -123,4 +123,16 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "unreadable": sections.unreadable(view),
         "stacks": sections.stacks(view),
         "definitions": DEFINITIONS,
+    }
+
+
+def _audit(view: View) -> dict[str, Any]:
+    """The findings, what they rest on in words, and what could not be checked."""
+    figures = [own.figure for own in view.measured]
+    findings, checked = sections.wrong_builds(view) + audit.check(figures), audit.checked(figures)
+    return {
+        "findings": findings,
+        "audited": audited.result_in_words(checked, findings) if figures else None,
+        "checked": audited.checked_in_words(checked),
+        "unchecked": list(audited.unchecked_in_words(checked.unchecked)),
     }
