@@ -13,6 +13,7 @@ from torchmatrix.matrix.workloads import batch_key, batch_on
 
 WORKLOAD = '[[workload]]\nmodel = "resnet50"\nbatch = 8\n'
 STACK = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
+IMAGE = '[[stack]]\naccelerator = "cuda"\nimage = "'
 
 
 def stack_of(text: str) -> Stack:
@@ -126,8 +127,32 @@ compile = 1
         ),
         (STACK + 'transformers = "4.40.0\\n-r /etc/passwd"\n' + WORKLOAD, "must be one line of printable letters"),
         (STACK + 'torchvision = "0.20 --pre"\n' + WORKLOAD, "torchvision: is not a version"),
+        (
+            '[[stack]]\ntorch = "2.3.0+cu118"\n' + WORKLOAD,
+            'torch: names its wheels by "+cu118": write torch = "2.3.0" and cuda = "11.8"',
+        ),
+        ('[[stack]]\ntorch = "2.3.0+rocm6.0"\n' + WORKLOAD, 'write torch = "2.3.0" and rocm = "6.0"'),
+        ('[[stack]]\ntorch = "2.3.0+cpu"\ncpu = true\n' + WORKLOAD, 'write torch = "2.3.0" and cpu = true'),
+        ('[[stack]]\ntorch = "2.5.1+cu126"\n' + WORKLOAD, 'and cuda = "12.6"'),
+        ('[[stack]]\ntorch = "2.5.1+xpu"\n' + WORKLOAD, "there are no other wheels here"),
+        (STACK + 'torchvision = "0.20.1+cu124"\n' + WORKLOAD, 'write torchvision = "0.20.1" and cuda = "12.4"'),
         (STACK + 'index = "--help"\n' + WORKLOAD, 'is not the address of a package index, https://…: "--help"'),
         (STACK + 'base = "--privileged"\n' + WORKLOAD, "is not an image reference"),
+        (
+            STACK + 'base = "docker://python:3.11"\n' + WORKLOAD,
+            'base: is an address, not an image reference: write it without "docker://"',
+        ),
+        (
+            IMAGE + 'oci://me:secret@nvcr.io/nvidia/pytorch:25.02-py3"\n' + WORKLOAD,
+            "image: is an address, not an image reference",
+        ),
+        (IMAGE + 'nvcr.io/nvidia/pytorch:25.02-py3@sha256:00ff"\n' + WORKLOAD, 'image: has a malformed digest, "sha256:00ff"'),
+        (IMAGE + f'pytorch/pytorch@sha256:{"g" * 64}"\n' + WORKLOAD, "has a malformed digest"),
+        (IMAGE + f'pytorch/pytorch@{"a" * 64}"\n' + WORKLOAD, "has a malformed digest"),
+        (IMAGE + 'pytorch/pytorch:@latest"\n' + WORKLOAD, "has a malformed digest"),
+        (IMAGE + 'nvcr.io/NVIDIA/PyTorch:25.02-py3"\n' + WORKLOAD, "is not an image reference"),
+        (IMAGE + 'pytorch/pytorch:"\n' + WORKLOAD, "is not an image reference"),
+        (IMAGE + 'pytorch//pytorch:1"\n' + WORKLOAD, "is not an image reference"),
         ('[[stack]]\nimage = "-v /:/host"\naccelerator = "cpu"\n' + WORKLOAD, "is not an image reference"),
         (
             STACK + 'packages = ["-r /etc/passwd"]\n' + WORKLOAD,
@@ -216,11 +241,23 @@ def test_a_python_too_old_for_the_transformers_is_refused_unless_an_older_one_is
 def test_an_ngc_image_in_the_table_knows_its_torch_and_cuda_and_another_does_not() -> None:
     known = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n')
     assert (known.torch, known.cuda) == ("2.7.0a0+6c54963f75", "12.8")
-    pinned = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3@sha256:00ff"\n')
+    pinned = stack_of(f'[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3@sha256:{"00ff" * 16}"\n')
     assert (pinned.torch, pinned.cuda) == (known.torch, known.cuda)
     for other in ("nvcr.io/nvidia/pytorch:99.01-py3", "nvcr.io/nvidia/tensorflow:25.02-py3", "pytorch/pytorch:latest"):
         stack = stack_of(f'[[stack]]\nimage = "{other}"\n')
         assert (stack.torch, stack.cuda, stack.accelerator) == (None, None, "cuda")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime", "nvcr.io/nvidia/pytorch:25.02-py3", "localhost:5000/a/b_c__d-e.f:1",
+        "docker.io/rocm/pytorch:rocm6.2_ubuntu22.04_py3.10_pytorch_release_2.3.0", "pytorch/pytorch", "Reg.Example:80/x:V1",
+        "pytorch/pytorch@sha256:" + "0123456789abcdef" * 4, "10.0.0.7:5000/x:y@sha512:" + "0" * 128,
+    ],
+)  # fmt: skip
+def test_image_references_of_every_form_are_read(image: str) -> None:
+    assert stack_of(f'[[stack]]\nimage = "{image}"\naccelerator = "cuda"\n').image == image
 
 
 WITH_A_STACK = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'

@@ -277,14 +277,26 @@ def cuda_of(variant: str) -> str:
     return f"{variant[2:-1]}.{variant[-1]}"
 
 
+def key_of(variant: str) -> str | None:
+    """The key of a [[stack]] that asks for wheels of this variant, such as cuda = "12.4"; None if there is no such kind."""
+    if re.fullmatch(r"cu\d{3}", variant):
+        return f'cuda = "{cuda_of(variant)}"'
+    if re.fullmatch(r"rocm\d+(\.\d+)+", variant):
+        return f'rocm = "{variant.removeprefix("rocm")}"'
+    return "cpu = true" if variant == "cpu" else None
+
+
 def version_key(version: str) -> tuple[int, ...]:
     """Orders dotted version numbers: "3.9" before "3.10"."""
     return tuple(int(part) for part in version.split(".") if part.isascii() and part.isdigit())
 
 
 def nearest_versions(version: str, known: Iterable[str]) -> list[str]:
-    """The versions next to an unknown one: its own patch releases ("2.5"), else the newest older and the oldest newer."""
-    ordered = sorted(known, key=version_key)
+    """The versions next to an unknown one: itself without a variant ("2.5.1+cu124"), its own patch releases ("2.5"), else the
+    newest older and the oldest newer."""
+    ordered, version = sorted(known, key=version_key), version.partition("+")[0]
+    if version in ordered:
+        return [version]
     patches = [other for other in ordered if other.startswith(version + ".")]
     older = [other for other in ordered if version_key(other) < version_key(version)]
     newer = [other for other in ordered if version_key(other) > version_key(version)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
-from torchmatrix.matrix import catalog
+from torchmatrix.matrix import catalog, references
 from torchmatrix.matrix.requirements import why_not
 
 PYPI = "https://pypi.org/simple"
@@ -48,16 +48,13 @@ class Stack:
 _VERSION = Key(
     kind=str, longest=64, pattern=r"[0-9][0-9A-Za-z.]*", explanation="is not a version: write digits and dots, such as 2.5.1"
 )
-_REFERENCE = Key(
-    kind=str,
-    longest=255,
-    pattern=r"[A-Za-z0-9][A-Za-z0-9._/:@-]*",
-    explanation="is not an image reference such as nvcr.io/nvidia/pytorch:25.02-py3",
-)
+_WHEEL_VERSION = replace(_VERSION, pattern=rf"{_VERSION.pattern}(\+[0-9a-z.]+)?")
+"""As pip shows it: with the variant of its wheel, which a key of its own names here."""
+_REFERENCE = Key(kind=str, longest=350)
 _INDEX = re.compile(r"https?://[A-Za-z0-9][^\s\\]*|file:///[^\s\\]*")
 KEYS: dict[str, Key] = {
     "torch": replace(
-        _VERSION, meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm` or `cpu`."
+        _WHEEL_VERSION, meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm` or `cpu`."
     ),
     "cuda": replace(_VERSION, meaning='The wheels for this CUDA version, such as `"12.4"`.'),
     "rocm": replace(_VERSION, meaning='The wheels for this ROCm version, such as `"6.2"`.'),
@@ -73,7 +70,7 @@ KEYS: dict[str, Key] = {
         meaning='For wheels a version such as `"3.11"`; or the path of an interpreter that has PyTorch.',
     ),
     "name": replace(NAME, meaning="Part of cell ids; derived if left out."),
-    "torchvision": replace(_VERSION, meaning="A version other than the catalog's."),
+    "torchvision": replace(_WHEEL_VERSION, meaning="A version other than the catalog's."),
     "transformers": replace(_VERSION, meaning="A version other than the catalog's."),
     "packages": replace(
         ADDRESSES,
@@ -88,6 +85,13 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     """The stack that one [[stack]] table describes, or None if there is a problem with it."""
     before = problems.number
     values = check(table, KEYS, place, problems)
+    for key in ("image", "base"):
+        if values[key] and (why := references.why_not(values[key])):
+            problems.add(place, key, why)
+    for key in ("torch", "torchvision"):
+        version, plus, variant = (values[key] or "").partition("+")
+        if plus:
+            problems.add(place, key, f'names its wheels by "+{variant}": write {key} = "{version}" and {_key_for(variant)}')
     is_path = "/" in (values["python"] or "")
     sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
     if len(sources) != 1 and problems.number == before:
@@ -99,6 +103,11 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     make = {"torch": _wheels_stack, "image": _image_stack, "python": _interpreter_stack}[sources[0]]
     stack = make(values, place, problems)
     return stack if problems.number == before else None
+
+
+def _key_for(variant: str) -> str:
+    """What says in a [[stack]] which wheels are meant."""
+    return catalog.key_of(variant) or 'cuda = "12.4", rocm = "6.2" or cpu = true; there are no other wheels here'
 
 
 def _refuse(values: dict[str, Any], keys: tuple[str, ...], why: str, place: Place, problems: Problems) -> None:

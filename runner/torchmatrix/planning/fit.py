@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.references import without_igpu
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload
 from torchmatrix.planning.fit_gpu import Why as Why  # callers know it as fit.Why
@@ -77,7 +78,7 @@ def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
 
 def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
     """Why this machine can't run this stack, whatever the device set, or None."""
-    return _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, supplies)
+    return _why_not_machine(stack, host) or _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, supplies)
 
 
 def why_not_gpus(stack: Stack, on: Host, host: Host) -> Why | None:
@@ -98,6 +99,15 @@ def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
         or _why_not_python(stack, supplies)
         or _why_not_disk(stack, supplies)
     )
+
+
+def _why_not_machine(stack: Stack, host: Host) -> Why | None:
+    """NVIDIA's images for Jetson, on a machine that can't run them."""
+    other = without_igpu(stack.image or "")
+    if other is None or host.architecture != "x86_64":
+        return None
+    reason = f"{stack.image} is for the integrated GPU of Jetson (aarch64); this machine is {host.architecture}"
+    return Why(reason=reason, fix=f'use the image for other GPUs: image = "{other}"')
 
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:

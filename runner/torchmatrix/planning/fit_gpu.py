@@ -103,14 +103,8 @@ def nearest_stack(stack: Stack, host: Host) -> str | None:
     for release in newer + older:
         for variant in release.wheels:
             if variant.startswith(kind) and _is_known_to_run(release.torch, variant, host):
-                return f'torch = "{release.torch}", {_as_key(variant)}'
+                return f'torch = "{release.torch}", {catalog.key_of(variant)}'
     return None
-
-
-def _as_key(variant: str) -> str:
-    if variant.startswith("rocm"):
-        return f'rocm = "{variant.removeprefix("rocm")}"'
-    return f'cuda = "{catalog.cuda_of(variant)}"'
 
 
 def _newest_ngc_image(host: Host) -> str | None:
