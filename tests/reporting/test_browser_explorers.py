@@ -1,5 +1,6 @@
 """The explorers in a real Chromium: the page's script says what Python says for print, and the address holds the view."""
 
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 from browsing import CHROMIUM, Reader, launches, within
 
 from records import write_run
+from torchmatrix.ground import assets
+from torchmatrix.ground.numbers import figure
 from torchmatrix.reporting import report
-from torchmatrix.reporting.explorers import ALL, METRIC, Explorers
+from torchmatrix.reporting.charts import words
+from torchmatrix.reporting.explorers import ALL, METRIC, Explorers, saying
 
 pytestmark = [
     pytest.mark.thorough,
@@ -133,3 +137,46 @@ def test_an_address_that_means_nothing_shows_the_first_view(browser: Any, addres
     other = Reader(browser, f"{address}#{nonsense}", viewport={"width": 1280, "height": 900})
     assert other.panels("throughput") == reader.panels("throughput") and other.said == []
     other.context.close()
+
+
+def halves() -> list[float]:
+    """Numbers exactly between two that a reader sees, around their neighbours, and others."""
+    found = [
+        135 / 120,
+        100.5,
+        101.5,
+        0.5,
+        2.5,
+        1.0625,
+        9999.5,
+        12344.5,
+        12345.5,
+        123450.0,
+        99.5,
+        0.9375,
+        0.0,
+        1e-5,
+        3.0517578125e-05,
+    ]
+    found += [k / 2**power for power in range(1, 12) for k in range(1, 2000, 37)]
+    found += [k * 10.0**power + 5 * 10.0 ** (power - 1) for power in range(1, 5) for k in range(100, 10_000, 401)]
+    return [*found, *(math.nextafter(one, 0) for one in found), *(math.nextafter(one, math.inf) for one in found), 1 / 3, 2 / 3]
+
+
+SAID = """({source, values}) => {
+    const [figure, times, short, span] = new Function("PALETTE", "PHASES", "QUANTILES",
+        source + "return [figure, times, short, span];")([], [], []);
+    return [figure, times, short, value => span(value, value * 1.0001)].map(write => values.map(write));
+}"""
+"""Numbers as the page's own scripts write them."""
+
+
+def test_the_script_rounds_as_python_does(browser: Any) -> None:
+    source = "".join((assets.TEMPLATES / "scripts" / f"{name}.js").read_text() for name in ("say", "parts"))
+    values = halves()
+    page = browser.new_page()
+    scripts = page.evaluate(SAID, {"source": source, "values": values})
+    page.close()
+    for write, said in zip((figure, words.times, saying.short, lambda v: words.span(v, v * 1.0001)), scripts, strict=True):
+        found = [(value, write(value), script) for value, script in zip(values, said, strict=True)]
+        assert [one for one in found if one[1] != one[2]] == []

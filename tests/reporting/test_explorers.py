@@ -2,18 +2,23 @@
 
 import json
 import math
+import re
 from itertools import product
 from typing import Any
 
 import pytest
 from drawn import PRICES, WILD, Tables, cell, readings, tables
 
+from torchmatrix.ground import assets
+from torchmatrix.ground.numbers import figure
 from torchmatrix.reporting import explorers
 from torchmatrix.reporting.charts import to_svg
 from torchmatrix.reporting.explorers import Explorer, bars, lines
 from torchmatrix.reporting.explorers.choosing import ALL, OWN, Row, choose
 from torchmatrix.reporting.explorers.data import Data, data_of
 from torchmatrix.reporting.explorers.saying import fitting
+
+SCRIPTS = assets.TEMPLATES / "scripts"
 
 
 def data(found: Tables, held: Any = explorers.NONE) -> Data:
@@ -257,3 +262,18 @@ def test_the_page_carries_each_cell_once_and_nothing_that_ends_a_script() -> Non
         if isinstance(column, list)
         for value in column
     )
+
+
+def test_one_function_of_the_scripts_rounds() -> None:
+    calls = {path.name: re.findall(r"\.to(?:Fixed|Precision|Exponential)\(", path.read_text()) for path in SCRIPTS.glob("*.js")}
+    assert {name for name, found in calls.items() if found} == {"say.js"}
+    body = (SCRIPTS / "say.js").read_text().partition("function written(")[2].partition("\n}\n")[0]
+    assert len(calls["say.js"]) == len(re.findall(r"\.to(?:Fixed|Precision|Exponential)\(", body))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(9999.5, "10000"), (9999.4, "9999"), (12344.5, "12344"), (1.0625, "1.062"), (1e-5, "1.000e-05"), (float("nan"), "n/a")],
+)
+def test_a_figure_has_four_digits_and_no_exponent_above_ten_thousand(value: float, text: str) -> None:
+    assert figure(value) == text

@@ -1,4 +1,7 @@
-"""Numbers as every room reads and writes them: NaN and None are unknown, and unknown is n/a to a reader."""
+"""Numbers as every room reads and writes them: NaN and None are unknown, and unknown is n/a to a reader.
+
+Exact halves go to the even digit, as Python writes them; the pages' scripts do so, too (templates/scripts/say.js).
+"""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +39,7 @@ def figure(value: Any) -> str:
     if not is_known(value):
         return UNKNOWN
     text = f"{value:#.4g}".rstrip(".")
-    return f"{value:.0f}" if "e" in text and value >= 1e4 else text
+    return f"{value:.0f}" if "e" in text and float(text) >= 1e4 else text
 
 
 def signed_milliseconds(seconds: float) -> str:

@@ -76,9 +76,8 @@ def doing(dims: Sequence[Dim], row: Row) -> str:
 
 
 def short(value: float) -> str:
-    """Three significant digits, or whole above 100; halves are rounded up, as the page's script does."""
-    near = value * (1 + 1e-9)
-    return f"{near:.0f}" if near >= 100 else f"{near:.3g}"
+    """Three significant digits, or whole above 100."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def captions(labels: Sequence[str], texts: Sequence[str]) -> tuple[list[Row], list[int]]:
