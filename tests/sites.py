@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Recipe
@@ -46,7 +46,7 @@ class Index:
     def answer(self, path: str) -> bytes | None:
         """The body for a path, or for a whole URL (as proxies get it); None: not found."""
         self.asked.append(path)
-        path = urlsplit(path).path
+        path = unquote(urlsplit(path).path)
         if self._held and path.startswith(self._held):
             self._released.wait()
         if path.startswith("/files/"):

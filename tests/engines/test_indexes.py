@@ -1,6 +1,10 @@
 """Locks, mirrors and wheelhouses with real uv: a package index on loopback with invented wheels, virtualenvs of them."""
 
+import hashlib
+import json
+import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +20,7 @@ from torchmatrix.engines.local import LocalEngine
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.settings import Settings
-from vendors import plain_wheel
+from vendors import plain_wheel, wheel
 
 Site = Callable[..., Settings]
 FAKE_STACK = f'[[stack]]\nname = "fake"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n'
@@ -256,3 +260,38 @@ def test_the_sites_own_certificate_authority_is_trusted_where_it_is_set_and_only
         assert image.lock
         packages.download(image.lock.packages, OFFICIAL, "3.11", engine.platform(), tmp_path / "carried", lambda line: None)
         assert len(list((tmp_path / "carried").iterdir())) == 5
+
+
+def test_a_nightly_is_pinned_by_address_and_hash_locked_and_refused_where_the_file_is_another(
+    torchmatrix: Command, site: Site, authority: Authority, tmp_path: Path
+) -> None:
+    wheels = tiny_wheels(tmp_path / "wheels")
+    cpython = f"cp3{sys.version_info.minor}"
+    names = [
+        f"torch-2.99.0.dev20260102+cpu-{cpython}-{cpython}-linux_{platform.machine()}.whl",
+        "torchvision-0.30.0.dev1+cpu-py3-none-any.whl",
+    ]
+    for name in names:
+        package, version, *_ = name.split("-")
+        plain_wheel(tmp_path, package, version).rename(wheels / name)
+    sums = [hashlib.sha256((wheels / name).read_bytes()).hexdigest() for name in names]
+    with serving(wheels, certificate=authority.certificate) as served:
+        site(TORCHMATRIX_MIRRORS=mirrors(served.url), TORCHMATRIX_CA_BUNDLE=authority.bundle)
+        files = served.url.replace("/simple", "/files")
+        pins = [f"{files}/{name.replace('+', '%2B')}#sha256={digest}" for name, digest in zip(names, sums, strict=True)]
+        tiny = tiny_matrix(more='transformers = "4.57.6"\n')
+        matrix = tiny.replace('torch = "2.5.1"\ncpu = true\n', f"wheels = {json.dumps(pins)}\n")
+        (tmp_path / "matrix.toml").write_text(matrix)
+        assert torchmatrix("lock").returncode == 0
+        held = lockfile.parse((tmp_path / "matrix.lock").read_text())["tiny"]
+        wanted = [f"{name.partition('-')[0]} @ {pin}" for name, pin in zip(names, pins, strict=True)]
+        assert held.requires[:2] == tuple(wanted) and held.python.startswith(f"3.{sys.version_info.minor}")
+        locked = [line for line in held.packages if line.startswith("torch")]
+        assert locked == [want.replace("#sha256=", " --hash=sha256:") for want in wanted]
+        built = torchmatrix("build", "--locked")
+        assert "build failed tiny: self-test: " in built.stderr and "torch==2.99.0.dev20260102+cpu" in installed(tmp_path)
+        wheel(tmp_path, "torch", "2.99.0.dev20260102+cpu", {"torch/__init__.py": "other = 1\n"}).rename(wheels / names[0])
+        for folder in ("cache", "uv"):
+            shutil.rmtree(tmp_path / folder)
+        done = torchmatrix("build", "--locked")
+        assert done.returncode == 1 and "build failed tiny: " in done.stderr and "hash mismatch" in done.stderr.lower()

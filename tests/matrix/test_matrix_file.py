@@ -135,6 +135,7 @@ compile = 1
         ('[[stack]]\ntorch = "2.3.0+cpu"\ncpu = true\n' + WORKLOAD, 'write torch = "2.3.0" and cpu = true'),
         ('[[stack]]\ntorch = "2.5.1+cu126"\n' + WORKLOAD, 'and cuda = "12.6"'),
         ('[[stack]]\ntorch = "2.5.1+xpu"\n' + WORKLOAD, "there are no other wheels here"),
+        ('[[stack]]\ntorch = "2.9.0.dev20260102+cu126"\n' + WORKLOAD, "a nightly is pinned by address and hash: wheels = ["),
         (STACK + 'torchvision = "0.20.1+cu124"\n' + WORKLOAD, 'write torchvision = "0.20.1" and cuda = "12.4"'),
         (STACK + 'index = "--help"\n' + WORKLOAD, 'is not the address of a package index, https://…: "--help"'),
         (STACK + 'base = "--privileged"\n' + WORKLOAD, "is not an image reference"),
@@ -246,6 +247,54 @@ def test_an_ngc_image_in_the_table_knows_its_torch_and_cuda_and_another_does_not
     for other in ("nvcr.io/nvidia/pytorch:99.01-py3", "nvcr.io/nvidia/tensorflow:25.02-py3", "pytorch/pytorch:latest"):
         stack = stack_of(f'[[stack]]\nimage = "{other}"\n')
         assert (stack.torch, stack.cuda, stack.accelerator) == (None, None, "cuda")
+
+
+NIGHTLY = "https://download.pytorch.org/whl/nightly/cu126"
+TORCH = f"{NIGHTLY}/torch-2.99.0.dev20260102%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl#sha256={'0a' * 32}"
+VISION = f"{NIGHTLY}/torchvision-0.30.0.dev20260102%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl#sha256={'1b' * 32}"
+
+
+def pinned(*wheels: str) -> str:
+    return f"[[stack]]\nwheels = {list(wheels)}\n"
+
+
+def test_a_nightly_is_a_stack_of_wheels_pinned_by_address_and_hash() -> None:
+    stack = stack_of(pinned(TORCH, VISION))
+    assert (stack.name, stack.source, stack.accelerator, stack.cuda) == (
+        "torch2.99.0.dev20260102-cu126", "wheels", "cuda", "12.6",
+    )  # fmt: skip
+    assert (stack.torch, stack.variant, stack.python) == ("2.99.0.dev20260102", "cu126", "3.12")
+    (index,) = stack.indexes
+    assert index.url == NIGHTLY and index.requirements == (f"torch @ {TORCH}", f"torchvision @ {VISION}")
+    elsewhere = [wheel.replace("download.pytorch.org/whl", "wheels.example") for wheel in (TORCH, VISION)]
+    assert stack_of(pinned(*elsewhere)).indexes[0].url == "https://pypi.org/simple"
+    rocm = [wheel.replace("cu126", "rocm6.4") for wheel in (TORCH, VISION)]
+    assert (stack_of(pinned(*rocm)).accelerator, stack_of(pinned(*rocm)).cuda) == ("rocm", None)
+
+
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        (pinned(TORCH.partition("#")[0], VISION), "has no hash to tell whether it is the same file"),
+        (pinned(TORCH[:-1], VISION), "has no hash to tell"),
+        (pinned(TORCH.replace("sha256", "md5"), VISION), "has no hash to tell"),
+        (pinned(TORCH.replace("https", "http"), VISION), "is not the address of a wheel"),
+        (pinned(TORCH.replace(".whl", ".tar.gz"), VISION), "is not the address of a wheel"),
+        (pinned(TORCH.replace("https://", "https://me:secret@"), VISION), "contains credentials"),
+        (pinned(TORCH.replace("-cp312-cp312", ""), VISION), "is not the name of a wheel"),
+        (pinned(TORCH.replace("manylinux_2_28_x86_64", "win_amd64"), VISION), "is not for Linux"),
+        (pinned(TORCH), "wheels: lacks torchvision"),
+        (pinned(VISION), "wheels: lacks torch"),
+        (pinned(TORCH, VISION, VISION.replace("0102", "0103")), "wheels: names a package twice"),
+        (pinned(TORCH.replace("%2Bcu126", ""), VISION), "it can't be told what it is for"),
+        (pinned(TORCH.replace("cu126", "xpu"), VISION), "it can't be told what it is for"),
+        (pinned(TORCH, VISION) + 'cuda = "12.6"\n', "cuda: comes with the wheels"),
+        (pinned(TORCH, VISION) + 'torch = "2.5.1"\n', "needs exactly one of torch (wheels)"),
+        ('[[stack]]\ntorch = "2.99.0.dev20260102"\ncuda = "12.6"\n', "a nightly is pinned by address and hash: wheels = ["),
+    ],
+)
+def test_a_wheel_that_nobody_could_tell_from_another_is_refused(stack: str, said: str) -> None:
+    assert said in problems_of(stack + WORKLOAD)
 
 
 @pytest.mark.parametrize(

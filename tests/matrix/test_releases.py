@@ -42,3 +42,14 @@ def test_a_stack_with_settings_of_its_own_is_no_release() -> None:
     assert releases.end_of("torch2.5.1-cpu", stacks) == ("2.5.1", "cpu") and releases.end_of("2.5.1", stacks) == ("2.5.1", None)
     with pytest.raises(BadInput, match="settings of its own"):
         releases.end_of("mine", stacks)
+
+
+def test_a_stack_of_pinned_wheels_is_no_release() -> None:
+    address = "https://wheels.example/{}-2.99.dev1%2Bcpu-cp312-cp312-linux_x86_64.whl#sha256=" + "0" * 64
+    text = f"[[stack]]\nwheels = {[address.format(name) for name in ('torch', 'torchvision')]}\n"
+    (stack,) = matrix_file.parse(f'{text}[[workload]]\nmodel = "resnet50"\nbatch = 1\n').stacks
+    with pytest.raises(BadInput, match="not made of a release's wheels"):
+        releases.end_of(stack.name, [stack])
+    with pytest.raises(BadInput, match="neither a release") as error:
+        releases.end_of("2.5.1+cu124", [stack])
+    assert error.value.hint == "the nearest releases: 2.5.1"

@@ -329,3 +329,14 @@ def test_an_image_for_jetsons_gpu_is_a_skip_on_x86_with_the_one_beside_it(nvidia
     assert found.fix == f'use the image for other GPUs: image = "{image.partition("-igpu")[0]}"'
     assert why(replace(host, architecture="aarch64"), f'image = "{image}"') is None
     assert why(host, 'image = "example.org/own:1-igpu"\naccelerator = "cuda"') is None, "whoever made it knows what it means"
+
+
+def test_wheels_that_are_pinned_for_another_architecture_are_a_skip(nvidia_host: Host) -> None:
+    host, address = machine(nvidia_host, A100), "https://wheels.example"
+    names = [
+        f"{name}%2Bcu126-cp312-cp312-linux_aarch64.whl#sha256={'0' * 64}" for name in ("torch-2.9.dev1", "torchvision-1.dev1")
+    ]
+    stack = f"wheels = {[f'{address}/{name}' for name in names]}"
+    found = why(host, stack)
+    assert found and found.reason == "its wheels are for aarch64; this machine is x86_64" and "pin those" in found.fix
+    assert why(replace(host, architecture="aarch64"), stack) is None

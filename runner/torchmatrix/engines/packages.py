@@ -76,7 +76,8 @@ def download(lines: Iterable[str], index: str, python: str, platform: str, folde
     locked = {name_of(line): set(re.findall(r"--hash=sha256:(\w+)", line)) for line in every}
     for entry in _entries(["--no-deps", *_for_platform(python, platform)], every, index, log):
         if not entry.get("wheels"):
-            raise BuildFailed(f"{entry['name']} has no wheel, only its source, which can't be bundled")
+            why = "is named by an address" if "archive" in entry else "has no wheel, only its source"
+            raise BuildFailed(f"{entry['name']} {why}, which can't be bundled")
         wheels = [wheel for wheel in entry["wheels"] if wheel["hashes"]["sha256"] in locked[name_of(entry["name"])]]
         if not wheels:
             raise BuildFailed(f"{entry['name']} {entry['version']}: no file has a locked hash; it was changed after the lock")

@@ -41,7 +41,7 @@ def end_of(word: str, stacks: Sequence[Stack]) -> tuple[str, str | None]:
         raise BadInput(f"{shown(word)} is neither a release of the catalog nor a stack of the matrix", hint=hint)
     if stack is None:
         return word, None
-    if stack.torch is None or stack.variant is None:
+    if stack.torch not in known or stack.variant is None:
         raise BadInput(
             f"stack {stack.name} is not made of a release's wheels, so no releases lie beside it",
             hint="--listed searches the stacks of the matrix instead of the catalog's releases",

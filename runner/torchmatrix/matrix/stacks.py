@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
-from torchmatrix.matrix import catalog, references
+from torchmatrix.matrix import catalog, pinned_wheels, references
+from torchmatrix.matrix.pinned_wheels import Pinned
 from torchmatrix.matrix.requirements import why_not
 
 PYPI = "https://pypi.org/simple"
@@ -63,6 +64,10 @@ KEYS: dict[str, Key] = {
     "accelerator": Key(
         kind=str, choices=("cuda", "rocm", "cpu"), meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's."
     ),
+    "wheels": replace(
+        ADDRESSES,
+        meaning="Wheels of PyTorch and torchvision that are no release, such as a nightly's: `https://….whl#sha256=…` each.",
+    ),
     "python": Key(
         kind=str,
         pattern=r"[0-9]+\.[0-9]+|[^-].*/.*",
@@ -90,17 +95,19 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
             problems.add(place, key, why)
     for key in ("torch", "torchvision"):
         version, plus, variant = (values[key] or "").partition("+")
-        if plus:
+        if plus and key == "torch" and "dev" in version:
+            problems.add(place, key, f'"{values[key]}" is no release{_NIGHTLY}')
+        elif plus:
             problems.add(place, key, f'names its wheels by "+{variant}": write {key} = "{version}" and {_key_for(variant)}')
     is_path = "/" in (values["python"] or "")
-    sources = [key for key in ("image", "torch") if values[key]] + (["python"] if is_path else [])
+    sources = [key for key in ("image", "torch", "wheels") if values[key]] + (["python"] if is_path else [])
     if len(sources) != 1 and problems.number == before:
-        problems.add(
-            place, None, 'needs exactly one of torch (wheels), image (a vendor\'s image) or python = "/path/to/python"'
-        )
+        kinds = 'torch (wheels), image (a vendor\'s image), wheels (by address and hash) or python = "/path/to/python"'
+        problems.add(place, None, f"needs exactly one of {kinds}")
     if problems.number > before:
         return None
-    make = {"torch": _wheels_stack, "image": _image_stack, "python": _interpreter_stack}[sources[0]]
+    made = {"torch": _wheels_stack, "image": _image_stack, "wheels": _pinned_stack, "python": _interpreter_stack}
+    make = made[sources[0]]
     stack = make(values, place, problems)
     return stack if problems.number == before else None
 
@@ -121,7 +128,8 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
     release = facts.releases.get(values["torch"])
     if release is None:
         near = ", ".join(catalog.nearest_versions(values["torch"], facts.releases))
-        problems.add(place, "torch", f'unknown version "{values["torch"]}"; the nearest: {near}')
+        nightly = _NIGHTLY if "dev" in values["torch"] else ""
+        problems.add(place, "torch", f'unknown version "{values["torch"]}"; the nearest: {near}{nightly}')
         return None
     _check_sources(values, place, problems)
     _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
@@ -144,6 +152,55 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         indexes=_indexes(release, variant, values, facts.pytorch_index),
         packages=(f"transformers=={transformers}", *release.also, *values["packages"]),
         compile_python=release.compile_python,
+    )
+
+
+_NIGHTLY = '; a nightly is pinned by address and hash: wheels = ["https://….whl#sha256=…", …]'
+
+
+def _pinned_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
+    why = "comes with the wheels"
+    _refuse(values, ("accelerator", "cuda", "rocm", "cpu", "python", "torchvision"), why, place, problems)
+    _check_sources(values, place, problems)
+    read = [pinned_wheels.read(text) for text in values["wheels"]]
+    for wrong in (one for one in read if isinstance(one, str)):
+        problems.add(place, "wheels", wrong)
+    wheels = {one.name: one for one in read if isinstance(one, Pinned)}
+    missing = [name for name in pinned_wheels.NEEDED if name not in wheels]
+    if len(wheels) < len(read) or missing:
+        if not any(isinstance(one, str) for one in read):
+            said = f"lacks {' and '.join(missing)}" if missing else "names a package twice"
+            problems.add(place, "wheels", said)
+        return None
+    torch = wheels["torch"]
+    if not torch.python or catalog.key_of(torch.variant) is None:
+        said = f"torch {torch.version}+{torch.variant or '…'}"
+        problems.add(
+            place,
+            "wheels",
+            f"{said} names no CPython, or no variant such as +cu126, +rocm6.2 or +cpu: it can't be told what it is for",
+        )
+        return None
+    return _of_pinned(torch, [one.requirement for one in wheels.values()], values)
+
+
+def _of_pinned(torch: Pinned, requirements: list[str], values: dict[str, Any]) -> Stack:
+    """What they need besides comes from the folder of PyTorch's that the wheel lies in, if it does, and from PyPI."""
+    facts = catalog.load()
+    newest = list(facts.releases.values())[-1]
+    folder = torch.folder if torch.folder.startswith(f"{facts.pytorch_index}/") else PYPI
+    return Stack(
+        name=values["name"] or f"torch{torch.version}-{torch.variant}",
+        source="wheels",
+        accelerator=catalog.accelerator_of(torch.variant),
+        torch=torch.version,
+        variant=torch.variant,
+        cuda=catalog.cuda_of(torch.variant) if torch.variant.startswith("cu") else None,
+        python=torch.python,
+        base=values["base"] or facts.wheels_base.format(python=torch.python),
+        indexes=(Index(url=values["index"] or folder, requirements=tuple(requirements)),),
+        packages=(f"transformers=={values['transformers'] or newest.transformers}", *newest.also, *values["packages"]),
+        compile_python=torch.python,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.pinned_wheels import architecture_of
 from torchmatrix.matrix.references import without_igpu
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload
@@ -102,7 +103,11 @@ def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
 
 
 def _why_not_machine(stack: Stack, host: Host) -> Why | None:
-    """NVIDIA's images for Jetson, on a machine that can't run them."""
+    """NVIDIA's images for Jetson, and pinned wheels, on a machine that can't run them."""
+    pinned = [architecture_of(one) for index in stack.indexes for one in index.requirements]
+    alien = next((one for one in pinned if one and one != host.architecture), None)
+    if alien:
+        return Why(reason=f"its wheels are for {alien}; this machine is {host.architecture}", fix="pin those for this machine")
     other = without_igpu(stack.image or "")
     if other is None or host.architecture != "x86_64":
         return None
