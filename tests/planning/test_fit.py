@@ -322,10 +322,10 @@ def test_a_smaller_gpu_holds_weights_in_half_precision(nvidia_host: Host) -> Non
 @pytest.mark.parametrize(
     "image", ["nvcr.io/nvidia/pytorch:24.05-py3-igpu", f"nvcr.io/nvidia/tensorrt:24.08-py3-igpu@sha256:{'0' * 64}"]
 )
-def test_an_image_for_jetsons_gpu_is_a_skip_on_x86_with_the_one_beside_it(nvidia_host: Host, image: str) -> None:
+def test_an_image_for_integrated_gpus_is_a_skip_on_x86_with_the_one_beside_it(nvidia_host: Host, image: str) -> None:
     host = machine(nvidia_host, A100)
     found = why(host, f'image = "{image}"')
-    assert found and found.reason == f"{image} is for the integrated GPU of Jetson (aarch64); this machine is x86_64"
+    assert found and found.reason == f"{image} is for integrated GPUs (Jetson, IGX Orin: aarch64); this machine is x86_64"
     assert found.fix == f'use the image for other GPUs: image = "{image.partition("-igpu")[0]}"'
     assert why(replace(host, architecture="aarch64"), f'image = "{image}"') is None
     assert why(host, 'image = "example.org/own:1-igpu"\naccelerator = "cuda"') is None, "whoever made it knows what it means"

@@ -1,6 +1,7 @@
 """Wheels that a [[stack]] pins by address and hash: the way to what no release is, such as a nightly, which is soon deleted."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -29,7 +30,20 @@ class Pinned:
     requirement: str
 
 
-def read(text: str) -> Pinned | str:
+def read(texts: Iterable[str]) -> tuple[dict[str, Pinned], list[str]]:
+    """The wheels by name, and what is wrong with them."""
+    every = [_read(text) for text in texts]
+    wrong = [one for one in every if isinstance(one, str)]
+    wheels = {one.name: one for one in every if isinstance(one, Pinned)}
+    missing = [name for name in NEEDED if name not in wheels]
+    if missing and not wrong:
+        wrong.append(f"lacks {' and '.join(missing)}")
+    elif len(wheels) + len(wrong) < len(every):
+        wrong.append("names a package twice")
+    return wheels, wrong
+
+
+def _read(text: str) -> Pinned | str:
     """The wheel at an address such as https://…/torch-2.8.0.dev20250601%2Bcu126-cp312-cp312-….whl#sha256=…; else why not."""
     address, _, fragment = text.partition("#")
     found = _ADDRESS.fullmatch(address)

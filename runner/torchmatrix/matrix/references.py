@@ -25,9 +25,9 @@ def why_not(text: str) -> str | None:
 
 
 def without_igpu(image: str) -> str | None:
-    """The tag of NVIDIA's that an image for Jetson's integrated GPU stands beside; None for other images.
+    """The tag of NVIDIA's beside an image for integrated GPUs, as Jetson and IGX Orin have them; None for other images.
 
-    https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/
+    https://docs.nvidia.com/igx-orin/user-guide/latest/igpu-dgpu.html
     """
     named = image.partition("@")[0]
     return named.removesuffix("-igpu") if named.startswith("nvcr.io/nvidia/") and named.endswith("-igpu") else None

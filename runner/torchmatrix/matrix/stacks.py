@@ -90,15 +90,7 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     """The stack that one [[stack]] table describes, or None if there is a problem with it."""
     before = problems.number
     values = check(table, KEYS, place, problems)
-    for key in ("image", "base"):
-        if values[key] and (why := references.why_not(values[key])):
-            problems.add(place, key, why)
-    for key in ("torch", "torchvision"):
-        version, plus, variant = (values[key] or "").partition("+")
-        if plus and key == "torch" and "dev" in version:
-            problems.add(place, key, f'"{values[key]}" is no release{_NIGHTLY}')
-        elif plus:
-            problems.add(place, key, f'names its wheels by "+{variant}": write {key} = "{version}" and {_key_for(variant)}')
+    _check_spellings(values, place, problems)
     is_path = "/" in (values["python"] or "")
     sources = [key for key in ("image", "torch", "wheels") if values[key]] + (["python"] if is_path else [])
     if len(sources) != 1 and problems.number == before:
@@ -112,9 +104,18 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
     return stack if problems.number == before else None
 
 
-def _key_for(variant: str) -> str:
-    """What says in a [[stack]] which wheels are meant."""
-    return catalog.key_of(variant) or 'cuda = "12.4", rocm = "6.2" or cpu = true; there are no other wheels here'
+def _check_spellings(values: dict[str, Any], place: Place, problems: Problems) -> None:
+    """Of images, and of versions as pip shows them: "2.3.0+cu118" says two things that are two keys here."""
+    for key in ("image", "base"):
+        if values[key] and (why := references.why_not(values[key])):
+            problems.add(place, key, why)
+    for key in ("torch", "torchvision"):
+        version, plus, variant = (values[key] or "").partition("+")
+        if plus and key == "torch" and "dev" in version:
+            problems.add(place, key, f'"{values[key]}" is no release{_NIGHTLY}')
+        elif plus:
+            also = catalog.key_of(variant) or 'cuda = "12.4", rocm = "6.2" or cpu = true; there are no other wheels here'
+            problems.add(place, key, f'names its wheels by "+{variant}": write {key} = "{version}" and {also}')
 
 
 def _refuse(values: dict[str, Any], keys: tuple[str, ...], why: str, place: Place, problems: Problems) -> None:
@@ -162,26 +163,13 @@ def _pinned_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
     why = "comes with the wheels"
     _refuse(values, ("accelerator", "cuda", "rocm", "cpu", "python", "torchvision"), why, place, problems)
     _check_sources(values, place, problems)
-    read = [pinned_wheels.read(text) for text in values["wheels"]]
-    for wrong in (one for one in read if isinstance(one, str)):
-        problems.add(place, "wheels", wrong)
-    wheels = {one.name: one for one in read if isinstance(one, Pinned)}
-    missing = [name for name in pinned_wheels.NEEDED if name not in wheels]
-    if len(wheels) < len(read) or missing:
-        if not any(isinstance(one, str) for one in read):
-            said = f"lacks {' and '.join(missing)}" if missing else "names a package twice"
-            problems.add(place, "wheels", said)
-        return None
-    torch = wheels["torch"]
-    if not torch.python or catalog.key_of(torch.variant) is None:
-        said = f"torch {torch.version}+{torch.variant or '…'}"
-        problems.add(
-            place,
-            "wheels",
-            f"{said} names no CPython, or no variant such as +cu126, +rocm6.2 or +cpu: it can't be told what it is for",
-        )
-        return None
-    return _of_pinned(torch, [one.requirement for one in wheels.values()], values)
+    wheels, wrong = pinned_wheels.read(values["wheels"])
+    torch = wheels.get("torch")
+    if torch and not wrong and not (torch.python and catalog.key_of(torch.variant)):
+        wrong = ["torch's name tells no CPython, or no variant such as +cu126, +rocm6.2 or +cpu"]
+    for said in wrong:
+        problems.add(place, "wheels", said)
+    return None if torch is None or wrong else _of_pinned(torch, [one.requirement for one in wheels.values()], values)
 
 
 def _of_pinned(torch: Pinned, requirements: list[str], values: dict[str, Any]) -> Stack:

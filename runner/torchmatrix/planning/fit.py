@@ -103,7 +103,7 @@ def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
 
 
 def _why_not_machine(stack: Stack, host: Host) -> Why | None:
-    """NVIDIA's images for Jetson, and pinned wheels, on a machine that can't run them."""
+    """NVIDIA's images for integrated GPUs, and pinned wheels, on a machine that can't run them."""
     pinned = [architecture_of(one) for index in stack.indexes for one in index.requirements]
     alien = next((one for one in pinned if one and one != host.architecture), None)
     if alien:
@@ -111,7 +111,7 @@ def _why_not_machine(stack: Stack, host: Host) -> Why | None:
     other = without_igpu(stack.image or "")
     if other is None or host.architecture != "x86_64":
         return None
-    reason = f"{stack.image} is for the integrated GPU of Jetson (aarch64); this machine is {host.architecture}"
+    reason = f"{stack.image} is for integrated GPUs (Jetson, IGX Orin: aarch64); this machine is {host.architecture}"
     return Why(reason=reason, fix=f'use the image for other GPUs: image = "{other}"')
 
 
