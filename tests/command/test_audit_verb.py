@@ -92,3 +92,13 @@ def test_nothing_checked_is_not_nothing_found(torchmatrix: Command, tmp_path: Pa
     assert done.returncode == 1 and "2 figures, none could be checked" in done.stderr and "0 findings" not in done.stderr
     assert "not checked: row 2 and 1 more, because the image size isn't given" in done.stderr
     assert done.stderr.splitlines()[-1] == "0 of 2 figures were held against a peak, 0 against scaling"
+
+
+def test_a_cell_of_several_gpu_models_is_counted_as_not_checked(torchmatrix: Command, tmp_path: Path) -> None:
+    gpus = [{"uuid": "a", "name": "NVIDIA H200"}, {"uuid": "b", "name": "NVIDIA L4"}]
+    both = {"indices": [0, 1], "label": "gpu0+1", "vendor": "nvidia", "threads": 1, "gpus": gpus}
+    write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 150.0, "devices": (0, 1), "gpus": both}])
+    done = torchmatrix("audit", "last")
+    assert done.returncode == 0 and "2 figures, 0 findings" in done.stderr
+    assert "not checked: stack-a/resnet50-train-fp32-b4/gpu0+1, because its GPUs are of several models" in done.stderr
+    assert done.stderr.splitlines()[-1] == "1 of 2 figures were held against a peak, 0 against scaling"

@@ -144,7 +144,7 @@ def audit(
 
     stated = audited.stated(Results(results), target)
     findings, several = auditing.check(stated.figures), scaling_checks.coverage(stated.figures)
-    checked = auditing.checked(stated.figures)
+    checked = auditing.checked(stated.figures, stated.mixed)
     if as_json:
         record = {"figures": len(stated.figures), "scaling": scaling_checks.as_record(several)}
         record |= {"checked": asdict(checked)}
@@ -158,7 +158,7 @@ def audit(
         say(line)
     say_unreadable(stated.unreadable)
     unread = f", {len(stated.unparsed)} not read" if stated.unparsed else ""
-    say(f"{count(len(stated.figures), 'figure')}, {audited.result_in_words(checked, findings)}{unread}")
+    say(f"{count(checked.figures, 'figure')}, {audited.result_in_words(checked, findings)}{unread}")
     if said := audited.coverage_in_words(several):
         say(said)
     say(audited.checked_in_words(checked))

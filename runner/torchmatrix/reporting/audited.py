@@ -26,10 +26,11 @@ def stated(results: Results, word: str) -> Taken:
         raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
     chosen = choose(results, word)
     table = launches_table(chosen.launches)
-    found = figures.measured(cells_table(table).to_dict("records"), table.to_dict("records"))
-    if not found:
+    cells = cells_table(table).to_dict("records")
+    found, mixed = figures.measured(cells, table.to_dict("records")), figures.mixed(cells)
+    if not found and not mixed:
         raise BadInput(f"{word} has no figure: none of its launches is ok", hint="torchmatrix report shows why they failed")
-    return Taken(figures=tuple(own.figure for own in found), unparsed=(), unreadable=chosen.unreadable)
+    return Taken(figures=tuple(own.figure for own in found), unparsed=(), unreadable=chosen.unreadable, mixed=mixed)
 
 
 def findings_in_words(findings: Iterable[Finding]) -> str:

@@ -42,15 +42,17 @@ class Checked:
         return self.against_peak + self.against_scaling > 0
 
 
-def checked(figures: Sequence[Figure]) -> Checked:
-    """What `check` could look at: without it, the absence of findings says nothing."""
+def checked(figures: Sequence[Figure], mixed: Sequence[str] = ()) -> Checked:
+    """What `check` could look at: without it, the absence of findings says nothing. `mixed`: cells that have no figure."""
     reasons = [(figure, found) for figure in figures if isinstance(found := _load(figure), str)]
     several = scaling_checks.coverage(figures)
+    unchecked = [Unchecked(row=f.row, column=f.column, cell=f.cell, reason=reason) for f, reason in reasons]
+    unchecked += [Unchecked(row=0, column="", cell=cell, reason="its GPUs are of several models") for cell in mixed]
     return Checked(
-        figures=len(figures),
+        figures=len(figures) + len(mixed),
         against_peak=len(figures) - len(reasons),
         against_scaling=several.baseline + several.siblings,
-        unchecked=tuple(Unchecked(row=f.row, column=f.column, cell=f.cell, reason=reason) for f, reason in reasons),
+        unchecked=tuple(unchecked),
     )
 
 

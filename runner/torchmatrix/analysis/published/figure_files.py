@@ -53,11 +53,15 @@ class Unparsed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """The figures of one file or of launches, what is left out of it, and the files of launches that can't be read."""
+    """The figures of one file or of launches, what is left out of it, and the files of launches that can't be read.
+
+    `mixed`: cells of launches that have a number and no figure (figures.mixed).
+    """
 
     figures: tuple[Figure, ...]
     unparsed: tuple[Unparsed, ...]
     unreadable: tuple[Unreadable, ...] = ()
+    mixed: tuple[str, ...] = ()
 
 
 class _Unreadable(Exception):

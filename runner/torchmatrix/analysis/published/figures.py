@@ -92,6 +92,11 @@ def measured(cells: Iterable[Mapping[str, Any]], launches: Iterable[Mapping[str,
     return tuple(_measured(number, row, tuple(samples[row["cell"]])) for number, row in enumerate(shown, start=1))
 
 
+def mixed(cells: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Ids of the cells that have a number, but are of several GPU models, so that they have no figure."""
+    return tuple(row["cell"] for row in cells if row["parallel"] in ONE_MODEL and row["n"] and row["mixed"])
+
+
 def _measured(number: int, row: Mapping[str, Any], samples: tuple[float, ...]) -> Measured:
     from torchmatrix.analysis.intervals import Interval  # with scipy, which lists of figures or prices don't need
 

@@ -10,6 +10,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
+from torchmatrix.analysis.published.figures import mixed
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
@@ -129,10 +130,11 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
 def _audit(view: View) -> dict[str, Any]:
     """The findings, what they rest on in words, and what could not be checked."""
     figures = [own.figure for own in view.measured]
-    findings, checked = sections.wrong_builds(view) + audit.check(figures), audit.checked(figures)
+    checked = audit.checked(figures, mixed(view.rows))
+    findings = sections.wrong_builds(view) + audit.check(figures)
     return {
         "findings": findings,
-        "audited": audited.result_in_words(checked, findings) if figures else None,
+        "audited": audited.result_in_words(checked, findings) if checked.figures else None,
         "checked": audited.checked_in_words(checked),
         "unchecked": list(audited.unchecked_in_words(checked.unchecked)),
     }
