@@ -265,10 +265,10 @@ def test_the_page_carries_each_cell_once_and_nothing_that_ends_a_script() -> Non
 
 
 def test_one_function_of_the_scripts_rounds() -> None:
-    calls = {path.name: re.findall(r"\.to(?:Fixed|Precision|Exponential)\(", path.read_text()) for path in SCRIPTS.glob("*.js")}
-    assert {name for name, found in calls.items() if found} == {"say.js"}
-    body = (SCRIPTS / "say.js").read_text().partition("function written(")[2].partition("\n}\n")[0]
-    assert len(calls["say.js"]) == len(re.findall(r"\.to(?:Fixed|Precision|Exponential)\(", body))
+    scripts = {path.name: re.sub(r"(?m)^ *//.*$", "", path.read_text()) for path in SCRIPTS.glob("*.js")}
+    names = {name: re.findall(r"(.)to(?:Fixed|Precision|Exponential)\b", text) for name, text in scripts.items()}
+    assert {name: set(found) for name, found in names.items() if found} == {"say.js": {'"'}}, "called by name, in one place"
+    assert scripts["say.js"].count("[how](") == 2
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ function ticksOf(low, high) {
   if (high < 4 * low) {
     const step = STEPS.find((one) => high - low <= MOST_TICKS * one);
     const found = [];
-    for (let k = Math.ceil(low / step); k <= Math.floor(high / step); k += 1) found.push(Number(written(k * step, "toFixed", 3)));
+    for (let k = Math.ceil(low / step); k <= Math.floor(high / step); k += 1) found.push(Number(fixed(k * step, 3)));
     return found;
   }
   const decades = [];

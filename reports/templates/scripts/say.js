@@ -4,27 +4,28 @@ const [WIDTH, LETTER, BOLD] = [360, 6.8, 7.6];
 const VERBS = { train: ["trains", "train"], infer: ["runs inference of", "run inference of"] };
 
 const exponent = (value) => (value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)) + 1e-12));
-// A number by toFixed, toPrecision or toExponential, but exact halves go to the even digit, as Python writes them: 1.125 is 1.12.
-// Elsewhere none of these is called.
+// A number by toFixed, toPrecision or toExponential, which are called nowhere else, but exact halves go to the even digit, as Python writes
+// them: 1.125 is 1.12.
 function written(value, how, digits) {
-  const text = value[how](digits);
-  const exact = how === "toFixed" ? value.toFixed(digits + 40) : value.toExponential(digits + 40 - Number(how === "toPrecision")).split("e")[0];
-  const isOdd = /[13579]$/.test(text.split("e")[0]);
-  return isOdd && /^50*$/.test(exact.slice(-40)) ? (value * (1 - Number.EPSILON))[how](digits) : text;
+  const [text, exact] = [digits, digits + 40].map((count) => value[how](count));
+  const bare = (number) => number.split("e")[0].replace(".", "");
+  return /[13579]$/.test(bare(text)) && /^50*$/.test(bare(exact).slice(-40)) ? (value * (1 - Number.EPSILON))[how](digits) : text;
 }
+const fixed = (value, digits) => written(value, "toFixed", digits);
+const precise = (value, digits) => written(value, "toPrecision", digits);
 const significant = (value, digits) => {
-  const size = exponent(Number(written(value, "toPrecision", digits)));
-  return size < -4 || size >= digits ? written(value, "toExponential", digits - 1).replace(/e([+-])(\d)$/, "e$10$2") : written(value, "toPrecision", digits);
+  const size = exponent(Number(precise(value, digits)));
+  return size < -4 || size >= digits ? written(value, "toExponential", digits - 1).replace(/e([+-])(\d)$/, "e$10$2") : precise(value, digits);
 };
 const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 // Four significant digits.
-const figure = (value) => (!known(value) ? "n/a" : exponent(Number(written(value, "toPrecision", 4))) >= 4 ? written(value, "toFixed", 0) : significant(value, 4));
+const figure = (value) => (!known(value) ? "n/a" : exponent(Number(precise(value, 4))) >= 4 ? fixed(value, 0) : significant(value, 4));
 // A ratio.
-const times = (value) => (!known(value) ? "n/a" : value >= 0.995 && value < 100 ? written(value, "toFixed", 2) : significant(value, 3));
+const times = (value) => (!known(value) ? "n/a" : value >= 0.995 && value < 100 ? fixed(value, 2) : significant(value, 3));
 
 function span(low, high) {
   if (!known(low) || low === high) return times(low);
-  return times(low) === times(high) ? `${written(low, "toFixed", 3)} to ${written(high, "toFixed", 3)}` : `${times(low)} to ${times(high)}`;
+  return times(low) === times(high) ? `${fixed(low, 3)} to ${fixed(high, 3)}` : `${times(low)} to ${times(high)}`;
 }
 
 const interval = (low, high) => (known(low) ? `95 % interval ${span(low, high)}` : "too few launches for an interval");
