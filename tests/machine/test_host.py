@@ -88,16 +88,17 @@ def test_a_gpu_lost_while_listing_is_said(tmp_path: Path) -> None:
 def test_an_engine_on_another_machine_is_described_as_that_machine(nvidia_host: Host) -> None:
     info = {"Name": "server", "KernelVersion": "5.4", "OperatingSystem": "Other OS", "Architecture": "x86_64", "NCPU": 8,
             "MemTotal": 1 << 34}  # fmt: skip
-    there = seen_through(nvidia_host, info, over_network=True)
+    there = seen_through(nvidia_host, info, is_here=False)
     assert (there.name, there.gpus, len(there.cores), there.os) == ("server", (), 8, "Other OS")
     assert "run torchmatrix there" in there.notes[-1]
     assert there.machine is None, "what this machine is says nothing about that one"
-    daemons = [seen_through(nvidia_host, {**info, "ID": name}, over_network=True).machine for name in ("A", "A", "B")]
+    daemons = [seen_through(nvidia_host, {**info, "ID": name}, is_here=False).machine for name in ("A", "A", "B")]
     assert daemons[0] == daemons[1] != daemons[2]
-    here = {**info, "Name": nvidia_host.name, "KernelVersion": nvidia_host.kernel}
-    assert seen_through(nvidia_host, here, over_network=True) is nvidia_host
+    alike = {**info, "Name": nvidia_host.name, "KernelVersion": nvidia_host.kernel}
+    assert seen_through(nvidia_host, alike, is_here=False).machine is None, "name and kernel say nothing"
+    assert seen_through(nvidia_host, alike, is_here=None).gpus == (), "and unknown is not here"
     in_a_container = {**info, "Name": "outer", "KernelVersion": nvidia_host.kernel}
-    assert seen_through(nvidia_host, in_a_container, over_network=False) is nvidia_host
+    assert seen_through(nvidia_host, in_a_container, is_here=True) is nvidia_host
 
 
 def test_amd_gpus_are_read_from_the_kernels_topology(tmp_path: Path) -> None:

@@ -340,3 +340,11 @@ def test_wheels_that_are_pinned_for_another_architecture_are_a_skip(nvidia_host:
     found = why(host, stack)
     assert found and found.reason == "its wheels are for aarch64; this machine is x86_64" and "pin those" in found.fix
     assert why(replace(host, architecture="aarch64"), stack) is None
+
+
+def test_an_interpreter_of_this_machine_is_not_measured_as_if_it_were_on_the_engines(cpu_host: Host) -> None:
+    own, workload = 'python = "/usr/bin/python3"\naccelerator = "cpu"', f'device = "cpu"\n{RESNET}'
+    assert why(cpu_host, own, workload) is None
+    found = why(cpu_host, own, workload, Supplies(containers=True, elsewhere=True))
+    assert found and "the container engine runs on another" in found.reason and "--engine local" in found.fix
+    assert why(cpu_host, 'torch = "2.5.1"\ncpu = true', workload, Supplies(containers=True, elsewhere=True)) is None

@@ -13,6 +13,7 @@ from typing import Any
 import docker
 
 from torchmatrix.engines import context, packages
+from torchmatrix.engines.docker_context import Endpoint
 from torchmatrix.engines.engine import Log
 from torchmatrix.ground.errors import BuildFailed
 
@@ -37,30 +38,41 @@ class Build:
 
 
 @cache
-def has_buildx() -> bool:
-    """Whether the docker command line has buildx. Its default builder then works on the daemon that the SDK talks to."""
+def has_buildx(where: Endpoint) -> bool:
+    """Whether the docker command line has buildx. A context's builder, which has its name, works on that context's daemon."""
     if shutil.which("docker") is None:
         return False
+    words = ["docker", "buildx", "inspect", where.context]
     try:
-        asked = subprocess.run(["docker", "buildx", "inspect", "default"], capture_output=True, text=True, timeout=20)
+        asked = subprocess.run(words, capture_output=True, text=True, timeout=20, env=_variables(where))
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0 and "Status: running" in re.sub(r" +", " ", asked.stdout)
 
 
-def buildx(build: Build, log: Log) -> None:
+def _variables(where: Endpoint) -> dict[str, str]:
+    """This process's, but that the docker command line uses no other daemon than the SDK. DOCKER_HOST would win."""
+    return {name: word for name, word in os.environ.items() if name != "DOCKER_HOST"} | where.variables
+
+
+def buildx(where: Endpoint, build: Build, log: Log) -> None:
     """Build with the docker command line. Raises BuildFailed."""
     dockerfile = build.files[build.dockerfile]
     assert isinstance(dockerfile, bytes)
     files = {**build.files, build.dockerfile: with_cache(dockerfile.decode()).encode()}
-    words = ["docker", "buildx", "build", "--builder", "default", "--load", "--progress", "plain", "--provenance", "false"]
+    words = ["docker", "buildx", "build", "--builder", where.context, "--load", "--progress", "plain", "--provenance", "false"]
     words += ["--file", build.dockerfile, "--tag", build.tag]
     words += [part for name in proxies() for part in ("--build-arg", name)]
     words += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
     words += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
     said = _Said()
     with subprocess.Popen(
-        [*words, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        [*words, "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=_variables(where),
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         atexit.register(process.kill)  # builds run in threads, which an interruption ends silently

@@ -1,10 +1,10 @@
 """Which engines a command uses: by name, or by what this machine offers. Imports an engine only once it is chosen."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchmatrix.engines import docker_context
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 
 if TYPE_CHECKING:
@@ -56,26 +56,38 @@ def choose(asked: str, owner: str) -> Engines:
     local = LocalEngine(cache, owner)
     if asked == "local":
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
-    if asked == "auto" and not _docker_may_answer():
-        return Engines(builder=local, local=local, why=f"local, because no Docker socket was found; virtualenvs under {cache}")
     if asked in ("apptainer", "pyxis"):
         return Engines(builder=_of_files(asked, cache, owner), local=local, why=f"{asked} (as requested); images under {cache}")
+    if asked == "podman":
+        return _podman(local)
+    try:
+        builder, where = _docker(may_be_missing=asked == "auto")
+    except EngineUnusable as error:
+        if asked == "docker" or docker_context.is_asked():
+            raise
+        return Engines(builder=local, local=local, why=f"local, because {error}; virtualenvs under {cache}")
+    return Engines(builder=builder, local=local, why=f"docker at {where}")
+
+
+def _docker(may_be_missing: bool) -> "tuple[Engine, str]":
+    """Docker, and where it answers. Raises EngineUnusable; if there may be none, without a look for one that can't be."""
+    where = docker_context.endpoint()
+    if may_be_missing and where.is_missing:
+        raise EngineUnusable("no Docker socket was found", hint=HOW_TO_HAVE_CONTAINERS)
+    from torchmatrix.engines.docker import DockerEngine, connect
+
+    return DockerEngine(connect(where), where), where.in_words
+
+
+def _podman(local: "Engine") -> Engines:
     from torchmatrix.engines import podman
     from torchmatrix.engines.docker import DockerEngine, connect
 
-    if asked == "podman":
-        where = podman.address()
-        builder = DockerEngine(connect(where, "Podman"), where)
-        if builder.name != "podman":
-            raise EngineUnusable(f"at {where} Docker answers, not Podman", hint="CONTAINER_HOST says where Podman does")
-        return Engines(builder=builder, local=local, why=f"podman at {where}")
-    try:
-        builder = DockerEngine(connect())
-    except EngineUnusable as error:
-        if asked == "docker" or "DOCKER_HOST" in os.environ:
-            raise
-        return Engines(builder=local, local=local, why=f"local, because {error}; virtualenvs under {cache}")
-    return Engines(builder=builder, local=local, why=f"docker at {os.environ.get('DOCKER_HOST', 'the default socket')}")
+    where = docker_context.Endpoint(host=podman.address())
+    builder = DockerEngine(connect(where, "Podman"), where)
+    if builder.name != "podman":
+        raise EngineUnusable(f"at {where.host} Docker answers, not Podman", hint="CONTAINER_HOST says where Podman does")
+    return Engines(builder=builder, local=local, why=f"podman at {where.host}")
 
 
 def _of_files(asked: str, cache: Path, owner: str) -> "Engine":
@@ -90,10 +102,6 @@ def _of_files(asked: str, cache: Path, owner: str) -> "Engine":
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
     return FileEngine(cache / asked, owner, apptainer.Apptainer(program))
-
-
-def _docker_may_answer() -> bool:
-    return "DOCKER_HOST" in os.environ or Path("/var/run/docker.sock").exists()
 
 
 def containers_answer() -> bool:

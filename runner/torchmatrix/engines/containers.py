@@ -3,7 +3,7 @@
 import io
 import shlex
 import tarfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -149,7 +149,7 @@ def run_command(options: dict[str, Any], model_file: Path | None = None, program
 
 
 class DockerExecution:
-    """One container, removed on every path out of the `with` block."""
+    """One container, removed on every path out of the `with` block. `kills`: how many the kernel of its machine has ended."""
 
     def __init__(
         self,
@@ -159,8 +159,10 @@ class DockerExecution:
         cache: Volume = NO_CACHE,
         model_file: Path | None = None,
         program: str = "docker",
+        kills: Callable[[], int] = kernel_oom_kills,
     ) -> None:
         self._client = client
+        self._kills = kills
         self._model_file = model_file
         self._cache = cache
         self.started = started or {}
@@ -200,7 +202,7 @@ class DockerExecution:
             self._container.put_archive(str(MODEL_FOLDER), _archive_of(self._model_file))
         self._socket = self._client.api.attach_socket(str(self._container.id), params={"stdout": 1, "stderr": 1, "stream": 1})
         self._frames = frames_iter(self._socket, tty=False)  # type: ignore[no-untyped-call]
-        self._oom_kills = kernel_oom_kills()
+        self._oom_kills = self._kills()
         self._container.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -234,7 +236,7 @@ class DockerExecution:
             self._container.reload()
             problem = container_caches.ended(self._client, self._container, self._cache, code)
         said = bool(self._container.attrs["State"].get("OOMKilled"))
-        oom_killed = said or (code != 0 and kernel_oom_kills() > self._oom_kills)
+        oom_killed = said or (code != 0 and self._kills() > self._oom_kills)
         return Exit(returncode=code, oom_killed=oom_killed, problem=problem)
 
     def owns(self, pid: int) -> bool:

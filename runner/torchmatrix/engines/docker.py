@@ -7,22 +7,24 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException
+from docker.tls import TLSConfig
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
-from torchmatrix.engines import builders, container_caches, context, packages, podman
+from torchmatrix.engines import builders, container_caches, context, docker_context, packages, placement, podman
 from torchmatrix.engines.commands import Isolation
 from torchmatrix.engines.container_caches import LABEL, Volume
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
+from torchmatrix.engines.docker_context import Endpoint
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
 from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Rebuild, Recipe, asked_lock, disk_of
-from torchmatrix.engines.limits import Limits, limits_of
+from torchmatrix.engines.limits import Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.ground import assets, settings
@@ -39,37 +41,58 @@ INFO_KEYS = (
 API_SECONDS = 120
 
 
-def connect(address: str = "", name: str = "Docker") -> docker.DockerClient:
-    """A client for `address` or DOCKER_HOST (unix, tcp or ssh) whose daemon answered a ping. Raises EngineUnusable.
+def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.DockerClient:
+    """A client of the daemon at `where`, or where Docker's own client finds one, that answered a ping. Raises EngineUnusable.
 
     `name`: of the program that should answer.
     """
-    where = address or os.environ.get("DOCKER_HOST", "the default socket")
-    variables = dict(os.environ) | ({"DOCKER_HOST": address} if address else {})
+    where = where or docker_context.endpoint()
     try:
-        client = docker.from_env(timeout=API_SECONDS, use_ssh_client=where.startswith("ssh://"), environment=variables)
+        client = _client(where)
         weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
-            f"{name} does not answer at {where}: {words(error)}",
+            f"{name} does not answer at {where.in_words}: {words(error)}",
             hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
         ) from None
     return client
 
 
+def _client(where: Endpoint) -> docker.DockerClient:
+    """With the certificates of its context; those of the default one stand in variables."""
+    by_ssh = where.host.startswith("ssh://")
+    if where.context == docker_context.DEFAULT:
+        variables = dict(os.environ) | {"DOCKER_HOST": where.host}
+        return docker.from_env(timeout=API_SECONDS, use_ssh_client=by_ssh, environment=variables)
+    return docker.DockerClient(where.host, timeout=API_SECONDS, use_ssh_client=by_ssh, tls=_tls(where))
+
+
+def _tls(where: Endpoint) -> TLSConfig | bool:
+    """False: in the clear."""
+    folder = where.certificates
+    if folder is None or not where.host.startswith("tcp://"):
+        return False
+    authority, own = folder / "ca.pem", (str(folder / "cert.pem"), str(folder / "key.pem"))
+    return TLSConfig(
+        client_cert=own if Path(own[0]).exists() else None,
+        ca_cert=str(authority) if authority.exists() else None,
+        verify=where.verified,
+    )
+
+
 class DockerEngine:
     """Builds images and runs containers by a Docker daemon, or by Podman, which answers as one would.
 
-    `name`: docker or podman, whichever answers; also the command that recorded command lines begin with. `address`: where it
-    does, if not by DOCKER_HOST.
+    `name`: docker or podman, whichever answers; also the command that recorded command lines begin with. `where`: it does,
+    if not where Docker's own client finds one.
     """
 
     capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0)
 
-    def __init__(self, client: docker.DockerClient, address: str = "") -> None:
+    def __init__(self, client: docker.DockerClient, where: Endpoint | None = None) -> None:
         self._client = client
-        self._address = address or os.environ.get("DOCKER_HOST", "")
+        self._where = where or docker_context.endpoint()
         self._images = DockerImages(client)
         self._limits: Limits | None = None
         with answering():
@@ -92,13 +115,18 @@ class DockerEngine:
         return str(self.facts().get("ServerVersion"))
 
     def machine(self, here: Host) -> Host:
-        """The daemon's machine; the address may lead to another one. Raises EngineUnusable if its GPUs can't be given."""
+        """The daemon's machine, which it is asked for. Raises EngineUnusable if its GPUs can't be given."""
         info = self._client.info()
         own = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
-        found = seen_through(here, own, self._address.startswith(("ssh://", "tcp://")))
+        found = seen_through(here, own, self._is_here)
         if found.vendor == "nvidia" and self._podman:
             podman.refuse_without_cdi(self._podman)
         return found
+
+    @cached_property
+    def _is_here(self) -> bool | None:
+        """Whether this is the daemon's machine, asked once; None: it doesn't tell."""
+        return placement.is_here(self._client, bool(self._podman))
 
     def disk(self) -> Disk | None:
         """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
@@ -198,7 +226,8 @@ class DockerEngine:
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         options = podman.adapted(options) if self._podman else options
-        return DockerExecution(self._client, options, started, cache, spec.model_file, self.name)
+        kills = kernel_oom_kills if self._is_here else _none_seen
+        return DockerExecution(self._client, options, started, cache, spec.model_file, self.name, kills)
 
     def _cdi_devices(self, vendor: str | None) -> list[str] | None:
         """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
@@ -284,9 +313,14 @@ class DockerEngine:
     ) -> None:
         """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
         log("$ " + shlex.join(build_command(self.name, dockerfile, arguments, tag, {})))
-        has_buildx = self.name == "docker" and builders.has_buildx()
-        build = builders.buildx if has_buildx else partial(builders.classic, self._client)
+        has_buildx = self.name == "docker" and builders.has_buildx(self._where)
+        build = partial(builders.buildx, self._where) if has_buildx else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
+
+
+def _none_seen() -> int:
+    """What the kernel of another machine counts."""
+    return 0
 
 
 @contextmanager

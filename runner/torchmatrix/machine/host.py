@@ -17,6 +17,8 @@ from torchmatrix.machine.host_gpus import amd_gpus, nvidia_gpus
 from torchmatrix.machine.identity import as_identity, identity
 from torchmatrix.machine.masks import masked
 
+_UNTOLD = "the engine doesn't tell whether it runs on this machine, and is taken to run on another one"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
@@ -105,16 +107,15 @@ def detect() -> Host:
     )
 
 
-def seen_through(host: Host, engine: Mapping[str, Any], over_network: bool) -> Host:
-    """`host`, unless the engine runs on another machine: then what the engine tells of that one, the rest unknown.
+def seen_through(host: Host, engine: Mapping[str, Any], is_here: bool | None) -> Host:
+    """`host`, if the engine runs on it (None: that can't be told); else what the engine tells of its machine, the rest unknown.
 
-    `engine`: its machine's Name, ID, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal. `over_network`: it
-    was reached by ssh or tcp, not by a socket of this machine.
+    `engine`: its machine's Name, ID, KernelVersion, OperatingSystem, Architecture, NCPU and MemTotal.
     """
-    same_kernel = engine["KernelVersion"] == host.kernel
-    if same_kernel and not (over_network and _safe_name(str(engine["Name"])) != host.name):
+    if is_here:
         return host
-    note = f"the engine runs on {engine.get('Name')}, whose GPUs can't be seen from here; to use them, run torchmatrix there"
+    where = f"the engine runs on {engine.get('Name')}" if is_here is False else _UNTOLD
+    note = f"{where}, whose GPUs can't be seen from here; to use them, run torchmatrix there"
     return Host(
         name=_safe_name(str(engine.get("Name"))),
         vendor=None,

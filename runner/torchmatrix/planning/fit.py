@@ -37,6 +37,7 @@ class Supplies:
     can be built here.
     `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download.
     `disk`: None if its free space is unknown; then it isn't checked. `nodes`: how many machines like this one there are.
+    `elsewhere`: the engine isn't known to run on this machine.
     """
 
     containers: bool
@@ -48,6 +49,7 @@ class Supplies:
     pythonless: Collection[str] = frozenset()
     disk: Disk | None = None
     nodes: int = 1
+    elsewhere: bool = False
 
 
 def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
@@ -139,6 +141,9 @@ def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
     if stack.source == "image" and not supplies.containers:
         reason = f"{stack.image} is a container image, and no container engine is in use"
         return Why(reason=reason, fix=f"{supplies.how_to_have_containers}, and don't use --engine local")
+    if stack.source == "interpreter" and supplies.elsewhere:
+        reason = "is an interpreter of this machine, and the container engine runs on another one"
+        return Why(reason=reason, fix="a run is about one machine: measure it with --engine local")
     return None
 
 

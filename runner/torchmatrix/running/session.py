@@ -166,9 +166,10 @@ def _plan(
 
     A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
-    plan = make_plan(asked, host, replace(supplies.unseen(engines.builder), nodes=nodes))
+    unseen = replace(supplies.unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
+    plan = make_plan(asked, host, unseen)
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
-    found = replace(supplies.find(wanted, engines.builder, locks, is_here), nodes=nodes)
+    found = replace(supplies.find(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
     reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, found))}
     return select(withheld(plan, reasons), globs, where) if reasons else chosen, found, wanted

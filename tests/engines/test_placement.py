@@ -1,0 +1,39 @@
+"""Whether a daemon runs on this machine: what it sees decides, not what it is called or how it was reached."""
+
+from pathlib import Path
+
+import docker
+import pytest
+from fake_daemon import Sees, daemon, everything, forbidden, nothing, what_is_here
+
+from torchmatrix.engines.docker import DockerEngine, connect
+from torchmatrix.engines.docker_context import Endpoint
+from torchmatrix.engines.placement import is_here
+from torchmatrix.machine.host import detect
+
+
+@pytest.mark.parametrize("podman", [False, True])
+@pytest.mark.parametrize("where", ["socket", "port"])
+@pytest.mark.parametrize(("sees", "here"), [(what_is_here, True), (nothing, False), (everything, None), (forbidden, None)])
+def test_a_daemon_is_here_if_it_sees_what_only_this_machine_has(
+    tmp_path: Path, sees: Sees, here: bool | None, where: str, podman: bool
+) -> None:
+    with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", sees, podman=podman) as host:
+        assert is_here(connect(Endpoint(host=host)), podman) is here
+    assert not list(Path("/dev/shm").glob("torchmatrix-*"))
+
+
+def test_one_that_doesn_t_tell_is_taken_for_another_machine_and_that_is_said(tmp_path: Path) -> None:
+    here = detect()
+    with daemon(tmp_path / "d.sock", forbidden) as host:
+        where = Endpoint(host=host)
+        there = DockerEngine(connect(where), where).machine(here)
+    assert there is not here and there.machine != here.machine and there.vendor is None
+    assert "doesn't tell whether it runs on this machine" in there.notes[-1]
+
+
+def test_a_real_daemon_of_this_machine_tells_that_it_is_and_keeps_nothing(client: docker.DockerClient) -> None:
+    before = [len(client.containers.list(all=True)), len(client.volumes.list()), len(client.images.list())]
+    here = detect()
+    assert DockerEngine(client).machine(here) is here
+    assert before == [len(client.containers.list(all=True)), len(client.volumes.list()), len(client.images.list())]
