@@ -182,3 +182,21 @@ def test_a_jump_of_the_wall_clock_moves_no_figure_and_is_told(tmp_path: Path) ->
     row = tables.launches_table([launch]).iloc[0]
     assert row["seconds"] == pytest.approx(40.0) and row["throughput"] == pytest.approx(2.0)
     assert row["energy_joules"] == pytest.approx(6000) and row["clock_jump_seconds"] == pytest.approx(-3600)
+
+
+def test_what_a_quota_held_up_in_the_windows_is_told_on_gpus_too_and_unlike_slots_are_marked(tmp_path: Path) -> None:
+    held = [(90.0 + t, reading("cpu", quota_seconds=2.0 + 0.25 * t, quota_periods=5 * t)) for t in range(40)]
+    free = [(90.0 + t, reading("cpu", quota_seconds=2.0, quota_periods=5)) for t in range(40)]
+    on_gpus = [(90.0 + t, reading(power_watts=300.0)) for t in range(40)] + held
+    assert watched.summarize(one(tmp_path / "a", readings=on_gpus)).quota_seconds == pytest.approx(20 * 0.25)
+    assert watched.summarize(one(tmp_path / "b", vendor="cpu", readings=free)).quota_seconds == 0
+    unlike = "CPU slots are unlike devices: cores of other types than slot 0 has are in slot 1"
+    gpus = {"indices": [0, 1], "label": "cpu0+1", "vendor": "cpu", "gpus": [], "threads": 1, "nodes": 1, "unlike": unlike}
+    launches = [
+        {"vendor": "cpu", "readings": held},
+        {"vendor": "cpu", "devices": (0, 1), "readings": free, "gpus": gpus},
+        {"vendor": "cpu", "stack": "free", "readings": free},
+    ]
+    page = report.render(report.view_of(write_run(tmp_path / "c", launches)))
+    assert page.count("CPU quota</abbr>") == 1 and "for up to 5.0 s in a launch" in page
+    assert page.count("unlike slots</abbr>") == 1 and unlike in page

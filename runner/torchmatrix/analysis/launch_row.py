@@ -33,7 +33,7 @@ _NO_OTHER_SETTING = frozenset(
 )
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
-    "steady", "warming", "clock_change", "foreign", "ecc_errors",
+    "steady", "warming", "clock_change", "foreign", "ecc_errors", "quota_seconds",
 )  # fmt: skip
 PARITY = ("largest_absolute", "largest_relative", "cosine", "top1")
 """The figures of an inference's outputs beside those of eager fp32, as the box names them."""
@@ -43,7 +43,7 @@ COLUMNS_OF_LAUNCHES = (
     "count", "nodes", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
-    "cold_peak_bytes", "mixed", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
+    "cold_peak_bytes", "mixed", "unlike", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
     "effective", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
     "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
@@ -86,6 +86,7 @@ def _as_asked(launch: Launch) -> Row:
         "count": launch.devices.count,
         "nodes": launch.devices.nodes,
         "mixed": len({gpu.name for gpu in launch.devices.gpus}) > 1,
+        "unlike": launch.devices.unlike,
         "unit": launch.workload.unit,
         **{factor.name: factor.recorded_in(launch.workload.factors) for factor in COLUMNS},
         "other_settings": _other_settings(launch.workload.factors),

@@ -162,6 +162,7 @@ def _cell_row(launches: list[Row]) -> Row:
         "skipped_steps": sum(launch["skipped_steps"] > 0 for launch in ok),
         "start_unknown": sum(bool(launch["start_unknown"]) for launch in ok),
         "ecc_errors": sum(launch["ecc_errors"] for launch in ok),
+        "quota_seconds": max((launch["quota_seconds"] for launch in ok), default=0.0),
         "clock_jumps": sum(launch["clock_jump_seconds"] != 0 for launch in ok),
         "foreign": tuple(sorted({phrase for launch in ok for phrase in launch["foreign"]})),
         "mfu": _mfu(last, per_device),

@@ -38,7 +38,8 @@ class Watched:
     power readings. `steady`: None where it can't be told. `warming`: °C per minute, of the device whose temperature has
     the steepest trend; `clock_change`: the ratio - 1 of the clock at the windows' end to its mean, of the device whose clock
     changes most; both NaN without a trend. `foreign`: other people's processes that were seen on the devices.
-    `ecc_errors`: uncorrected ones that were counted meanwhile. `errors`: why devices could not be read.
+    `ecc_errors`: uncorrected ones that were counted meanwhile. `quota_seconds`: how long a control group's quota made processes
+    wait for CPUs, each counted. `errors`: why devices could not be read.
     """
 
     temperature_first: float
@@ -54,6 +55,7 @@ class Watched:
     clock_change: float
     foreign: tuple[str, ...]
     ecc_errors: float
+    quota_seconds: float
     errors: tuple[str, ...]
 
 
@@ -124,6 +126,7 @@ def summarize(launch: Launch) -> Watched:
             *_beside(launch, series, windows),
         ),
         ecc_errors=sum(_counted(s, windows, "ecc_uncorrected") for s in series),
+        quota_seconds=sum(_counted(s, windows, "quota_seconds") for s in _read_of(launch, _hosts(launch))),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
 
@@ -151,13 +154,21 @@ def clock_jump_seconds(launch: Launch) -> float:
 
 def _series(launch: Launch) -> list[Series]:
     """One per device that the launch used; on CPUs one per node."""
+    nodes = zip((launch.devices.gpus, *(node.gpus for node in launch.other_nodes)), _hosts(launch), strict=True)
+    return _read_of(launch, [device for gpus, cpu in nodes for device in ([gpu.uuid for gpu in gpus] or [cpu])])
+
+
+def _hosts(launch: Launch) -> list[str]:
+    """What telemetry calls the CPU of each node."""
+    return ["cpu", *(f"cpu@{node.number}" for node in launch.other_nodes)]
+
+
+def _read_of(launch: Launch, devices: Sequence[str | None]) -> list[Series]:
     by_device: dict[str | None, list[tuple[float, Facts]]] = {}
     for told in launch.telemetry:
         for reading in told.readings:
             by_device.setdefault(reading["device"], []).append((told.monotonic_seconds, reading))
-    nodes = [(launch.devices.gpus, "cpu"), *((node.gpus, f"cpu@{node.number}") for node in launch.other_nodes)]
-    own = [device for gpus, cpu in nodes for device in ([gpu.uuid for gpu in gpus] or [cpu])]
-    known = [by_device.get(device, []) if device not in launch.ambiguous_devices else [] for device in own]
+    known = [by_device.get(device, []) if device not in launch.ambiguous_devices else [] for device in devices]
     return [Series(points=tuple(sorted(points, key=_time))) for points in known]
 
 

@@ -17,6 +17,7 @@ from torchmatrix.engines.processes import UNLIMITED, kill_marked
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.machine.network import free_port
+from torchmatrix.machine.quota import quota
 from torchmatrix.planning.fit import Disk
 
 PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
@@ -42,7 +43,10 @@ class OwnProcesses:
     @property
     def limits(self) -> Limits:
         """Those of a launch."""
-        return limits_of(_MEMORY_BYTES) if self.groups.folders else UNLIMITED
+        if not self.groups.folders:
+            return UNLIMITED
+        ours = quota().memory_bytes
+        return limits_of(_MEMORY_BYTES if ours is None else min(ours, _MEMORY_BYTES))
 
     def disk(self) -> Disk | None:
         """That of the folder, or of the one that will contain it."""

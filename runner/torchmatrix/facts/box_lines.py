@@ -33,7 +33,7 @@ from torchmatrix.ground.numbers import number_or_nan
 
 _SENSED = frozenset({
     "temperature_celsius", "sm_clock_mhz", "clock_mhz", "power_watts", "energy_joules", "busy_cpus", "throttle_count",
-    "ecc_uncorrected",
+    "ecc_uncorrected", "quota_periods", "quota_seconds",
 })  # fmt: skip
 """The fields of a reading that are computed with."""
 

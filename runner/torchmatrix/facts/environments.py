@@ -9,6 +9,7 @@ Environment = dict[str, str]
 
 UNKNOWN = "null"
 _HOST_FIELDS = ("name", "cpu", "driver", "cuda_driver", "kernel", "os", "governor", "memory_bytes", "numa_nodes")
+_QUOTA = "cpu_quota"
 _GPU_FIELDS = ("name", "uuid", "vbios", "power_limit_watts", "ecc", "persistence", "memory_bytes")
 _BOX_FIELDS = ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "variables")
 _PACKAGE = "package "
@@ -18,6 +19,8 @@ def environment_of(launch: Launch) -> Environment:
     """The fields of a launch's machine, engine, image and box that can affect a figure, as text."""
     image, box = launch.image, launch.box
     fields = {f"host {name}": launch.host.get(name) for name in _HOST_FIELDS}
+    if _QUOTA in launch.host:
+        fields[f"host {_QUOTA}"] = launch.host[_QUOTA] or "no limit"
     for index, gpu in enumerate(launch.devices.gpus):
         fields |= {f"GPU {index} {name}": gpu.facts.get(name) for name in _GPU_FIELDS}
     fields |= {"engine": launch.engine.get("engine"), "image": (image.id or image.reference) if image else None}

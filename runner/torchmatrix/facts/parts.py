@@ -66,7 +66,8 @@ class Gpu:
 class Devices:
     """The devices of a launch in order: `label`, such as gpu0+1; `threads`: CPU threads per process.
 
-    `indices`, `gpus`: on each of its `nodes`; the GPUs are those of the first one.
+    `indices`, `gpus`: on each of its `nodes`; the GPUs are those of the first one. `unlike`: in what CPU slots differ; mostly
+    empty.
     """
 
     label: str
@@ -75,6 +76,7 @@ class Devices:
     gpus: tuple[Gpu, ...]
     threads: int
     nodes: int = 1
+    unlike: str = ""
 
     @property
     def count(self) -> int:

@@ -173,6 +173,7 @@ def _devices(devices: Record) -> Devices:
         gpus=box_lines.gpus_of(devices),
         threads=checked.whole_or_none(devices, "threads") or 1,
         nodes=checked.whole_up_to(devices, "nodes", MOST_NODES, default=1),
+        unlike=checked.text_or_none(devices, "unlike") or "",
     )
 
 

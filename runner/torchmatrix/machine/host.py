@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.files import text_of
+from torchmatrix.machine.cores import CoreGroup, core_groups, within
 from torchmatrix.machine.cpu_name import cpu_name
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
 from torchmatrix.machine.host_gpus import amd_gpus, nvidia_gpus
 from torchmatrix.machine.identity import as_identity, identity
 from torchmatrix.machine.masks import masked
+from torchmatrix.machine.quota import quota
 
 _UNTOLD = "the engine doesn't tell whether it runs on this machine, and is taken to run on another one"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use.
+    """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use, no more than
+    `cpu_quota`, the CPUs' worth of time that we have; `core_groups`: the same in groups of those that are alike.
+    `memory_bytes`: all; `memory_limit_bytes`: what of it we may use. None: no limit.
 
     `links` and `p2p`: a row and a column per GPU, in the words of `topology`. `machine`: its identity, which its name is not.
     """
@@ -48,12 +52,24 @@ class Host:
     smt: bool | None = None
     libc: str | None = None
     machine: str | None = None
+    core_groups: tuple[CoreGroup, ...] = ()
+    cpu_quota: float | None = None
+    memory_limit_bytes: int | None = None
 
     @property
     def gpus_in_words(self) -> str:
         """Such as "2 x NVIDIA A100-SXM4-80GB, 2 x NVIDIA L4"; "no GPU" without one."""
         counted = Counter(gpu.name for gpu in self.gpus)
         return ", ".join(f"{count} x {name}" for name, count in counted.items()) or "no GPU"
+
+    @property
+    def limits_in_words(self) -> str:
+        """What this process's control groups let it use; empty without a limit."""
+        time = f"{self.cpu_quota:g} CPUs' worth of time" if self.cpu_quota is not None else ""
+        limit = self.memory_limit_bytes
+        memory = f"{limit / 2**30:.1f} of {self.memory_bytes / 2**30:.1f} GiB of memory" if limit is not None else ""
+        found = " and ".join(filter(None, (time, memory)))
+        return found and f"control groups let this process use {found}"
 
     def as_record(self) -> dict[str, Any]:
         """For the facts on disk, which have the identity in a field of its own."""
@@ -67,7 +83,9 @@ def of_record(record: Mapping[str, Any], machine: str | None) -> Host:
         return tuple(map(held, value)) if isinstance(value, list) else value
 
     gpus = tuple(Gpu(**{name: held(value) for name, value in gpu.items()}) for gpu in record["gpus"])
-    return Host(**({name: held(value) for name, value in record.items()} | {"gpus": gpus, "machine": machine}))
+    groups = tuple(CoreGroup(**group | {"cores": tuple(group["cores"])}) for group in record.get("core_groups", ()))
+    own = {"gpus": gpus, "core_groups": groups, "machine": machine}
+    return Host(**({name: held(value) for name, value in record.items()} | own))
 
 
 def detect() -> Host:
@@ -81,7 +99,8 @@ def detect() -> Host:
     found = masked(nvidia_gpus(notes), os.environ, notes)
     if not found.gpus:
         found = masked(amd_gpus(Path("/sys"), Path("/dev")), os.environ, notes)
-    cpus = Path("/sys/devices/system/cpu")
+    cpus, limits = Path("/sys/devices/system/cpu"), quota()
+    groups = within(core_groups(Path("/sys/devices"), os.sched_getaffinity(0)), limits.cpus)
     return Host(
         name=_safe_name(os.environ.get("SLURMD_NODENAME") or socket.gethostname()),
         vendor=found.gpus[0].vendor if found.gpus else None,
@@ -91,12 +110,15 @@ def detect() -> Host:
         driver=found.driver,
         cuda_driver=found.cuda_driver,
         cpu=cpu_name() or f"unknown CPU ({platform.machine()})",
-        cores=_physical_cores(cpus),
+        cores=tuple(sorted(core for group in groups for core in group.cores)),
+        core_groups=groups,
+        cpu_quota=limits.cpus,
         sockets=sockets(cpus),
         smt=hyper_threading(cpus),
         numa_nodes=numa_nodes(Path("/sys/devices/system/node")),
         governor=text_of(cpus / "cpu0/cpufreq/scaling_governor"),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_limit_bytes=limits.memory_bytes,
         kernel=platform.release(),
         os=_os_name(),
         libc=" ".join(platform.libc_ver()).strip() or None,
@@ -143,16 +165,6 @@ def _safe_name(name: str) -> str:
 def _os_name() -> str:
     match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text_of(Path("/etc/os-release")) or "", re.MULTILINE)
     return match.group(1) if match else platform.platform()
-
-
-def _physical_cores(cpus: Path) -> tuple[int, ...]:
-    """The first allowed logical CPU of each physical core, in order (hyper-threads share what a benchmark measures)."""
-    allowed = sorted(os.sched_getaffinity(0))
-    first_of: dict[str, int] = {}
-    for cpu in allowed:
-        siblings = text_of(cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
-        first_of.setdefault(siblings, cpu)
-    return tuple(sorted(first_of.values()))
 
 
 def sockets(cpus: Path) -> int | None:

@@ -25,6 +25,7 @@ from torchmatrix.planning.fit import (
     why_not_supplied,
     why_not_workload,
 )
+from torchmatrix.planning.slots import Cut, cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,8 @@ class GpuSet:
 
     `vendor`: "nvidia", "amd", "cpu", or None where the machine lacks the device. `gpus` are the GPUs themselves;
     `cpus` has one string such as "0-3" per CPU slot. `threads`: CPU threads for each process, the same whatever N is.
-    `nodes`: so many machines of a cluster have this set each, and are one launch together.
+    `nodes`: so many machines of a cluster have this set each, and are one launch together. `unlike`: in what CPU slots
+    differ, in words; empty if in nothing.
     """
 
     indices: tuple[int, ...]
@@ -42,6 +44,7 @@ class GpuSet:
     cpus: tuple[str, ...] = ()
     threads: int = 1
     nodes: int = 1
+    unlike: str = ""
 
     @property
     def label(self) -> str:
@@ -88,6 +91,11 @@ class Plan:
     def skips(self) -> tuple[Skip, ...]:
         """What is skipped."""
         return tuple(entry for entry in self.entries if isinstance(entry, Skip))
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What makes figures of its cells hard to compare."""
+        return tuple(sorted({cell.gpus.unlike for cell in self.cells} - {""}))
 
 
 def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
@@ -266,20 +274,17 @@ class _SetsOf:
         return replace(gpus, nodes=nodes), why or why_not_nodes(nodes, self._nodes)
 
     @cached_property
-    def _slots(self) -> int:
-        """CPU slots divide the cores evenly by the largest count in the matrix, so that a slot is always the same."""
+    def _slots(self) -> Cut:
+        """As many as the largest count in the matrix, so that a slot is always the same."""
         own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
-        return max((*self._matrix.cpus.counts, *own), default=1)
+        return cut(self._host.cores, self._host.core_groups, max((*self._matrix.cpus.counts, *own), default=1))
 
     def _cpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
-        cores = self._host.cores
-        size = len(cores) // self._slots if len(cores) >= self._slots else 1
-        cpus = tuple(",".join(map(str, cores[i * size : (i + 1) * size])) for i in indices)
-        why = None
-        if len(indices) > len(cores):
-            reason = f"needs {len(indices)} CPU cores, one per process; this machine has {len(cores)}"
-            why = Why(reason=reason, fix="lower [cpus] counts or use a machine with more cores")
-        return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=size), why
+        gpus, there = cpu_set(indices, self._slots), len(self._host.cores)
+        if len(indices) <= there:
+            return gpus, None
+        reason = f"needs {len(indices)} CPU cores, one per process; this machine has {there}"
+        return gpus, Why(reason=reason, fix="lower [cpus] counts or use a machine with more cores")
 
     def _gpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
         gpus = self._host.gpus
@@ -292,6 +297,13 @@ class _SetsOf:
         chosen = tuple(gpus[i] for i in indices)
         unfit = why_not_slices(chosen) or (None if self._matrix.gpus.mixed else why_not_mixed(chosen))
         return GpuSet(indices=indices, vendor=self._host.vendor, gpus=chosen, threads=threads), unfit
+
+
+def cpu_set(indices: tuple[int, ...], found: Cut) -> GpuSet:
+    """These slots, as far as they are there."""
+    cpus = tuple(",".join(map(str, found.slots[i])) if i < len(found.slots) else "" for i in indices)
+    unlike = found.unlike if len(indices) > 1 else ""
+    return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=found.size, unlike=unlike)
 
 
 def _with_baselines(lists: Iterable[tuple[int, ...]], each: bool) -> list[tuple[int, ...]]:

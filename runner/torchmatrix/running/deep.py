@@ -18,7 +18,8 @@ from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning import fit
 from torchmatrix.planning.nearest import nearest_words
-from torchmatrix.planning.plan import GpuSet
+from torchmatrix.planning.plan import GpuSet, cpu_set
+from torchmatrix.planning.slots import cut
 from torchmatrix.running import housekeeping, readiness, run
 from torchmatrix.running.session import Session
 
@@ -92,9 +93,7 @@ def all_devices(host: Host, places: Sequence[int]) -> GpuSet:
         gpus = tuple(host.gpus[place] for place in places)
         return GpuSet(indices=tuple(places), vendor=host.vendor, gpus=gpus, threads=threads)
     count = min(CPU_PROCESSES, len(host.cores))
-    size = len(host.cores) // count
-    cpus = tuple(",".join(map(str, host.cores[i * size : (i + 1) * size])) for i in range(count))
-    return GpuSet(indices=tuple(range(count)), vendor="cpu", cpus=cpus, threads=size)
+    return cpu_set(tuple(range(count)), cut(host.cores, host.core_groups, count))
 
 
 def look(

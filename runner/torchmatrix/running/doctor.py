@@ -48,6 +48,7 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
         _machine(s),
         *_gpus(s),
         *_watching(s),
+        *_quota(s),
         *_limits(s),
         _disk(s),
         _writable(results),
@@ -105,6 +106,14 @@ def _watching(s: session.Session) -> list[Check]:
     checks = [Check(mark="note" if lacking else "ok", subject="watching", finding=finding, fix="; ".join(notes))]
     fix = "wait for it or choose other GPUs; a busy GPU is refused; torchmatrix ends nobody's process"
     return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]
+
+
+def _quota(s: session.Session) -> list[Check]:
+    """What this process may use less than the machine has, if the launches are on this machine."""
+    words = s.host.limits_in_words
+    few = s.host.cpu_quota is not None and s.host.cpu_quota < 1
+    fix = "less than one CPU: every launch will be held up; ask for at least one" if few else ""
+    return [Check(mark="note", subject="share", finding=f"{words}; it is planned by them", fix=fix)] if words else []
 
 
 def _limits(s: session.Session) -> list[Check]:

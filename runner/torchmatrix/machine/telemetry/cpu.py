@@ -10,14 +10,19 @@ from typing import Any
 import psutil
 
 from torchmatrix.ground.files import text_of
+from torchmatrix.machine.quota import Quota, throttled
 from torchmatrix.machine.telemetry import Reading, Sensor
 
+NO_QUOTA = Quota()
 _TEMPERATURES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 """Drivers of CPU temperature sensors: Intel, AMD, AMD (out of tree), ARM boards."""
 
 
-def open_cpu(root: Path = Path("/sys"), system: Any = psutil) -> tuple[Sensor, str | None]:
-    """The CPU's sensor, and what can't be monitored, with reasons. `root`: where sysfs is; `system`: psutil or its like."""
+def open_cpu(root: Path = Path("/sys"), system: Any = psutil, limits: Quota = NO_QUOTA) -> tuple[Sensor, str | None]:
+    """The CPU's sensor, and what can't be monitored, with reasons. `root`: where sysfs is; `system`: psutil or its like.
+
+    `limits`: those that hold for the launches.
+    """
     packages = _packages(root / "class/powercap")
     counters = tuple(_Wrapping(package) for package in packages)
     unreadable = [package for package in packages if _whole_number(package / "energy_uj") is None]
@@ -25,7 +30,7 @@ def open_cpu(root: Path = Path("/sys"), system: Any = psutil) -> tuple[Sensor, s
     if unreadable:
         files = root / "class/powercap/intel-rapl:*/energy_uj"
         note = f"no CPU energy: only root may read {unreadable[0] / 'energy_uj'}; until the next boot: sudo chmod a+r {files}"
-    return CpuSensor(system, () if unreadable else counters, _throttle_files(root / "devices/system/cpu")), note
+    return CpuSensor(system, () if unreadable else counters, _throttle_files(root / "devices/system/cpu"), limits), note
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,11 @@ class _Wrapping:
 class CpuSensor:
     """Reads the CPUs as one device, "cpu". Percentages are of the time since the reading before."""
 
-    def __init__(self, system: Any, energy: Sequence[_Wrapping], throttles: Sequence[_Throttle]) -> None:
+    def __init__(
+        self, system: Any, energy: Sequence[_Wrapping], throttles: Sequence[_Throttle], limits: Quota = NO_QUOTA
+    ) -> None:
         self._system = system
+        self._limits = limits
         self._energy = tuple(energy)
         self._throttles = tuple(throttles)
         self._times = system.cpu_times()
@@ -82,6 +90,8 @@ class CpuSensor:
         reading: Reading = {"device": "cpu"}
         with suppress(Exception):
             reading.update(self._shares())
+        with suppress(Exception):
+            reading.update(self._held_up())
         for key, ask in fields.items():
             with suppress(Exception):  # sensors come and go; psutil lacks some on some platforms
                 value = ask()
@@ -108,6 +118,11 @@ class CpuSensor:
         busy = (total - idle) / total
         shares = {"utilization_percent": round(100 * busy, 2), "busy_cpus": round(busy * self._system.cpu_count(), 3)}
         return shares | ({"steal_percent": round(100 * spent["steal"] / total, 2)} if "steal" in spent else {})
+
+    def _held_up(self) -> dict[str, float]:
+        """By the quota of a control group."""
+        found = throttled(self._limits)
+        return {"quota_periods": found.periods, "quota_seconds": found.seconds} if found else {}
 
     def _temperature(self) -> float | None:
         """The hottest package; of Intel's, not the single cores, whose readings jump."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torchmatrix.machine.host import Host
+from torchmatrix.machine.quota import quota
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.machine.telemetry.amd import open_amd
 from torchmatrix.machine.telemetry.cpu import open_cpu
@@ -16,7 +17,7 @@ CLOSE_SECONDS = 5.0
 @contextmanager
 def opened(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
     """The sensors for `host` and what can't be monitored, in words; closed on leaving."""
-    found: list[tuple[Sensor | None, str | None]] = [open_cpu()]
+    found: list[tuple[Sensor | None, str | None]] = [open_cpu(limits=quota())]
     if host.vendor == "nvidia":
         found.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
     if host.vendor == "amd":

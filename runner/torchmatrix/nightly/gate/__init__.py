@@ -214,7 +214,11 @@ def _seen(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the watch saw during launches that were slower."""
     if found.verdict not in ("suspected", "regression"):
         return []
-    counted = {"throttled": "the devices were throttled", "foreign": "others used the devices"}
+    counted = {
+        "throttled": "the devices were throttled",
+        "foreign": "others used the devices",
+        "quota_seconds": "a CPU quota made processes wait",
+    }
     numbers = {words: sum(bool(row[name]) for row in rows) for name, words in counted.items()}
     return [f"{words} in {number} of {len(rows)} launches" for words, number in numbers.items() if number]
 

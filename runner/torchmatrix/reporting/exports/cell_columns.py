@@ -62,6 +62,8 @@ _RUNNING = (
     a_whole("peak_memory_bytes", "largest process in the timed windows; allocated on a GPU, resident on a CPU", "peak_bytes"),
     a_whole("peak_memory_cold_bytes", "the same up to the end of the first step", "cold_peak_bytes"),
     a_flag("mixed", "the set has GPUs of different models"),
+    a_text("unlike", "in what the CPU slots of the set differ"),
+    a_number("quota_seconds", "how long a CPU quota made processes wait in the timed windows; 0 also where none was told"),
     a_number("ecc_errors", "uncorrected memory errors counted in the timed windows; 0 also where the device has no counter"),
     a_list("foreign", "who else used the devices in the timed windows"),
     a_text("unchecked", "why the losses could not be compared with eager fp32"),

@@ -138,6 +138,9 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          "steps, since gradients did not fit into float16: these steps were forward and backward only"),
         (cell["foreign"], "disturbed", True, f"others used the devices during the launch: {', '.join(cell['foreign'])}"),
         (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
+        (cell["unlike"], "unlike slots", True, cell["unlike"]),
+        (cell["quota_seconds"] > 0, "CPU quota", True, "the quota of a control group made processes wait for CPUs in the timed "
+         f"windows, for up to {cell['quota_seconds']:.1f} s in a launch: the figure is that of the quota"),
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
         (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; "
          "all durations come from the monotonic clock"),

@@ -1,0 +1,161 @@
+"""What control groups let this process use: invented trees of both versions, with namespaces; and a real group."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from torchmatrix.facts.store import Results
+from torchmatrix.machine.quota import Quota, Throttled, quota, throttled
+from torchmatrix.machine.telemetry.cpu import open_cpu
+
+GIB = 1 << 30
+V2 = ("29 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",)
+
+
+def tree(root: Path, own: str, mounts: tuple[str, ...], files: Mapping[str, str]) -> Path:
+    """What /proc and /sys say; `files`: below /sys/fs/cgroup."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(own)
+    (root / "proc/self/mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + "".join(mounts))
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def v1(controller: str, top: str, place: str = "") -> str:
+    return f"33 31 0:30 {top} /sys/fs/cgroup/{place or controller} ro,nosuid master:11 - cgroup cgroup rw,{controller}\n"
+
+
+POD = "/kubepods/pod1/c1"
+UNLIMITED_V1 = {
+    "cpu/cpu.cfs_quota_us": "-1",
+    "cpu/cpu.cfs_period_us": "100000",
+    "memory/memory.limit_in_bytes": str((1 << 63) - 4096),
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "mounts", "files", "cpus", "memory"),
+    [
+        ("0::/\n", V2, {"cpu.max": "150000 100000", "memory.max": str(2 * GIB)}, 1.5, 2 * GIB),  # a pod: a namespace of its own
+        ("0::/\n", V2, {"cpu.max": "max 100000", "memory.max": "max", "memory.high": "max"}, None, None),
+        ("0::/\n", V2, {"memory.max": "max", "memory.high": str(GIB)}, None, GIB),
+        (  # the group above has the tighter one, and one above that the tightest of memory
+            "0::/a/b/c\n", V2,
+            {"a/b/c/cpu.max": "9 3", "a/b/cpu.max": "50000 25000", "a/memory.max": str(GIB), "a/b/memory.max": "9000000000"},
+            2.0, GIB,
+        ),
+        # moved out of its own namespace
+        ("0::/../../other\n", V2, {"cpu.max": "30000 100000", "other/cpu.max": "10000 100000"}, 0.3, None),
+        ("0::/gone\n", V2, {"cpu.max": "max 100000"}, None, None),
+        (  # a container of version 1 without a namespace: only its own group is mounted
+            f"4:memory:{POD}\n3:cpu,cpuacct:{POD}\n", (v1("cpu,cpuacct", POD), v1("memory", POD)),
+            {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000",
+             "memory/memory.limit_in_bytes": "1073741824"},
+            3.0, GIB,
+        ),
+        (  # the same from the host, where the limit is the pod's
+            f"4:memory:{POD}\n1:cpu:{POD}\n", (v1("cpu", "/"), v1("memory", "/")),
+            UNLIMITED_V1 | {"cpu/kubepods/pod1/cpu.cfs_quota_us": "250000", "cpu/kubepods/pod1/cpu.cfs_period_us": "100000",
+                            f"cpu{POD}/cpu.cfs_quota_us": "-1", f"cpu{POD}/cpu.cfs_period_us": "100000"},
+            2.5, None,
+        ),
+        ("4:memory:/\n1:cpu:/\n", (v1("cpu", "/"), v1("memory", "/")), UNLIMITED_V1, None, None),
+        (  # both versions at once: the second has no controllers
+            "1:cpu:/x\n0::/\n", (v1("cpu", "/"), V2[0].replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified")),
+            {"cpu/x/cpu.cfs_quota_us": "100000", "cpu/x/cpu.cfs_period_us": "50000", "unified/cgroup.procs": ""},
+            2.0, None,
+        ),
+        ("1:cpu:/\n", (v1("cpu", "/", r"a\040b"),), {"a b/cpu.cfs_quota_us": "9", "a b/cpu.cfs_period_us": "9"}, 1.0, None),
+        ("", (), {}, None, None),
+    ],
+)  # fmt: skip
+def test_the_tightest_limit_of_all_groups_above_holds(
+    tmp_path: Path, own: str, mounts: tuple[str, ...], files: dict[str, str], cpus: float | None, memory: int | None
+) -> None:
+    found = quota(tree(tmp_path, own, mounts, files))
+    assert (found.cpus, found.memory_bytes) == (cpus, memory)
+
+
+def test_without_proc_nothing_is_limited(tmp_path: Path) -> None:
+    assert quota(tmp_path) == Quota() and throttled(Quota()) is None
+
+
+@pytest.mark.parametrize(("name", "count"), [("throttled_usec", 2_500_000), ("throttled_time", 2_500_000_000)])
+def test_what_the_quota_held_up_is_read_with_the_cpu(tmp_path: Path, name: str, count: int) -> None:
+    said = f"nr_periods 90\nnr_throttled 7\n{name} {count}"
+    root = tree(tmp_path, "0::/a/b\n", V2, {"a/cpu.max": "100000 100000", "a/cpu.stat": said, "a/b/cpu.stat": "usage_usec 9"})
+    found = quota(root)
+    assert throttled(found) == Throttled(periods=7, seconds=2.5)
+    sensor, _ = open_cpu(root, limits=found)
+    (reading,) = sensor.read()
+    assert (reading["quota_periods"], reading["quota_seconds"]) == (7, 2.5)
+    unlimited, _ = open_cpu(root)
+    assert not {"quota_periods", "quota_seconds"} & unlimited.read()[0].keys(), "unknown is absent, not 0"
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A real group of version 1 or 2 that may use 0.3 CPUs."""
+    places = {"cpu.cfs_quota_us": Path("/sys/fs/cgroup/cpu"), "cpu.max": Path("/sys/fs/cgroup")}
+    name, place = next(((name, place) for name, place in places.items() if (place / "cgroup.procs").exists()), ("", Path()))
+    folder = place / f"torchmatrix-test-{uuid.uuid4().hex[:8]}"
+    try:
+        folder.mkdir()
+        (folder / name).write_text("30000")
+    except OSError as error:
+        folder.rmdir() if folder.is_dir() else None
+        pytest.skip(f"no control group can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+TELL = """
+import json, os, sys, time
+from pathlib import Path
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+from torchmatrix.machine import host, quota
+limits = quota.quota()
+while time.process_time() < 0.15:
+    pass
+here = host.detect()
+print(json.dumps([limits.cpus, quota.throttled(limits).periods, len(here.cores), here.cpu_quota, here.limits_in_words]))
+"""
+
+
+def test_a_real_groups_quota_is_what_a_process_in_it_plans_by(group: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", TELL, str(group)], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    cpus, periods, cores, recorded, words = json.loads(done.stdout)
+    assert (cpus, recorded, cores) == (0.3, 0.3, 1) and periods > 0
+    assert words.startswith("control groups let this process use 0.3 CPUs' worth of time")
+
+
+@pytest.mark.thorough
+def test_a_run_in_a_real_group_says_its_share_plans_by_it_and_records_it(
+    group: Path, fake_matrix: Path, tmp_path: Path
+) -> None:
+    (group / ("cpu.max" if (group / "cpu.max").exists() else "cpu.cfs_quota_us")).write_text("150000")
+    within = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", sys.executable, "-m", "torchmatrix"]
+
+    def told(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*within, *words, "--engine", "local"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert "note  share: control groups let this process use 1.5 CPUs' worth of time" in told("doctor").stdout
+    done = told("run", "--fast")
+    assert done.returncode == 0, done.stderr
+    assert "note: control groups let this process use 1.5 CPUs' worth of time" in done.stderr
+    (run,) = Results(tmp_path / "results").runs()
+    (launch,) = run.launches()
+    assert (launch.host["cpu_quota"], len(launch.host["cores"]), launch.devices.threads) == (1.5, 1, 1)
+    assert [skip.reason for skip in run.read_record().skips] == ["needs 2 CPU cores, one per process; this machine has 1"]
+    readings = [reading for told in launch.telemetry for reading in told.readings]
+    assert all({"quota_periods", "quota_seconds"} <= reading.keys() for reading in readings) and readings
