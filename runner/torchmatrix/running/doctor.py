@@ -76,7 +76,8 @@ def _machine(s: session.Session) -> Check:
 
 
 def _gpus(s: session.Session) -> list[Check]:
-    notes = [Check(mark="note", subject="GPU", finding=note, fix="reinstall or reload the driver") for note in s.host.notes]
+    fix = "reinstall or reload the driver" if s.is_here else ""
+    notes = [Check(mark="note", subject="GPU", finding=note, fix=fix) for note in s.host.notes]
     if not s.host.gpus:
         return [
             *notes,
