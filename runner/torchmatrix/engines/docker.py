@@ -88,7 +88,7 @@ class DockerEngine:
     if not where Docker's own client finds one.
     """
 
-    capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0)
+    capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0, has_own_groups=True)
 
     def __init__(self, client: docker.DockerClient, where: Endpoint | None = None) -> None:
         self._client = client

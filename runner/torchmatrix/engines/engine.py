@@ -126,11 +126,13 @@ class Capabilities:
     `runs_images`: stacks become container images, vendors' images can be run, and a lock holds the base's digest.
     `isolates`: a launch finds Python and compiler in its image; otherwise it uses those of the machine, and its network.
     `build_seconds`: how long building a stack usually takes.
+    `has_own_groups`: a launch is not below this process's control groups, so that their limits don't hold for it.
     """
 
     runs_images: bool
     isolates: bool
     build_seconds: float
+    has_own_groups: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -201,7 +201,7 @@ def _may_be_forked(attempt: Attempt, method: Method) -> bool:
 
 def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
     """Start, watch and read the box to its end."""
-    telling, line_mb = Telling(execution, file.telemetry, devices_of(cell)), settings.load().line_mb
+    telling, line_mb = Telling(execution, file.telemetry, job, cell), settings.load().line_mb
     transport = transport_words.Collector(cell.gpus.vendor)
     reached = job.turns.covering(execution) if job.turns else nullcontext()
     with execution, reached, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
@@ -265,11 +265,16 @@ def cache_name(cell: Cell, batch: int, lane: str) -> str:
     return f"{cell.workload.id}-{found}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}{own}"
 
 
+_OF_QUOTA = {"quota_periods", "quota_seconds"}
+"""What this process's control groups made wait: not a launch that is in other ones."""
+
+
 class Telling:
     """Tells the readings of a launch's own devices, with the processes that aren't the launch's."""
 
-    def __init__(self, execution: Execution, tell: Callable[[list[Reading]], None], devices: Sequence[str]) -> None:
-        self._execution, self._tell, self._devices = execution, tell, devices
+    def __init__(self, execution: Execution, tell: Callable[[list[Reading]], None], job: Job, cell: Cell) -> None:
+        self._execution, self._tell, self._devices = execution, tell, devices_of(cell)
+        self._left_out = {"processes"} | (_OF_QUOTA if job.engine_for(cell.stack).capabilities.has_own_groups else set())
         self._own: set[int] = set()
 
     def __call__(self, readings: list[Reading]) -> None:
@@ -286,7 +291,7 @@ class Telling:
         pids = reading.get("processes", ())
         self._own |= {pid for pid in pids if self._execution.owns(pid)}
         others = [pid for pid in pids if pid not in self._own and Path(f"/proc/{pid}").exists()]
-        rest = {key: value for key, value in reading.items() if key != "processes"}
+        rest = {key: value for key, value in reading.items() if key not in self._left_out}
         return rest | ({"foreign": [readiness.describe(pid) for pid in others]} if others else {})
 
 

@@ -110,7 +110,7 @@ def _run(job: Job, cell: Cell, execution: Execution, number: int, say: Callable[
     def told(readings: list[dict[str, Any]]) -> None:
         say("telemetry", readings=[r | {"device": f"cpu@{number}"} if r["device"] == "cpu" else r for r in readings])
 
-    with execution, Watcher(job.sensors, Telling(execution, told, devices_of(cell))):
+    with execution, Watcher(job.sensors, Telling(execution, told, job, cell)):
         for stream, line in execution.lines():
             say("line", stream=stream, text=line.decode(errors="replace"))
         end = execution.wait()
