@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,11 @@ CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 CANARY = "canary/resnet50-train-fp32-b4/gpu0"
 WEEK = (100.0, 100.5, 99.5, 100.3, 99.7, 100.2, 99.8)
 """The cell's value on seven nights; the limit that they set is 0.978."""
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def day(number: int) -> str:
@@ -152,6 +157,22 @@ def test_an_accepted_regression_is_told_as_such_and_begins_a_new_baseline(tmp_pa
     assert accepted.read(results, later[-1].host) == known
     assert only(judge(later[:-2], GateOptions(), known)).verdict == "ok"
     assert only(judge(later, GateOptions(), known)).verdict == "regression"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_bytes(path.read_bytes().replace(b"driver", b"drover")), make_folder]
+)
+def test_a_damaged_record_accepts_nothing_and_is_told(
+    torchmatrix: Command, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    write_values(tmp_path / "results", *LOWER)
+    assert torchmatrix("gate", "--accept", CELL, "--because", "driver 580").returncode == 0
+    path = accepted.path_of(Results(tmp_path / "results"), "testhost")
+    damage(path)
+    done = torchmatrix("gate")
+    assert done.returncode == 5 and f"{path.relative_to(tmp_path)} can't be read and is left out" in done.stderr
+    again = torchmatrix("gate", "--accept", CELL, "--because", "driver 580")
+    assert again.returncode == 2 and "is damaged" in again.stderr and "hint: restore it" in again.stderr
 
 
 def test_what_is_not_slower_cant_be_accepted(tmp_path: Path) -> None:
@@ -358,6 +379,40 @@ def test_against_a_named_run_too_the_nights_tell_what_is_usual(tmp_path: Path) -
     assert few.low == 0.99 and "how nights differ is unknown" in few.rule
 
 
+def serving(rate: float, *requests: int) -> list[dict[str, Any]]:
+    """Launches of the same work, each with so many requests: a single one has no median, and 0 is no request."""
+    served = [{kind: [seconds] * count for kind, seconds in (("latency", 0.1), ("end-to-end", 0.2))} for count in requests]
+    return [
+        {"rate": rate, "job": {"mode": "infer", "requests": len(one["latency"])}, "served": one if one["latency"] else None}
+        for one in served
+    ]
+
+
+@pytest.mark.parametrize("requests", [(1, 1, 1), (5, 1, 5), (0, 0, 0)])
+def test_a_gated_metric_without_a_value_is_told_and_counted(tmp_path: Path, requests: tuple[int, ...]) -> None:
+    write(tmp_path, *(serving(value, 5, 5, 5) for value in WEEK), serving(100.0, *requests))
+    found, left = judged(tmp_path), sum(count < 2 for count in requests)
+    assert {one.name.removeprefix(CELL): one.verdict for one in found.cells} == {
+        "": "ok", " (latency_p50)": "n/a", " (end_to_end_p50)": "n/a",
+    }  # fmt: skip
+    assert found.cells[1].why == f"no latency_p50 in {left} of 3 ok launches; {day(7)} had one"
+    assert (found.verdict, found.judged) == ("PASS", 1) and verdicts.record(found)["not_judged"] == 2
+    assert "1 ok, 2 n/a; judged: 1 of 3 figures" in verdicts.text(found) and "(latency_p50)" in verdicts.text(found)
+    assert ElementTree.fromstring(verdicts.junit(found)).get("skipped") == "2"
+
+
+def test_a_night_without_the_metric_is_told_to_be_no_baseline(tmp_path: Path) -> None:
+    write(tmp_path, serving(100.0, 5, 5), serving(100.0, 1, 1), serving(100.0, 5, 5))
+    found = {one.metric: one for one in judged(tmp_path).cells}
+    assert found["latency_p50"].nights == (day(1),)
+    assert found["latency_p50"].why == "no latency_p50 on 1 of the 2 nights before"
+
+
+def test_what_the_work_never_had_is_not_missed(tmp_path: Path) -> None:
+    write(tmp_path, *(serving(value, 1, 1) for value in WEEK), serving(100.0, 1, 1))
+    assert {one.metric for one in judged(tmp_path).cells} == {"throughput"}
+
+
 def test_runs_that_can_t_be_compared_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NothingSelected, match="no runs"):
         judged(tmp_path)
@@ -474,7 +529,7 @@ def test_the_text_begins_with_the_verdict_and_says_what_to_do(tmp_path: Path) ->
     found = regressed(tmp_path)
     lines = verdicts.text(found, Path("elsewhere")).splitlines()
     assert lines[0] == f"REGRESSION 2 of 5 cells: {day(9)} on testhost against 7 nights before"
-    assert lines[1] == "1 regression, 1 suspected, 1 ok, 1 failed, 1 new"
+    assert lines[1] == "1 regression, 1 suspected, 1 ok, 1 failed, 1 new; judged: 4 of 5 figures"
     assert lines[2].startswith(f"regression  {CELL}  0.9530 of the baseline (slower below 0.9784: ")
     assert lines[2].endswith("7 nights scatter by 0.37 %), nights before: 0.9500")
     assert f"  repeat: torchmatrix reproduce {CELL} --results elsewhere" in lines

@@ -75,8 +75,8 @@ def gate(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     runs = chosen_runs.read(Results(results), run, nights, baseline, host)
-    say_unreadable([one for found in runs for one in found.unreadable])
     store = Results(results)
+    say_unreadable([*(one for found in runs for one in found.unreadable), *accepted.unreadable(store, runs[-1].host)])
     found = gating.judge(runs, options, accepted.read(store, runs[-1].host))
     if accept or because:
         _check_acceptance(accept, because)

@@ -102,13 +102,18 @@ def _judged(
 ) -> Sequence[Judged]:
     """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too.
 
-    One for each metric that the cell has; one if it has none tonight.
+    One for each metric that the cell has or should have; one if nothing was measured tonight.
     """
     if last.failed(cell):
         return [_failed(cell, reference, last)]
     if last.ok(cell):
-        had = [metric for metric in GATED if last.has(cell, metric)]
-        return [_measured(cell, before, reference, last, options, metric) for metric in had]
+        judged = (
+            _measured(cell, before, reference, last, options, metric)
+            if last.has(cell, metric)
+            else _valueless(cell, before, last, metric)
+            for metric in GATED
+        )
+        return [one for one in judged if one]
     absent = _absent(cell, reference, last, options)
     return [absent] if absent else []
 
@@ -150,6 +155,18 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
+def _valueless(cell: str, before: Sequence[_View], last: _View, metric: Metric) -> Judged | None:
+    """Launches were ok, but there is nothing to judge: that is told, unless the same work never had the metric."""
+    rows = last.ok(cell)
+    lacking = sum(math.isnan(value_in(row, metric)) for row in rows)
+    had = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows[-1]["work"])]
+    if not had and lacking == len(rows):
+        return None
+    since = f"; {had[-1].run.id} had one" if had else ""
+    why = f"no {metric.name} in {lacking} of {len(rows)} ok launches{since}"
+    return Judged(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_about(rows[-1]))
+
+
 def _measured(
     cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions, metric: Metric
 ) -> Judged:
@@ -168,11 +185,12 @@ def _measured(
     if not options.named and found.verdict in ("ok", "suspected"):
         found = _drifted(found, history, options)
     limits = found.limits
+    lacking = _without(cell, reference, metric)
     since = next((view for view in same if limits and view.run.id == limits.nights[-1]), None)
     return Judged(
         cell=cell,
         verdict=found.verdict,
-        why="; ".join(filter(None, (_reason(found, others), *_seen(found, rows), _in_words(others)))),
+        why="; ".join(filter(None, (_reason(found, others), *_seen(found, rows), _in_words(others), lacking))),
         ratio=found.ratio,
         before=found.before,
         facts=str(rows[-1]["path"]),
@@ -230,6 +248,12 @@ def _in_words(others: Mapping[str, str]) -> str:
     *_, (run, why) = others.items()
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     return f"not comparable with {run}{more}: {why}"
+
+
+def _without(cell: str, reference: Sequence[_View], metric: Metric) -> str:
+    """Which nights are no baseline since their ok launches lack the metric, in words."""
+    lacking = sum(bool(view.ok(cell)) and not view.has(cell, metric) for view in reference)
+    return f"no {metric.name} on {lacking} of the {len(reference)} nights before" if lacking else ""
 
 
 def _other_work(rows: Sequence[Mapping[str, Any]], work: str) -> str | None:

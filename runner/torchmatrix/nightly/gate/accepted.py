@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchmatrix.facts import lines
 from torchmatrix.facts.disk import disk_errors
+from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.nightly.gate.judged import Gate, Judged
@@ -31,13 +32,20 @@ def path_of(results: Results, host: str) -> Path:
 
 
 def read(results: Results, host: str) -> dict[str, Accepted]:
-    """By cell what was accepted last; a line that lacks a field is skipped."""
+    """By cell what was accepted last; nothing of a record that is damaged, and no line that lacks a field."""
     found = {}
-    for event in lines.read(path_of(results, host)).events:
+    for event in () if unreadable(results, host) else lines.read(path_of(results, host)).events:
         run, started, because, cell = (event.get(name) for name in ("run", "started", "because", "cell"))
         if event.get("event") == KIND and isinstance(started, (int, float)) and isinstance(cell, str):
             found[cell] = Accepted(run=str(run), started=float(started), because=str(because))
     return found
+
+
+def unreadable(results: Results, host: str) -> list[Unreadable]:
+    """The record, if it is there and can't be trusted: then slow-downs that were accepted are told again."""
+    path = path_of(results, host)
+    damage = lines.read(path).damage
+    return [Unreadable(path=path, reason=damage)] if damage else []
 
 
 def slower(gate: Gate, globs: Sequence[str]) -> list[Judged]:
@@ -52,8 +60,13 @@ def slower(gate: Gate, globs: Sequence[str]) -> list[Judged]:
 
 
 def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> Mapping[str, Accepted]:
-    """Record that the slower cells which the globs name are accepted as they are in the judged run; returns all that is."""
+    """Record that the slower cells which the globs name are accepted as they are in the judged run; returns all that is.
+
+    Raises BadInput where the record is damaged: what is added to it would not be read.
+    """
     path, end = path_of(results, gate.host), lines.End()
+    for damaged in unreadable(results, gate.host):
+        raise BadInput(f"{path} is damaged: {damaged.reason}", hint="restore it, or move it away and accept all again")
     found = slower(gate, globs)
     with disk_errors(path), path.open("a+b", buffering=0) as file:
         file.seek(0)

@@ -66,6 +66,11 @@ class Judged:
         return self.cell if self.metric == "throughput" else f"{self.cell} ({self.metric})"
 
     @property
+    def is_judged(self) -> bool:
+        """Could anything be said of it?"""
+        return self.verdict not in UNJUDGED
+
+    @property
     def counts(self) -> bool:
         """Is this a regression of the run?"""
         return self.verdict in COUNTING
@@ -90,10 +95,16 @@ class Gate:
             return "INCOMPLETE"
         if any(cell.counts for cell in self.cells):
             return "REGRESSION"
-        return "PASS" if any(cell.verdict not in UNJUDGED for cell in self.cells) else "NO-BASELINE"
+        return "PASS" if self.judged else "NO-BASELINE"
+
+    @property
+    def judged(self) -> int:
+        """How many of `cells` could be judged."""
+        return sum(cell.is_judged for cell in self.cells)
 
     def as_record(self) -> dict[str, Any]:
         """For --json and the hook; NaN becomes null."""
         fields = {name: getattr(self, name) for name in ("run", "host", "started", "complete", "baseline")}
         cells = [none_for_nan(asdict(cell)) | {"counts": cell.counts} for cell in self.cells]
-        return {"verdict": self.verdict, **none_for_nan(fields), **asdict(self.options), "cells": cells}
+        counts = {"judged": self.judged, "not_judged": len(self.cells) - self.judged}
+        return {"verdict": self.verdict, **counts, **none_for_nan(fields), **asdict(self.options), "cells": cells}

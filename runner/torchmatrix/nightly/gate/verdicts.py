@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.ground.numbers import four_decimals
 from torchmatrix.ground.texts import clipped, in_one_line
-from torchmatrix.nightly.gate.judged import UNJUDGED, Gate, Judged
+from torchmatrix.nightly.gate.judged import Gate, Judged
 
 LONGEST = 300
 """Characters of one message; more is cut, with an ellipsis."""
@@ -35,12 +35,12 @@ def text(gate: Gate, results: Path | None = None) -> str:
     """
     shown = [one for one in gate.cells if one.verdict != "ok"]
     lines = [headline(gate), _tally(gate)]
-    for one in (one for one in shown if one.verdict not in UNJUDGED):
+    for one in (one for one in shown if one.is_judged):
         lines += [f"{one.verdict:<11} {plain(one.name)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
         lines += [f"  {line}" for line in commands(gate, one, results)]
-    lines += _unjudged(one for one in shown if one.verdict in UNJUDGED)
+    lines += _unjudged(one for one in shown if not one.is_judged)
     lines += _changes(shown)
-    if gate.verdict == "NO-BASELINE":
+    if gate.verdict == "NO-BASELINE" and all(one.verdict != "n/a" for one in gate.cells):
         lines.append("the baseline must be an earlier run of the same cells on this host; to make one: torchmatrix run --new")
     return "\n".join(lines)
 
@@ -90,7 +90,9 @@ def _tally(gate: Gate) -> str:
     counts: dict[str, int] = {}
     for one in gate.cells:
         counts[one.verdict] = counts.get(one.verdict, 0) + 1
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cells"
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cells"
+    left = len(gate.cells) - gate.judged
+    return f"{tally}; judged: {gate.judged} of {len(gate.cells)} figures" if left else tally
 
 
 def _told(one: Judged) -> list[str]:
@@ -166,7 +168,7 @@ def _why(one: Judged) -> str:
 def junit(gate: Gate, results: Path | None = None) -> bytes:
     """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a testcase per cell; what could not be judged is skipped."""
     failures = sum(one.counts for one in gate.cells)
-    skipped = sum(one.verdict in UNJUDGED for one in gate.cells)
+    skipped = sum(not one.is_judged for one in gate.cells)
     counts = {"tests": str(len(gate.cells)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
     root = ElementTree.Element("testsuites", {"name": "torchmatrix gate", **counts})
     suite = ElementTree.SubElement(root, "testsuite", {"name": plain(gate.run), "hostname": plain(gate.host), **counts})
@@ -185,7 +187,7 @@ def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path
     if one.counts:
         failure = ElementTree.SubElement(case, "failure", type=one.verdict, message=message)
         failure.text = "\n".join([message, *commands(gate, one, results), *_changes([one])])
-    elif one.verdict in UNJUDGED:
+    elif not one.is_judged:
         ElementTree.SubElement(case, "skipped", message=message)
     else:
         ElementTree.SubElement(case, "system-out").text = message
