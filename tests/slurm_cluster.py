@@ -61,7 +61,16 @@ AccountingStorageType=accounting_storage/none
 {nodes}
 PartitionName=tests Nodes=ALL Default=YES State=UP
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory={memory}{gres} State=UNKNOWN"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory={memory}{gres} State={state}"
+
+
+_POWER = """\
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=600
+PrivateData=cloud
+"""
+"""Of a cluster whose nodes are powered down until a job needs them, and take as long to start as the test likes."""
 
 
 class Cluster:
@@ -79,8 +88,9 @@ class Cluster:
         more: str = "",
         cable: Cable | None = None,
         around: Sequence[str] = (),
+        asleep: bool = False,
     ) -> None:
-        self._folder = folder
+        self._folder, self._asleep = folder, asleep
         self._around = cable.around if cable else around
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -98,6 +108,7 @@ class Cluster:
                 host=host,
                 port=port,
                 memory=memory[i % len(memory)],
+                state="CLOUD" if asleep else "UNKNOWN",
                 gres=f" Gres=gpu:{gpus}" * bool(gpus),
             )
             for i, (name, port) in enumerate(zip(self.nodes, ports[1:], strict=True))
@@ -106,7 +117,7 @@ class Cluster:
         text = _CONF.format(
             host=host, address=address, controller=ports[0], folder=folder, spool=self._spool, gres=kinds, nodes="\n".join(rows)
         )
-        (folder / "slurm.conf").write_text(text + more)
+        (folder / "slurm.conf").write_text(text + more + _POWER * asleep)
         if _version() >= 24:  # it looks for cgroups, which may not be here
             (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         for number in range(gpus):  # of a device number that no driver has: Slurm wants devices, and nothing opens them
@@ -116,6 +127,9 @@ class Cluster:
 
     def start(self) -> None:
         self._run("slurmctld", "-c", "-i")
+        if self._asleep:
+            until(lambda: self.states().count("idle~") == len(self.nodes))
+            return
         for node in self.nodes:
             self.start_node(node)
         until(lambda: self.states().count("idle") == len(self.nodes) or self._dead())
@@ -197,12 +211,14 @@ def started(
     more: str = "",
     cable: Cable | None = None,
     around: Sequence[str] = (),
+    asleep: bool = False,
 ) -> Iterator[Cluster]:
     """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node.
 
     `more`: further lines of slurm.conf. `cable`: laid already, to the last node. `around`: a command that runs its daemon.
+    `asleep`: its nodes are powered down until a job needs them.
     """
-    cluster = Cluster(folder, nodes, memory, gpus, more, cable, around)
+    cluster = Cluster(folder, nodes, memory, gpus, more, cable, around, asleep)
     try:
         cluster.start()
         yield cluster

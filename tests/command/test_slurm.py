@@ -302,6 +302,18 @@ def test_nodes_of_two_kinds_each_measure_everything(tmp_path: Path) -> None:
     assert Counter(str(launch.host["name"]) for launch in launches(tmp_path)) == {"node1": 4, "node2": 4}
 
 
+def test_slurm_is_asked_to_start_a_node_that_is_powered_down(tmp_path: Path) -> None:
+    folder = tmp_path / "elastic"
+    folder.mkdir()
+    with slurm_cluster.started(folder, asleep=True) as cluster:
+        process = begun_on(cluster, tmp_path, "*resnet18*")
+        until(lambda: any(state.endswith("#") for state in cluster.states()), process)
+        process.send_signal(signal.SIGINT)
+        code, _, err = ended(process)
+        assert code == 130 and not cluster.jobs()
+    assert "node1 is idle~: it is powered down; Slurm starts it for a job" in err
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -47,11 +47,41 @@ def test_the_gpus_of_a_node_are_counted(gres: str, gpus: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "usable"),
-    [("idle", True), ("mixed", True), ("allocated", True), ("idle*", False), ("drained", False), ("down", False)],
-)
-def test_a_node_that_is_down_or_does_not_answer_is_left_out(state: str, usable: bool) -> None:
-    assert node(state=state).is_usable is usable
+    ("states", "usable", "why"),
+    [
+        (("idle", "mixed", "mix", "allocated", "alloc", "allocated+", "completing", "comp", "IDLE+CLOUD"), True, ""),
+        (("planned", "plnd", "mixed-", "mix-", "MIXED+PLANNED", "blocked", "IDLE+DYNAMIC_NORM"), True, ""),
+        (("idle~", "IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN"), True, "it is powered down"),
+        (("idle#", "allocated#", "MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", "mix#"), True, "it is being started"),
+        (("idle%", "IDLE+POWERING_DOWN", "comp%"), True, "it is being powered down"),
+        (("idle!", "ALLOCATED+POWER_DOWN"), True, "it is about to be powered down"),
+        (("idle@", "mixed@", "IDLE+REBOOT_REQUESTED"), True, "it is to be rebooted first"),
+        (("idle^", "reboot^", "reboot*", "IDLE+REBOOT_ISSUED"), True, "it is being rebooted"),
+        (("idle*", "alloc*", "mixed*", "IDLE+NOT_RESPONDING"), False, "it does not answer"),
+        (("down", "down*", "down~", "down#", "DOWN+CLOUD+POWERED_DOWN", "DOWN+NOT_RESPONDING"), False, "it is down"),
+        (("drained", "drain", "draining", "drng", "drain~", "drained*", "IDLE+DRAIN", "MIXED+DRAIN"), False, "it is drained"),
+        (("fail", "fail*", "failing", "failg", "IDLE+FAIL"), False, "it is expected to fail soon"),
+        (("maint", "maint*", "idle$", "mixed$", "IDLE+MAINTENANCE+RESERVED"), False, "it is reserved for maintenance"),
+        (("reserved", "resv", "IDLE+RESERVED"), False, "it is reserved"),
+        (("inval", "IDLE+INVALID_REG", "idle+inval"), False, "it did not register"),
+        (("future", "futr", "FUTURE*"), False, "it is not set up yet"),
+        (("perfctrs", "npc"), False, "its network performance counters are in use"),
+        (("unknown", "unk", "unknown*"), False, "the controller does not know its state yet"),
+        (("error", "ERROR+NOT_RESPONDING"), False, "it is in an error state"),
+        (("idle&", "IDLE+LEVITATING", "idle~&"), False, "Slurm's word for its state isn't known here"),
+        (("", "?"), False, "Slurm's word for its state isn't known here"),
+    ],
+)  # fmt: skip
+def test_every_state_of_slurm_s_says_whether_a_job_can_run(states: tuple[str, ...], usable: bool, why: str) -> None:
+    for state in states:
+        found = node(state=state).standing
+        assert (found.is_usable, found.why[: len(why)], bool(found.why)) == (usable, why, bool(why)), state
+
+
+def test_a_state_without_a_reason_is_only_named_and_one_with_a_reason_is_explained() -> None:
+    assert node(state="mixed").in_words == "mixed"
+    assert node(state="drng").in_words == "drng: it is drained: an administrator took it out of service"
+    assert 'known here: "levitating"' in node(state="idle+levitating").in_words
 
 
 @pytest.fixture

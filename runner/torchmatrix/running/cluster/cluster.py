@@ -97,15 +97,17 @@ def prepare(
     site = settings.load().slurm
     slurm, matrix = Slurm(site), two_stacks.asked(matrix_file.load(path), request, ab)
     version, every = slurm.version(), slurm.nodes()
-    if not any(node.is_usable for node in every):
-        states = ", ".join(f"{node.name} ({node.state})" for node in every)
+    if not any(node.standing.is_usable for node in every):
+        states = ", ".join(f"{node.name} ({node.in_words})" for node in every)
         raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
     order = _order(path, matrix, results.absolute(), globs, where, request, ab, new=new)
-    kinds, silent = [], {node.name: node.state for node in every if not node.is_usable}
+    kinds, silent = [], {node.name: node.in_words for node in every if not node.standing.is_usable}
     with ExitStack() as stack:
         asked = []
         for alike in _groups(order, every, site.nodes):
-            node = min(alike, key=lambda one: (orders.said_by(order, one.name) is None, not one.is_usable, one.state != "idle"))
+            node = min(alike, key=lambda one: (orders.said_by(order, one.name) is None, *_patience(one)))
+            for one in (one for one in alike if one.standing.is_usable and one.standing.why):
+                tell(f"{one.name} is {one.in_words}")
             tell(f"asking {node.name}{f' (and {len(alike) - 1} like it)' if len(alike) > 1 else ''} what it has")
             asked.append((alike, node, stack.enter_context(_asked(slurm, order, node))))
         for alike, node, name in asked:
@@ -159,7 +161,7 @@ def _groups(order: Order, every: Sequence[Node], most: int | None) -> list[tuple
     by_name = {node.name: node for node in every}
     begun = orders.groups_of(order)
     if begun is None:
-        found = _alike([node for node in every if node.is_usable][:most])
+        found = _alike([node for node in every if node.standing.is_usable][:most])
         orders.keep_groups(order, [[node.name for node in alike] for alike in found])
         return found
     gone = [name for group in begun for name in group if name not in by_name]
@@ -174,6 +176,11 @@ def _alike(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
     for node in nodes:
         found.setdefault((node.gres, node.features, node.cpus, node.memory_mb), []).append(node)
     return [tuple(members) for members in found.values()]
+
+
+def _patience(node: Node) -> tuple[bool, bool, bool]:
+    """The smaller, the sooner a job on a node begins: at once; after minutes, when it is up; when others' jobs are over."""
+    return not node.standing.is_usable, not node.state.startswith("idle"), node.state != "idle"
 
 
 @contextmanager

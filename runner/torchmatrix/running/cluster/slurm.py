@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.settings import SlurmSettings
+from torchmatrix.running.cluster.node_states import Standing, standing
 
 ANSWER_SECONDS = 60.0
 """As long as a command may take to answer."""
@@ -32,7 +33,9 @@ _LIMITS = (
 )
 """What is in the words of a refusal because of how many jobs there are."""
 _AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
-_USABLE = {"idle", "mixed", "mix", "allocated", "alloc", "completing", "comp"}
+_NO_PARTITION = (
+    "name one in the settings: [slurm] partition; nodes that are powered down may be hidden (PrivateData=cloud in slurm.conf)"
+)
 OVER = frozenset({
     "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "DEADLINE",
     "REVOKED", "SPECIAL_EXIT",
@@ -42,7 +45,7 @@ OVER = frozenset({
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """As Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle."""
+    """As Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle or idle~."""
 
     name: str
     state: str
@@ -52,9 +55,14 @@ class Node:
     memory_mb: int
 
     @property
-    def is_usable(self) -> bool:
-        """Whether a job can be expected to run there; a mark after the state says that it doesn't answer or is powered down."""
-        return self.state in _USABLE
+    def standing(self) -> Standing:
+        """Whether a job can be expected to run there."""
+        return standing(self.state)
+
+    @property
+    def in_words(self) -> str:
+        """Its state, as Slurm calls it, and what that means."""
+        return f"{self.state}: {self.standing.why}" if self.standing.why else self.state
 
     @property
     def gpus(self) -> int:
@@ -108,7 +116,7 @@ class Slurm:
         if not of_it:
             partitions = ", ".join(sorted({row[1].rstrip("*") for row in rows})) or "none"
             which = f'no partition "{wanted}" with nodes' if wanted else "no default partition with nodes"
-            raise BadInput(f"Slurm has {which}; it has: {partitions}", hint="name one in the settings: [slurm] partition")
+            raise BadInput(f"Slurm has {which}; it has: {partitions}", hint=_NO_PARTITION)
         found = [
             Node(
                 name=name, state=state.lower(), gres=gres, features=features, cpus=int(cpus), memory_mb=int(memory.rstrip("+"))
