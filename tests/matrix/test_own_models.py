@@ -56,6 +56,51 @@ def test_what_is_imported_or_defined_under_a_condition_is_there_too(tmp_path: Pa
     assert workload.unit == "items"
 
 
+@pytest.mark.parametrize("levels", [980, 1400])
+def test_a_long_chain_of_elif_is_read_to_its_end_or_refused(tmp_path: Path, levels: int) -> None:
+    """Python's own parser bounds the depth, each version elsewhere."""
+    chain = "if loss is None:\n    a = 0\n" + "".join(f"elif loss == {i}:\n    a = {i}\n" for i in range(levels))
+    text = GOOD.replace("def net", "def other") + chain + "else:\n    def net():\n        pass\n"
+    try:
+        (workload,) = matrix_in(tmp_path, "net.py:net", text).workloads
+    except BadInput as why:
+        assert str(why).endswith("net.py can't be parsed: it is nested too deeply") and levels > 980
+    else:
+        assert workload.own is not None and workload.own.name == "net"
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["x = " + "-" * 100_000 + "1", "x = " + "not " * 50_000 + "1", "x = " + "lambda: " * 20_000 + "1"],
+)
+def test_what_is_nested_too_deeply_for_python_is_refused_in_words(tmp_path: Path, more: str) -> None:
+    assert complaint(tmp_path, text=GOOD + more + "\n") == "net.py can't be parsed: it is nested too deeply"
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("# coding: utf-7\n", "net.py says that it is utf-7: only UTF-8 is read"),
+        ("#!/usr/bin/python\n# -*- coding: latin-1 -*-\n", "net.py says that it is iso-8859-1: only UTF-8 is read"),
+        ("# vim: set fileencoding=nosuch :\n", "net.py: unknown encoding: nosuch"),
+    ],
+)
+def test_an_encoding_that_the_box_would_read_otherwise_is_refused(tmp_path: Path, start: str, said: str) -> None:
+    assert complaint(tmp_path, text=start + GOOD) == said
+
+
+def test_a_byte_order_mark_is_as_good_as_none(tmp_path: Path) -> None:
+    assert matrix_in(tmp_path, "net.py:net", b"\xef\xbb\xbf" + GOOD.encode()).workloads
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["try:\n    pass\nexcept ValueError:\n    ", "for _ in ():\n    ", "match 1:\n    case _:\n        ", "while False:\n    "],
+)
+def test_an_import_of_another_file_is_found_in_every_block(tmp_path: Path, block: str) -> None:
+    assert "imports another file of yours" in complaint(tmp_path, text=f"{GOOD}{block}from . import other\n")
+
+
 def test_another_content_is_another_cell_and_the_same_one_is_not(tmp_path: Path) -> None:
     ids = [matrix_in(tmp_path, "net.py:net", text).workloads[0].id for text in (GOOD, GOOD + "\n", GOOD)]
     assert ids[0] == ids[2] != ids[1]

@@ -5,13 +5,16 @@ The file has what builds the model, `batch` and, unless the model returns its lo
 
 import ast
 import hashlib
+import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from torchmatrix.ground import credentials, inputs
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.texts import printable
 from torchmatrix.ground.toml_keys import nearest, shown
 from torchmatrix.matrix.catalog import OWN, Model
 
@@ -22,7 +25,10 @@ _PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 _REFERENCE = re.compile(rf"(?P<path>(?:{_PART}/)*{_PART}\.py)(?::(?P<name>[A-Za-z_][A-Za-z0-9_]*))?")
 _UNIT = re.compile(r"[a-z][a-z ]{0,30}")
 _ARGUMENTS = {"batch": "(size, generator)", "loss": "(outputs, targets)"}
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.stmt
+_BLOCKS = ast.stmt | ast.excepthandler | ast.match_case
+_OWN_NAMES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+"""What they define isn't the file's."""
+Definition = _OWN_NAMES | ast.stmt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,14 +117,20 @@ def _content(path: str, folder: Path) -> bytes:
 def _parsed(path: str, content: bytes) -> ast.Module:
     try:
         text = content.decode()
-        tree = ast.parse(text, filename=path)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        if not encoding.startswith("utf-8"):
+            raise _wrong(f"{path} says that it is {encoding}: only UTF-8 is read")
+        tree = ast.parse(content, filename=path)
     except UnicodeDecodeError as error:
         place = content.count(b"\n", 0, error.start) + 1
         raise _wrong(f"{path}, line {place}: byte {content[error.start]:#04x} is not UTF-8") from None
     except SyntaxError as error:
-        raise _wrong(f"{path}, line {error.lineno or 1}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise _wrong(f"{path} can't be parsed: {error or type(error).__name__}") from None
+        where = f"{path}, line {error.lineno}" if error.lineno else path
+        raise _wrong(f"{where}: {printable(error.msg)}") from None
+    except ValueError as error:
+        raise _wrong(f"{path} can't be parsed: {error}") from None
+    except (RecursionError, MemoryError):
+        raise _wrong(f"{path} can't be parsed: it is nested too deeply") from None
     if line := credentials.line_of_first(text):
         raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
     return tree
@@ -135,18 +147,19 @@ def _definitions(path: str, tree: ast.Module) -> dict[str, Definition]:
     return found
 
 
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, ast.If | ast.Try | ast.With):
-            for part in ("body", "orelse", "finalbody"):
-                yield from _statements(getattr(statement, part, ()))
-            for handler in getattr(statement, "handlers", ()):
-                yield from _statements(handler.body)
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """All of a body, in order, with what is within its `if`, `try` and the like, however deep: each `elif` is a level."""
+    left: list[ast.AST] = [*reversed(body)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        if isinstance(node, _BLOCKS) and not isinstance(node, _OWN_NAMES):
+            left += reversed([*ast.iter_child_nodes(node)])
 
 
 def _names(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, _OWN_NAMES):
         yield statement.name
     elif isinstance(statement, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
