@@ -1,17 +1,26 @@
 """What is decided about a cluster before anything is submitted: which nodes count, and who measures what."""
 
+import json
+import os
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from torchmatrix.ground import settings
+from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.settings import SlurmSettings
-from torchmatrix.machine import host
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.matrix.method import Request
+from torchmatrix.planning.fit import Disk, Supplies
 from torchmatrix.planning.plan import Cell, make_plan
+from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import placed
+from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.cluster.slurm import Node, Slurm, array_index
 
 MATRIX = """
@@ -115,9 +124,122 @@ def test_cells_over_several_nodes_begin_on_the_node_of_their_baselines(nvidia_ho
     assert {len(used) for used in firsts.values()} == {1} and len({node for used in firsts.values() for node in used}) == 3
 
 
-def test_a_hosts_record_gives_the_host_back(nvidia_host: Host, cpu_host: Host) -> None:
+def order_in(folder: Path) -> Order:
+    order = Order(
+        run="20260101T000000Z", results=folder, folder=folder, engine="auto", globs=("a/*",), where=(),
+        request=Request(until="1%"), ab=("a", "b"),
+    )  # fmt: skip
+    orders.keep(order, MATRIX, None)
+    return order
+
+
+def facts_of(host: Host) -> NodeFacts:
+    supplies = Supplies(containers=True, built=frozenset(["b", "a"]), disk=Disk(place="/", free_bytes=10, larger="buy one"))
+    return NodeFacts(host=host, machine="m-1", supplies=supplies, engine="docker", notes=("a note",))
+
+
+def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_host: Host, cpu_host: Host) -> None:
+    order = order_in(tmp_path)
+    assert orders.read(order.place) == order
+    assert orders.said_by(order, "n1") is None and orders.groups_of(order) is None
     for one in (nvidia_host, cpu_host):
-        assert host.of_record(one.as_record(), one.machine) == one
+        orders.keep_node(order, "n1", facts_of(one))
+        said = orders.said_by(order, "n1")
+        assert isinstance(said, NodeFacts) and said.host == one
+        assert said.supplies.built == ("a", "b") and said.supplies.disk == facts_of(one).supplies.disk
+    error = NodeError(error="no stack", hint="write one", exit_code=ExitCode.BAD_INPUT)
+    orders.keep_node(order, "n1", error)
+    assert orders.said_by(order, "n1") == error
+    orders.keep_groups(order, [["n1", "n2"], ["n3"]])
+    assert orders.groups_of(order) == [["n1", "n2"], ["n3"]]
+    assert orders.launches_of(order, orders.keep_launches(order, "home", [("a/b/c", 2)])) == ("home", [("a/b/c", 2)])
+    orders.keep_batch(order, "home", ("a", "b"), None)
+    assert orders.batches_of(order, "home", ("a", "b")) == {("a", "b"): None}
+
+
+def test_an_older_version_s_facts_of_a_node_are_read(tmp_path: Path, nvidia_host: Host) -> None:
+    """It wrote the identity beside the host, and nothing of what came later."""
+    order, told = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
+    del told["host"]["machine"], told["host"]["libc"], told["supplies"]["nodes"]
+    (order.place / "nodes" / "n1.json").write_text(json.dumps(told))
+    said = orders.said_by(order, "n1")
+    assert isinstance(said, NodeFacts) and said.machine == "m-1" and said.host.gpus == nvidia_host.gpus
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no facts": lambda told: told.clear(),
+    "no host": lambda told: told.pop("host"),
+    "a host that is a list": lambda told: told.update(host=[1]),
+    "an older host": lambda told: told["host"].pop("kernel"),
+    "a newer host": lambda told: told["host"].update(quarks=3),
+    "a memory in words": lambda told: told["host"].update(memory_bytes="much"),
+    "a GPU that is none": lambda told: told["host"].update(gpus=[{"name": 3}]),
+    "GPUs that are no list": lambda told: told["host"].update(gpus="four"),
+    "a core that is none": lambda told: told["host"].update(cores=[0, True]),
+    "links of numbers": lambda told: told["host"].update(links=[[1]]),
+    "supplies of a number": lambda told: told.update(supplies=1),
+    "a disk without a place": lambda told: told["supplies"].update(disk={"free_bytes": 1}),
+    "an error without a hint": lambda told: told.update(error="x"),
+    "an error of no code": lambda told: (told.clear(), told.update(error="x", hint="y", exit_code=77)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_facts_of_a_node_that_are_not_ours_are_refused_with_the_file(
+    tmp_path: Path, nvidia_host: Host, damage: Callable[[dict[str, Any]], object]
+) -> None:
+    order, told = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
+    damage(told)
+    path = order.place / "nodes" / "n1.json"
+    path.write_text(json.dumps(told))
+    with pytest.raises(BadInput, match="is damaged, or of another version") as raised:
+        orders.said_by(order, "n1")
+    assert str(path) in str(raised.value) and raised.value.hint == "remove this file: the node is then asked again"
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def replaced_by(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def made_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut, replaced_by(b""), replaced_by(b"\xff\xfe"), replaced_by(b"[" * 100_000), replaced_by(b"null"), replaced_by(b"[7]"),
+        replaced_by(b'{"a": "\\ud800"}'), replaced_by(b" " * 9_000_000), made_a_pipe,
+    ],
+)  # fmt: skip
+def test_every_file_of_an_order_is_refused_in_words_when_it_is_damaged(
+    tmp_path: Path, nvidia_host: Host, damage: Callable[[Path], object]
+) -> None:
+    order = order_in(tmp_path)
+    orders.keep_node(order, "n1", facts_of(nvidia_host))
+    orders.keep_groups(order, [["n1"]])
+    orders.keep_launches(order, "home", [("a/b/c", 1)])
+    orders.keep_batch(order, "home", ("a", "b"), 8)
+    readers: dict[str, Callable[[], object]] = {
+        "order.json": lambda: orders.read(order.place),
+        "nodes/n1.json": lambda: orders.said_by(order, "n1"),
+        "groups.json": lambda: orders.groups_of(order),
+        "jobs/1.json": lambda: orders.launches_of(order, 1),
+        "batches/home/*.json": lambda: orders.batches_of(order, "home", ("a", "b")),
+    }
+    for name, read in readers.items():
+        (path,) = order.place.glob(name)
+        damage(path)
+        with pytest.raises(BadInput) as raised:
+            read()
+        assert path.name in str(raised.value) and raised.value.hint, name
+    told: list[str] = []
+    assert orders.unfinished(tmp_path, told.append) == [] and told[0].startswith("note: this run can't be continued: ")
 
 
 def test_the_commands_say_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:

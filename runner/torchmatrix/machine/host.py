@@ -76,18 +76,6 @@ class Host:
         return {name: value for name, value in asdict(self).items() if name != "machine"}
 
 
-def of_record(record: Mapping[str, Any], machine: str | None) -> Host:
-    """What `Host.as_record` gave, also by way of JSON, with the identity beside it."""
-
-    def held(value: Any) -> Any:
-        return tuple(map(held, value)) if isinstance(value, list) else value
-
-    gpus = tuple(Gpu(**{name: held(value) for name, value in gpu.items()}) for gpu in record["gpus"])
-    groups = tuple(CoreGroup(**group | {"cores": tuple(group["cores"])}) for group in record.get("core_groups", ()))
-    own = {"gpus": gpus, "core_groups": groups, "machine": machine}
-    return Host(**({name: held(value) for name, value in record.items()} | own))
-
-
 def detect() -> Host:
     """Look at this machine; what can't be read is None and, where it matters, said in `notes`.
 

@@ -11,24 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torchmatrix.engines import locked_stacks, recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
-from torchmatrix.machine import host
+from torchmatrix.ground.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.planning import two_stacks
-from torchmatrix.planning.fit import Disk, Supplies
 from torchmatrix.planning.plan import Cell, make_plan, select
 from torchmatrix.planning.two_stacks import Two
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
-from torchmatrix.running.cluster.orders import Order
+from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
@@ -100,7 +97,7 @@ def prepare(
     if not any(node.standing.is_usable for node in every):
         states = ", ".join(f"{node.name} ({node.in_words})" for node in every)
         raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
-    order = _order(path, matrix, results.absolute(), globs, where, request, ab, new=new)
+    order = _order(path, matrix, results.absolute(), globs, where, request, ab, new=new, tell=tell)
     kinds, silent = [], {node.name: node.in_words for node in every if not node.standing.is_usable}
     with ExitStack() as stack:
         asked = []
@@ -114,10 +111,10 @@ def prepare(
             said = _said(slurm, order, node, name, tell)
             if said is None:
                 silent |= {one.name: f"{node.name} said nothing; see {order.place / 'jobs'}" for one in alike}
-            elif said.get("wrong"):
-                silent |= {one.name: f"{node.name}: {said['wrong']}" for one in alike}
-            elif "error" in said:
-                raise ToolError(str(said["error"]), hint=str(said["hint"]), exit_code=ExitCode(said["exit_code"]))
+            elif isinstance(said, NodeError):
+                raise ToolError(said.error, hint=said.hint, exit_code=said.exit_code)
+            elif said.wrong:
+                silent |= {one.name: f"{node.name}: {said.wrong}" for one in alike}
             else:
                 kinds.append(_kind(matrix, order, alike, said))
     if locked:
@@ -128,7 +125,7 @@ def prepare(
 
 def _order(
     path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, ab: Two | None,
-    *, new: bool,
+    *, new: bool, tell: Callable[[str], None],
 ) -> Order:  # fmt: skip
     """The unfinished order of the same cells, with the same lock, measured in the same way, or a new one."""
     wanted = Order(
@@ -142,7 +139,7 @@ def _order(
         ab=ab,
     )
     lock = _content(locked_stacks.path_beside(path))
-    for held in () if new else orders.unfinished(results):
+    for held in () if new else orders.unfinished(results, tell):
         same = replace(held, run=wanted.run) == wanted
         if same and orders.text_of(held) == matrix.text and _content(held.lock) == lock:
             return held
@@ -197,7 +194,7 @@ def _asked(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
         slurm.cancel(name)
 
 
-def _said(slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str], None]) -> dict[str, Any] | None:
+def _said(slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str], None]) -> NodeFacts | NodeError | None:
     """What a node says of itself, however long its job waits; None if the job ends and says nothing."""
     polls, most, told = 0, SETTLING_POLLS, ""
     while polls < most:
@@ -215,11 +212,10 @@ def _said(slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str
     return None
 
 
-def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[str, Any]) -> Kind:
-    found = dict(said["supplies"])
-    supplies = Supplies(**(found | {"disk": Disk(**found["disk"]) if found["disk"] else None, "nodes": len(alike)}))
+def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: NodeFacts) -> Kind:
+    supplies = replace(said.supplies, nodes=len(alike))
     names = ", ".join(node.name for node in alike)
-    its = replace(host.of_record(said["host"], said["machine"]), name=alike[0].name)
+    its = replace(said.host, machine=said.machine, name=alike[0].name)
     planned = select(make_plan(matrix, its, supplies), order.globs, order.where)
     planned = two_stacks.shared(planned, order.ab) if order.ab else planned
     results = Results(order.results)
@@ -228,11 +224,11 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: Mapping[s
     session = Session(
         matrix=matrix,
         host=its,
-        engines=replace(choose(NO_ENGINE, results.owner), why=f"slurm on {names}; {said['engine']}"),
+        engines=replace(choose(NO_ENGINE, results.owner), why=f"slurm on {names}; {said.engine}"),
         plan=planned,
         supplies=supplies,
         locks={},
-        notes=tuple(said["notes"]),
+        notes=said.notes,
         is_here=False,
         results=results,
         key=hashlib.sha256(key.encode()).hexdigest()[:16],

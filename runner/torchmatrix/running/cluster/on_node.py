@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image
@@ -20,7 +19,7 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import batch_search, rounds, run, session
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.cluster import orders, several_nodes
-from torchmatrix.running.cluster.orders import Order
+from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.cluster.slurm import WARNING_SECONDS, Slurm
 from torchmatrix.running.launch_cell import Job, record_failure
 from torchmatrix.running.news import News
@@ -36,16 +35,16 @@ def describe(place: Path, name: str) -> None:
     try:
         s = _assembled(order, order.globs, order.where)  # which says how the lock differs, also where there is none
     except ToolError as error:
-        orders.keep_node(order, name, {"error": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
+        orders.keep_node(order, name, NodeError(error=str(error), hint=error.hint, exit_code=error.exit_code))
         return
-    said = {
-        "host": s.host.as_record(),
-        "machine": s.host.machine,
-        "supplies": _plain(asdict(s.supplies)),
-        "engine": s.engines.why,
-        "notes": s.notes,
-        "wrong": why_not_given(s.host, os.environ.get(GIVEN)),
-    }
+    said = NodeFacts(
+        host=s.host,
+        machine=s.host.machine,
+        supplies=s.supplies,
+        engine=s.engines.why,
+        notes=s.notes,
+        wrong=why_not_given(s.host, os.environ.get(GIVEN)),
+    )
     orders.keep_node(order, name, said)
 
 
@@ -144,8 +143,3 @@ def _proven(launches: list[Launch]) -> dict[tuple[str, int], Mapping[str, float]
     """What the launches of a cell found that were proven in full."""
     found = [(launch, rounds.proof_of(launch)) for launch in launches]
     return {(launch.cell, launch.batch_used): proof for launch, proof in found if proof and launch.batch_used}
-
-
-def _plain(said: dict[str, Any]) -> dict[str, Any]:
-    """For JSON."""
-    return {name: sorted(value) if isinstance(value, set | frozenset) else value for name, value in said.items()}

@@ -13,24 +13,32 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchmatrix.engines import lockfile
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.disk import disk_errors
+from torchmatrix.ground import inputs, typed
+from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.texts import printable
+from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.planning import two_stacks
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.two_stacks import Two
 
 Launches = list[tuple[str, int]]
 """(cell id, round), in order."""
+
+
+Told = TypeVar("Told")
+_NEW = "torchmatrix run --engine slurm --new begins a new run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +81,39 @@ class Order:
         return lockfile.read(self.lock)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeFacts:
+    """What a node says of itself. `engine`: which one it chose and why; `wrong`: why it can't be used."""
+
+    host: Host
+    machine: str | None
+    supplies: Supplies
+    engine: str
+    notes: tuple[str, ...]
+    wrong: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeError:
+    """What is wrong with the order, as a node found."""
+
+    error: str
+    hint: str
+    exit_code: ExitCode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Batch:
+    key: tuple[str, str]
+    batch: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Array:
+    home: str
+    launches: Launches
+
+
 def keep(order: Order, matrix: str, lock: bytes | None) -> None:
     """Write an order, for the nodes and for the command that continues it. Raises EngineUnusable."""
     with disk_errors(order.place):
@@ -86,18 +127,18 @@ def keep(order: Order, matrix: str, lock: bytes | None) -> None:
 
 
 def read(place: Path) -> Order:
-    """The order in this folder."""
-    said = json.loads((place / "order.json").read_bytes())
-    return Order(
-        run=said["run"],
-        results=Path(said["results"]),
-        folder=Path(said["folder"]),
-        engine=said["engine"],
-        globs=tuple(said["globs"]),
-        where=tuple(said["where"]),
-        request=Request(**said["request"]),
-        ab=tuple(said["ab"]) if said["ab"] else None,
-    )
+    """The order in this folder. Raises BadInput."""
+    return _said(place / "order.json", lambda _: Order, _NEW)
+
+
+def _said(path: Path, kind: Callable[[Any], type[Told]], hint: str) -> Told:
+    """What a file of an order says. `kind`: by its content. Raises FileNotFoundError, and BadInput for what isn't ours."""
+    told = inputs.json_of(inputs.read_bytes(path, hint=hint, most_bytes=inputs.LARGE_FILE_BYTES), str(path), hint=hint)
+    try:
+        found: Told = typed.made(kind(told), told, path.stem)
+    except ValueError as why:
+        raise BadInput(f"{path} is damaged, or of another version: {printable(str(why))}", hint=hint) from None
+    return found
 
 
 def text_of(order: Order) -> str:
@@ -105,12 +146,14 @@ def text_of(order: Order) -> str:
     return (order.place / "matrix.toml").read_text(encoding="utf-8")
 
 
-def unfinished(results: Path) -> list[Order]:
-    """The orders that aren't done, newest first; what another version wrote, or no version, is left out."""
+def unfinished(results: Path, tell: Callable[[str], None]) -> list[Order]:
+    """The orders that aren't done, newest first; one that can't be read is told and left out."""
     found = []
     for path in sorted((results / ".slurm").glob("*/order.json"), reverse=True):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        try:
             found.append(read(path.parent))
+        except BadInput as why:
+            tell(f"note: this run can't be continued: {why}")
     return [order for order in found if (order.place / "matrix.toml").exists() and not is_done(order)]
 
 
@@ -121,27 +164,33 @@ def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
 
 
 def groups_of(order: Order) -> list[list[str]] | None:
-    """What `keep_groups` wrote; None if it didn't yet."""
+    """What `keep_groups` wrote; None if it didn't yet. Raises BadInput."""
     try:
-        found: list[list[str]] = json.loads((order.place / "groups.json").read_bytes())
+        return _said(order.place / "groups.json", lambda _: list[list[str]], _NEW)
     except FileNotFoundError:
         return None
-    return found
 
 
-def keep_node(order: Order, name: str, said: Mapping[str, Any]) -> None:
+def keep_node(order: Order, name: str, said: NodeFacts | NodeError) -> None:
     """Write what a node says of itself; it appears whole."""
     with disk_errors(order.place):
-        write_whole(order.place / "nodes" / f"{name}.json", json.dumps(said).encode())
+        write_whole(_node_path(order, name), json.dumps(asdict(said), default=sorted).encode())
 
 
-def said_by(order: Order, name: str) -> dict[str, Any] | None:
-    """What a node said of itself; None as long as it said nothing."""
+def said_by(order: Order, name: str) -> NodeFacts | NodeError | None:
+    """What a node said of itself; None as long as it said nothing. Raises BadInput."""
     try:
-        found: dict[str, Any] = json.loads((order.place / "nodes" / f"{name}.json").read_bytes())
+        return _said(_node_path(order, name), _kind_of_node, "remove this file: the node is then asked again")
     except FileNotFoundError:
         return None
-    return found
+
+
+def _kind_of_node(told: Any) -> type[NodeFacts | NodeError]:
+    return NodeError if isinstance(told, dict) and "error" in told else NodeFacts
+
+
+def _node_path(order: Order, name: str) -> Path:
+    return order.place / "nodes" / f"{name}.json"
 
 
 def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None) -> None:
@@ -153,9 +202,10 @@ def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None)
 
 
 def batches_of(order: Order, home: str, key: tuple[str, str]) -> dict[tuple[str, str], int | None]:
-    """What `keep_batch` wrote; empty if it didn't yet."""
+    """What `keep_batch` wrote; empty if it didn't yet. Raises BadInput."""
     try:
-        return {key: json.loads(_batch_path(order, home, key).read_bytes())["batch"]}
+        found = _said(_batch_path(order, home, key), lambda _: _Batch, "remove this file: the batch is then searched again")
+        return {key: found.batch}
     except FileNotFoundError:
         return {}
 
@@ -174,9 +224,13 @@ def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) 
 
 
 def launches_of(order: Order, number: int) -> tuple[str, Launches]:
-    """The folder and the launches of an array."""
-    said = json.loads((order.place / "jobs" / f"{number}.json").read_bytes())
-    return said["home"], [(cell, int(its)) for cell, its in said["launches"]]
+    """The folder and the launches of an array. Raises BadInput."""
+    path = order.place / "jobs" / f"{number}.json"
+    try:
+        said = _said(path, lambda _: _Array, _NEW)
+    except FileNotFoundError:
+        raise BadInput(f"{path} is gone", hint=_NEW) from None
+    return said.home, said.launches
 
 
 def keep_job(order: Order, number: int, job: str) -> None:
@@ -187,7 +241,7 @@ def keep_job(order: Order, number: int, job: str) -> None:
 
 def jobs_of(order: Order) -> dict[str, int]:
     """The arrays by their jobs of Slurm's."""
-    return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id")}
+    return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id") if path.stem.isdecimal()}
 
 
 def close(order: Order) -> None:
