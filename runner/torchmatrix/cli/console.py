@@ -78,7 +78,7 @@ def preamble(s: "Session", volume: Volume = Volume.NORMAL) -> None:
     gpus = host.gpus_in_words + (f", driver {host.driver}" if host.gpus else "")
     say(f"torchmatrix {__version__} on {host.name}: {host.cpu}, {count(len(host.cores), 'core')}; {gpus}", volume)
     say(f"engine: {s.engines.why}", volume)
-    for note in (*filter(None, [host.limits_in_words]), *host.notes, *s.notes, *s.plan.notes):
+    for note in (*filter(None, [host.limits_in_words]), *host.notes, *s.notes, *s.matrix.notes, *s.plan.notes):
         say(f"note: {note}", volume)
 
 

@@ -85,11 +85,12 @@ def shown(value: object) -> str:
 
 
 class Problems:
-    """Collects what is wrong with one file: the first of it, if it is a great deal."""
+    """Collects what is wrong with one file: the first of it, if it is a great deal. `notes`: what only is to be known."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self.messages: list[str] = []
+        self.notes: list[str] = []
         self.number = 0
 
     def add(self, place: Place, key: str | None, message: str) -> None:
@@ -97,6 +98,13 @@ class Problems:
         self.number += 1
         if self.number <= MOST_PROBLEMS:
             self.messages.append(f"{place.describe(self._lines, key)}: {message}")
+
+    def note(self, place: Place, key: str | None, message: str) -> None:
+        """Keep what is no problem; of a great deal the first of it, and that there is more."""
+        if len(self.notes) < MOST_PROBLEMS:
+            self.notes.append(f"{place.describe(self._lines, key)}: {message}")
+        elif len(self.notes) == MOST_PROBLEMS:
+            self.notes.append("and more settings without effect")
 
     def __str__(self) -> str:
         """A line for each problem."""

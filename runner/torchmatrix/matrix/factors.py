@@ -41,7 +41,8 @@ class Factor:
     It applies to `modes` and `devices` (empty: all) and, with `of_some_models`, only to models that take it (models.json);
     elsewhere its value is None. Where a workload lacks what it `needs`, a factor and its value, it has its default. `decides`:
     whether it may change the figure; then launches that differ in it aren't compared. `idle_for`: globs on models whose speed
-    it can't change, a negative control. `has_column`: in tables and exports, under its name.
+    it can't change, a negative control; `acts_in`: the modes beyond which it changes nothing (empty: none). `has_column`: in
+    tables and exports, under its name.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Factor:
     has_column: bool = True
     contrasts: tuple[Contrast, ...] = ()
     idle_for: tuple[str, ...] = ()
+    acts_in: tuple[str, ...] = ()
 
     @property
     def may_be_none(self) -> bool:
@@ -212,6 +214,7 @@ FACTORS = (
     Factor(
         name="optimizer", meaning="sgd or adamw; by default what the model is usually trained with", kind=str,
         choices=("sgd", "adamw"), axis=False, flag="--optimizer", part="{}", place=10, has_column=False,
+        acts_in=("train",),
     ),
     Factor(
         name="batch", meaning="items per device and step", kind=int, minimum=1, flag="--batch", part="b{}", place=4,

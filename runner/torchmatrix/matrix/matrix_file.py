@@ -12,7 +12,7 @@ from torchmatrix.ground import assets, inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import count
 from torchmatrix.ground.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
-from torchmatrix.matrix import extras, method
+from torchmatrix.matrix import extras, idle_settings, method
 from torchmatrix.matrix.method import Method, Request
 from torchmatrix.matrix.stacks import Stack, make_stack
 from torchmatrix.matrix.workloads import MOST_DEVICES, Workload, changed, make_workloads
@@ -50,7 +50,10 @@ class Preset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """Everything the user asked for. `cpus_when`: "no-gpu" or "always". `digest`: SHA-256 of the file's text."""
+    """Everything the user asked for. `cpus_when`: "no-gpu" or "always". `digest`: SHA-256 of the file's text.
+
+    `notes`: what it sets although that changes nothing.
+    """
 
     stacks: tuple[Stack, ...]
     workloads: tuple[Workload, ...]
@@ -63,6 +66,7 @@ class Matrix:
     digest: str
     text: str
     preset: Preset | None = None
+    notes: tuple[str, ...] = ()
 
 
 MOST_NODES = 256
@@ -189,7 +193,8 @@ def under(matrix: Matrix, request: Request) -> Matrix:
         workloads = tuple(changed(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
     if not chosen.warms_up:
         workloads = tuple(changed(w, warmup_cap_seconds=0.0) for w in workloads)
-    return replace(matrix, method=chosen, workloads=workloads)
+    notes = (*matrix.notes, *idle_settings.of_method(chosen, matrix.workloads))
+    return replace(matrix, method=chosen, workloads=workloads, notes=tuple(dict.fromkeys(notes)))
 
 
 def explained(matrix: Matrix) -> Matrix:
@@ -206,13 +211,15 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
     }
     preset = _preset(data, problems)
     stacks = _each(data, "stack", problems, make_stack)
-    workloads = [w for found in _each(data, "workload", problems, partial(make_workloads, folder=folder)) for w in found]
+    made = _each(data, "workload", problems, partial(make_workloads, folder=folder))
+    workloads = [w for found in made for w in found]
     _check_unique("stack", [s.name for s in stacks], problems)
     _check_unique("workload", [w.id for w in workloads], problems)
     if problems.messages:
         return None
     _check_globs(data, stacks, problems)
     _check_size(stacks, workloads, sections, problems)
+    idle_settings.of_matrix(data, stacks, made, problems)
     run, gpus, cpus = (sections[name] for name in ("run", "gpus", "cpus"))
     return Matrix(
         stacks=extras.completed(stacks, workloads),
@@ -226,6 +233,7 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
         digest=hashlib.sha256(text.encode()).hexdigest(),
         text=text,
         preset=preset,
+        notes=tuple(problems.notes),
     )
 
 

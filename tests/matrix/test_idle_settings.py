@@ -1,0 +1,115 @@
+"""A setting that changes nothing is told with its place, and one that may act is not."""
+
+from pathlib import Path
+
+import pytest
+
+from support import Command
+from torchmatrix.ground import assets
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.method import Request
+
+STACK = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n'
+CPU = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+
+
+def notes(workload: str, head: str = STACK, request: Request | None = None, tail: str = "") -> tuple[str, ...]:
+    text = f"{head}[[workload]]\nbatch = 8\n{workload}\n{tail}"
+    return matrix_file.under(matrix_file.parse(text), request or Request()).notes
+
+
+@pytest.mark.parametrize(
+    ("workload", "note"),
+    [
+        ('model = "resnet50"\ngrad = "none"', "line 7, [[workload]] 1, grad: has no effect: it is for mode = infer"),
+        ('model = "resnet50"\nrequests = 5', "line 7, [[workload]] 1, requests: has no effect: it is for mode = infer"),
+        ('model = "resnet50"\nattention = "sdpa"', "attention: has no effect: it means nothing to resnet50"),
+        (
+            'model = ["bert-base-cased", "gpt2"]\nimage_size = 64',
+            "image_size: has no effect: it means nothing to bert-base-cased, gpt2",
+        ),
+        (
+            'model = "resnet50"\ncompile_mode = ["default", "max-autotune"]',
+            "compile_mode: has no effect: it needs compile = true",
+        ),
+        ('model = "resnet50"\ncompile_shapes = "dynamic"', "compile_shapes: has no effect: it needs compile = true"),
+        (
+            'model = "bert-base-cased"\nchannels_last = true',
+            "channels_last: has no effect: it can't change the speed of bert-base-cased",
+        ),
+        ('model = "gpt2"\ncudnn_benchmark = [false]', "cudnn_benchmark: has no effect: it can't change the speed of gpt2"),
+        ('model = "resnet50"\nmode = "infer"\noptimizer = "adamw"', "optimizer: has no effect: it is for mode = train"),
+        ('model = "resnet50"\nfraction = "1/2"', "fraction: has no effect: no list has two values"),
+        ('model = "resnet50"\ncounts = [1, 2]\ncompile = [true, false]\nfraction = "1/2"', "only the first value of compile"),
+        ('model = "resnet50"\nmode = "infer"\nexplain = true', "explain: has no effect: only training by ddp is explained"),
+        ('model = "resnet50"\nmode = "infer"\nrequests = 1', "a single request has no median"),
+        ('model = "resnet50"\ndevice = "cpu"', "no [[stack]] of this matrix runs it: its device is cpu"),
+    ],
+)
+def test_a_setting_without_effect_is_told_with_its_place_and_why(workload: str, note: str) -> None:
+    assert any(one.endswith(note) or note in one for one in notes(workload)), notes(workload)
+
+
+def test_what_means_nothing_on_a_cpu_is_told() -> None:
+    own = 'model = "resnet50"\ndevice = "cpu"\ncudnn_benchmark = false'
+    assert [one.partition(", cudnn")[2] for one in notes(own, CPU)] == ["_benchmark: has no effect: it is for device = gpu"]
+    text = f'{CPU}[[workload]]\nmodel = "resnet50"\ndevice = "cpu"\nbatch = {{ default = 8, "80GB" = 64 }}\n'
+    (note,) = matrix_file.parse(text).notes
+    assert note == "line 7, [[workload]] 1, batch: only its default has an effect: this workload runs on CPUs"
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        'model = "resnet50"',
+        'model = ["resnet50", "bert-base-cased"]\nattention = ["eager", "sdpa"]\nimage_size = 64\nsequence_length = 64',
+        'model = "resnet50"\nmode = ["train", "infer"]\ngrad = "none"\noptimizer = "adamw"\nrequests = 10',
+        'model = "bert-base-cased"\nchannels_last = [false, true]',
+        'model = "resnet50"\ncompile = [false, true]\nchannels_last = [false, true]\ncompile_mode = "max-autotune"',
+        'model = "resnet50"\nexplain = true',
+    ],
+)
+def test_what_may_act_or_asks_whether_it_does_is_not_told(workload: str) -> None:
+    assert notes(workload) == ()
+
+
+def test_tables_that_nothing_meets_are_told() -> None:
+    found = notes('model = "resnet50"', STACK + CPU, tail="[cpus]\ncounts = [1]\n")
+    assert found == (
+        "line 4, [[stack]] 2: no [[workload]] of this matrix runs on torch2.5.1-cpu",
+        "line 10, [cpus]: has no effect: no [[workload]] has device = cpu",
+    )
+    globbed = notes('model = "resnet50"\nstacks = ["*-cpu"]', STACK + CPU)
+    assert "line 7, [[workload]] 1: no [[stack]] of this matrix runs it: its device is gpu" in globbed
+
+
+def test_what_a_method_takes_no_notice_of_is_told_by_the_method_that_is_used() -> None:
+    own = 'model = "resnet50"\nsteps = 80\nwindows = 3\nwarmup_cap_seconds = 9'
+    assert notes(own) == ()
+    assert notes(own, request=Request(method="aime")) == (
+        "no effect of steps, windows, warmup_cap_seconds in [[workload]]: the method aime has its own",
+    )
+    run = "[run]\ncold_compiles = 2\ncool_down_minutes = 3\n"
+    assert notes('model = "resnet50"', run + STACK) == (
+        "no effect of cold_compiles: no workload compiles",
+        "no effect of cool_down_minutes: the method steady waits for no temperature",
+    )
+    assert notes('model = "resnet50"\ncompile = true', run + STACK, Request(method="cold")) == ()
+
+
+def test_a_great_deal_is_cut_and_said_to_be() -> None:
+    many = "".join(f'[[workload]]\nname = "w{i}"\nmodel = "resnet50"\nbatch = 1\ngrad = "none"\n' for i in range(99))
+    found = matrix_file.parse(STACK + many).notes
+    assert len(found) < 60 and found[-1] == "and more settings without effect"
+
+
+def test_no_preset_sets_anything_in_vain() -> None:
+    assert {
+        path.name: matrix_file.load(path).notes for path in assets.PRESETS.glob("*.toml") if matrix_file.load(path).notes
+    } == {}
+
+
+def test_plan_tells_it_once(torchmatrix: Command, tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text(f'{CPU}[[workload]]\nmodel = "resnet18"\ndevice = "cpu"\nbatch = 4\ngrad = "none"\n')
+    done = torchmatrix("plan")
+    assert done.stderr.count("note: line 8, [[workload]] 1, grad: has no effect: it is for mode = infer") == 1
