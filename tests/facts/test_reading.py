@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from records import launch_lines, write_run
 from torchmatrix.analysis import tables, time_split
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.reading import launch_of, read_launch
+from torchmatrix.facts.reading import launch_of, read_launch, sorted_out
 from torchmatrix.facts.run_record import record_of
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.verifying import verified
 from torchmatrix.reporting import report
 
 WRONG: tuple[Any, ...] = (
@@ -158,3 +160,20 @@ def test_nesting_without_end_is_no_event(tmp_path: Path) -> None:
     path = tmp_path / "round1-try1.jsonl"
     path.write_text("[" * 100_000 + "\n")
     assert isinstance(read_launch(path), Unreadable)
+
+
+def test_a_folder_that_cant_be_looked_into_is_unreadable_and_not_empty(tmp_path: Path) -> None:
+    """Its path is longer than the system allows: nobody, not even root, can list it."""
+    run = write_run(tmp_path, [{"rate": 100.0}])
+    here = os.open(run.path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("x" * 250, dir_fd=here)
+        below = os.open("x" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    launches, unreadable = sorted_out(run.everything())
+    assert [launch.outcome for launch in launches] == ["ok"]
+    assert [one.reason for one in unreadable] == ["File name too long"] and unreadable[0].path.name == "x" * 250
+    (again,) = verified(Results(tmp_path)).unreadable
+    assert again.path == unreadable[0].path

@@ -6,7 +6,7 @@ from pathlib import Path
 from torchmatrix.facts import lines, old_facts
 from torchmatrix.facts.events import most_bytes
 from torchmatrix.facts.launch import Unreadable
-from torchmatrix.facts.reading import launch_of
+from torchmatrix.facts.reading import launch_files, launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.files import plain_bytes
 
@@ -28,7 +28,7 @@ def verified(results: Results) -> Verified:
     counts, unreadable = {True: 0, False: 0}, []
     for run in results.runs():
         unreadable += [Unreadable(path=run.record, reason=problem) for problem in run.read_record().problems]
-        for path in sorted(run.path.rglob("round*-try*.jsonl")):
+        for path in launch_files(run.path):
             found = _verified(path)
             if isinstance(found, Unreadable):
                 unreadable.append(found)

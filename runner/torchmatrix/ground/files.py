@@ -78,15 +78,24 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def named_below(folder: Path, names: str) -> list[Path]:
-    """As folder.rglob(names), sorted, in a third of the time: whatever has such a name, also what is no plain file."""
+    """As folder.rglob(names), sorted, in a third of the time: whatever has such a name, also what is no plain file.
+
+    A folder that can't be looked into is found, too, whatever its name: who reads it learns why.
+    """
     fits, found, pending = re.compile(fnmatch.translate(names)).match, [], [str(folder)]
     while pending:
-        with suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if fits(entry.name):
-                    found.append(entry.path)
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
+        inside = pending.pop()
+        try:
+            with os.scandir(inside) as entries:
+                for entry in entries:
+                    if fits(entry.name):
+                        found.append(entry.path)
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):  # it has gone
+            pass
+        except OSError:
+            found.append(inside)
     return [Path(path) for path in sorted(found, key=lambda path: path.split("/"))]
 
 
