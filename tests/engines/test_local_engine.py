@@ -126,6 +126,21 @@ def test_an_interpreter_that_is_not_there_is_a_failed_build(torchmatrix: Command
     assert done.returncode == 1 and "can't be run" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "said", ["", "hello", "[" * 50_000, '[{"torch": "2.5.1"}]', '{"torch": "2.5.1"}', "\\377\\376"], ids=len
+)
+def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp_path: Path, said: str) -> None:
+    program = tmp_path / "python3"
+    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    program.chmod(0o755)
+    (tmp_path / "matrix.toml").write_text(
+        f'[[stack]]\npython = "{program}"\naccelerator = "cpu"\n[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
+    )
+    done = torchmatrix("run", "*cpu0", "--launches", "1")
+    assert done.returncode == 1 and "is no Python: it ended without a word on its torch" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
     from torchmatrix.engines import recipes, selftest
     from torchmatrix.engines.choose import choose

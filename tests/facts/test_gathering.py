@@ -21,6 +21,7 @@ from records import write_run
 from torchmatrix.facts import lines
 from torchmatrix.facts.disk import held
 from torchmatrix.facts.gathering import Brought, gather
+from torchmatrix.facts.gathering.taken import Taken
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 
@@ -395,3 +396,8 @@ def test_the_records_of_gathered_runs_are_json_lines(tmp_path: Path) -> None:
     brought(tmp_path / "here", tmp_path / "there")
     for line in Results(tmp_path / "here").runs()[0].record.read_text().splitlines():
         assert json.loads(line)["event"]
+
+
+def test_a_list_of_what_was_taken_that_is_nested_without_end_knows_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".gathered.json").write_text("[" * 100_000)
+    assert Taken(tmp_path).find("0" * 64) is None

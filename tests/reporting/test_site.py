@@ -21,7 +21,9 @@ from torchmatrix.analysis import facts_cache, history
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import site
-from torchmatrix.reporting.site import badges, feed
+from torchmatrix.reporting.exports import folder
+from torchmatrix.reporting.redaction import names
+from torchmatrix.reporting.site import badges, feed, permalinks
 
 
 def add_run(root: Path, run: str = "20260101T000000Z", host: str = "testhost", **more: Any) -> RunFolder:
@@ -395,6 +397,18 @@ def test_pseudonyms_are_the_same_after_more_runs_and_are_never_published(tmp_pat
     assert held["runs/20260102T000000Z/run.json"] == first and b'"host-2"' in held["runs/20260101T000000Z/run.json"]
     secret = json.loads((tmp_path / "r" / ".pseudonyms.json").read_text())["secret"].encode()
     assert not [name for name, content in held.items() if secret in content or b"zetabox" in content or b"deltabox" in content]
+
+
+def test_files_of_ours_that_are_nested_without_end_are_damaged_and_no_crash(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    (tmp_path / ".pseudonyms.json").write_text(deep)
+    with pytest.raises(BadInput, match=re.escape(".pseudonyms.json is damaged")):
+        names.load(tmp_path)
+    (tmp_path / permalinks.ABOUT).write_text(deep)
+    assert permalinks.read(tmp_path) == {}
+    (tmp_path / folder.MARKER).write_text(deep)
+    with pytest.raises(BadInput):
+        folder.written_before(tmp_path, force=False)
 
 
 def test_redacted_and_other_pages_never_stand_side_by_side(tmp_path: Path) -> None:

@@ -122,7 +122,10 @@ class ForkServer:
             raise LaunchFailed(f"the fork server does not answer: {error}") from None
         if not answer:
             raise LaunchFailed("the fork server has ended")
-        return dict(json.loads(answer))
+        try:
+            return dict(json.loads(answer))
+        except (ValueError, TypeError, RecursionError):
+            raise LaunchFailed(f"the fork server answers what is not understood: {answer[:100]!r}") from None
 
     def _last_line(self) -> str:
         text = os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")

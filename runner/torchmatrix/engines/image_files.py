@@ -44,13 +44,13 @@ class ImageFiles:
             with own_processes.alone(self._path(recipe)):
                 if not self.has(recipe):
                     self._make(recipe, log)
-        said = json.loads(self._facts_of(recipe).read_bytes())
-        return Image(
-            reference=str(self._path(recipe)),
-            environment=recipe.environment,
-            lock=recipe.lock or from_text(said["lock"]),
-            facts=said["facts"] | {"locked": recipe.lock is not None},
-        )
+        try:
+            said = json.loads(self._facts_of(recipe).read_bytes())
+            lock, facts = recipe.lock or from_text(said["lock"]), said["facts"] | {"locked": recipe.lock is not None}
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            place = self._facts_of(recipe)
+            raise BuildFailed(f"{place} is damaged: {error}; remove it: the image is then made again") from None
+        return Image(reference=str(self._path(recipe)), environment=recipe.environment, lock=lock, facts=facts)
 
     def why_not_made(self) -> str:
         """Why no image can be made here; empty if one can."""

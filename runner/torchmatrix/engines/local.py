@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -218,10 +219,15 @@ def _look_at(python: str) -> dict[str, Any]:
     """What an existing interpreter has. Raises BuildFailed if it isn't a Python with torch."""
     code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
     try:
-        result = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300)
+        result = subprocess.run([python, "-c", code], capture_output=True, text=True, errors="replace", timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildFailed(f"{python} can't be run: {error}") from None
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no output"])[-1]
         raise BuildFailed(f"{python} has no usable torch: {last}")
-    return dict(json.loads(result.stdout.splitlines()[-1]))
+    for line in reversed(result.stdout.splitlines()):  # what a site's own hooks print at the end stands after it
+        with suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if isinstance(found, dict) and found.keys() == {"torch", "python"}:
+                return found
+    raise BuildFailed(f"{python} is no Python: it ended without a word on its torch")

@@ -36,7 +36,7 @@ def known(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
     """What the self-test found when the recipe was built here, or None."""
     try:
         return dict(json.loads(_mark(engine, recipe, marks).read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -28,7 +28,7 @@ class Taken:
     def __init__(self, root: Path) -> None:
         self._root, self._file = root, root / FILE
         self._known: dict[str, Any] = {}
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(OSError, ValueError, TypeError, RecursionError):
             self._known = dict(json.loads(plain_bytes(self._file, most_bytes())))
 
     def find(self, digest: str) -> AlreadyHere | None:

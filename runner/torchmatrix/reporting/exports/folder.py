@@ -49,7 +49,7 @@ def written_before(target: Path, force: bool) -> list[str]:
         raise BadInput(f"{target} is a file", hint="name a folder")
     try:
         return [str(name) for name in json.loads((target / MARKER).read_text())["files"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         if any(target.iterdir()) and not force:
             hint = "name another folder, or use --force: files of the same names are replaced, all others stay"
             raise BadInput(f"{target} holds something other than an export", hint=hint) from None

@@ -56,7 +56,7 @@ def load(root: Path) -> Pseudonyms:
         return Pseudonyms()
     except OSError as error:
         raise EngineUnusable(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadInput(
             f"{path} is damaged", hint="remove it: names then get new pseudonyms, so publish into a new folder"
         ) from None

@@ -56,7 +56,7 @@ def read(folder: Path) -> Page:
 def _object_in(path: Path) -> Page:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return {}
 
 

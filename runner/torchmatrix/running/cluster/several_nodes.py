@@ -249,6 +249,6 @@ class Together:
 def _told(line: bytes) -> dict[str, Any] | None:
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) and "event" in told and "name" in told else None
