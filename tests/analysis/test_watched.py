@@ -11,6 +11,7 @@ import pytest
 from records import write_run
 from torchmatrix.analysis import tables, traces, watched
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.parts import Gpu, OtherNode
 from torchmatrix.reporting import report
 
 
@@ -55,6 +56,30 @@ def test_a_reading_that_may_be_another_gpus_is_nobodys(tmp_path: Path) -> None:
     found = watched.summarize(twins)
     assert math.isnan(found.power_watts) and math.isnan(found.energy_joules) and math.isnan(found.temperature_first)
     assert traces.whole_of([known]) and not traces.whole_of([twins])
+
+
+@pytest.mark.parametrize(
+    ("uuids", "told_by_the_second", "watts"),
+    [
+        (("GPU-1a", "GPU-2b"), "GPU-2b", 700.0),
+        (("PCI-0000:05:00.0", "PCI-0000:05:00.0"), "PCI-0000:05:00.0@2", 700.0),  # alike machines: unique on each
+        (("GPU-1", "GPU-1"), "GPU-1@2", 700.0),  # the same with pseudonyms
+        (("GPU-0000000000000000", "GPU-0000000000000000"), "GPU-0000000000000000", math.nan),  # as 0.1 recorded them
+        (("PCI-0000:05:00.0", "PCI-0000:05:00.0"), "nobody", math.nan),
+        ((None, None), "None@2", math.nan),
+    ],
+)
+def test_two_nodes_readings_are_told_apart(
+    tmp_path: Path, uuids: tuple[str | None, str | None], told_by_the_second: str, watts: float
+) -> None:
+    first, second = (Gpu(name="AMD", uuid=uuid, facts={}) for uuid in uuids)
+    readings = [(90.0 + t, reading(name, power_watts=power)) for t in range(40)
+                for name, power in ((str(uuids[0]), 300.0), (told_by_the_second, 400.0))]  # fmt: skip
+    launch = one(tmp_path, readings=readings)
+    node = OtherNode(name="b", number=2, machine=None, gpus=(second,), facts={})
+    host = launch.host | {"gpus": [{"uuid": uuids[0]}]}
+    both = replace(launch, devices=replace(launch.devices, gpus=(first,)), other_nodes=(node,), host=host)
+    assert watched.summarize(both).power_watts == pytest.approx(watts, nan_ok=True)
 
 
 def test_a_counter_that_disagrees_with_the_power_readings_is_said(tmp_path: Path) -> None:

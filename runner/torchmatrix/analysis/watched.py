@@ -154,8 +154,7 @@ def clock_jump_seconds(launch: Launch) -> float:
 
 def _series(launch: Launch) -> list[Series]:
     """One per device that the launch used; on CPUs one per node."""
-    nodes = zip((launch.devices.gpus, *(node.gpus for node in launch.other_nodes)), _hosts(launch), strict=True)
-    return _read_of(launch, [device for gpus, cpu in nodes for device in ([gpu.uuid for gpu in gpus] or [cpu])])
+    return _read_of(launch, [*([gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]), *launch.devices_of_other_nodes])
 
 
 def _hosts(launch: Launch) -> list[str]:

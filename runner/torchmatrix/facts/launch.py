@@ -170,11 +170,23 @@ class Launch:
         return asked if isinstance(asked, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
 
     @cached_property
+    def devices_of_other_nodes(self) -> tuple[str, ...]:
+        """What the readings call them, as device_on or, for facts of 0.1, without the node."""
+        told = {reading["device"] for one in self.telemetry for reading in one.readings} if self.other_nodes else set()
+        names = [(node.number, [str(gpu.uuid) for gpu in node.gpus]) for node in self.other_nodes]
+        return tuple(
+            on if (on := f"{name}@{number}") in told or name == "cpu" else name
+            for number, own in names
+            for name in own or ["cpu"]
+        )
+
+    @cached_property
     def ambiguous_devices(self) -> frozenset[str]:
-        """UUIDs that several GPUs of the machine bear, as 0.1 recorded them of AMD's: a reading may be that of another GPU."""
+        """Names that several GPUs bear, as 0.1 recorded UUIDs of AMD's: a reading may be that of another GPU."""
         gpus = self.host.get("gpus")
-        uuids = Counter(str(gpu.get("uuid")) for gpu in (gpus if isinstance(gpus, list) else ()) if isinstance(gpu, dict))
-        return frozenset(uuid for uuid, times in uuids.items() if times > 1)
+        names = Counter(str(gpu.get("uuid")) for gpu in (gpus if isinstance(gpus, list) else ()) if isinstance(gpu, dict))
+        names.update(self.devices_of_other_nodes)
+        return frozenset(name for name, times in names.items() if times > 1)
 
     @property
     def wrong_devices(self) -> str | None:

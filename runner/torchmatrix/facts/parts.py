@@ -101,6 +101,11 @@ class Devices:
         return tuple(str(name) for gpu in self.gpus for name in (gpu.uuid, gpu.facts.get("slice_of")) if name)
 
 
+def device_on(node: int, device: str) -> str:
+    """What readings call a device of another node, such as cpu@2: only a UUID is none of the first node's, too."""
+    return device if device.startswith(("GPU-", "MIG-")) else f"{device}@{node}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherNode:
     """A node of a cluster that took part in a launch beside the one that recorded it; `facts`: everything recorded of it.

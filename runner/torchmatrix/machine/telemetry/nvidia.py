@@ -89,7 +89,7 @@ class NvidiaSensor:
         trouble = "NVML answers nothing"
         whole = self._wholes.get(uuid)
         for key, ask in _FIELDS.items():
-            if (uuid, key) in self._refused or (whole is not None and key in OF_THE_WHOLE):
+            if (uuid, key) in self._refused or (uuid in self._wholes and key in OF_THE_WHOLE):
                 continue
             try:
                 value = ask(self._nvml, handle if whole is None or key in _OF_A_SLICE else whole)

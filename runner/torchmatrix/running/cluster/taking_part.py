@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Execution, Image, LaunchSpec
+from torchmatrix.facts.parts import device_on
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BuildFailed, LaunchFailed, ToolError
 from torchmatrix.machine.telemetry import Watcher
@@ -105,10 +106,10 @@ def _facts(job: Job, cell: Cell, image: Image, ready: Ready, execution: Executio
 
 
 def _run(job: Job, cell: Cell, execution: Execution, number: int, say: Callable[..., None]) -> None:
-    """To the end of this node's ranks. A CPU's readings say which node, since each node has one."""
+    """To the end of this node's ranks. Its readings say which node they are of."""
 
     def told(readings: list[dict[str, Any]]) -> None:
-        say("telemetry", readings=[r | {"device": f"cpu@{number}"} if r["device"] == "cpu" else r for r in readings])
+        say("telemetry", readings=[reading | {"device": device_on(number, reading["device"])} for reading in readings])
 
     with execution, Watcher(job.sensors, Telling(execution, told, job, cell)):
         for stream, line in execution.lines():
