@@ -5,6 +5,7 @@ import platform
 import re
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,6 +93,13 @@ def daemon(where: Path | str, sees: Sees, certificate: Path | None = None, podma
         finally:
             server.shutdown()
             thread.join()
+
+
+def serve(where: Path, sees: Sees) -> None:
+    """Be a process that is a daemon, until standard input ends; its address goes to standard output."""
+    with daemon(where, sees) as host:
+        print(host, flush=True)
+        sys.stdin.read()
 
 
 class _Quiet(ThreadingMixIn):

@@ -1,5 +1,7 @@
 """Whether a daemon runs on this machine: what it sees decides, not what it is called or how it was reached."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import docker
@@ -11,6 +13,8 @@ from torchmatrix.engines.docker_context import Endpoint
 from torchmatrix.engines.placement import is_here
 from torchmatrix.machine.host import detect
 
+TESTS = Path(__file__).parent.parent
+
 
 @pytest.mark.parametrize("podman", [False, True])
 @pytest.mark.parametrize("where", ["socket", "port"])
@@ -21,6 +25,20 @@ def test_a_daemon_is_here_if_it_sees_what_only_this_machine_has(
     with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", sees, podman=podman) as host:
         assert is_here(connect(Endpoint(host=host)), podman) is here
     assert not list(Path("/dev/shm").glob("torchmatrix-*"))
+
+
+def test_a_daemon_that_sees_little_of_this_machine_is_here_if_its_own_process_listens_at_the_socket(tmp_path: Path) -> None:
+    (tmp_path / "dockerd").symlink_to(Path(sys.executable).resolve())
+    program = (
+        f"import fake_daemon, pathlib; fake_daemon.serve(pathlib.Path({str(tmp_path / 'd.sock')!r}), fake_daemon.forbidden)"
+    )
+    with subprocess.Popen(
+        [tmp_path / "dockerd", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": str(TESTS)}
+    ) as process:
+        assert process.stdin and process.stdout
+        host = process.stdout.readline().decode().strip()
+        assert is_here(connect(Endpoint(host=host)), False) is True
+        process.stdin.close()
 
 
 def test_one_that_doesn_t_tell_is_taken_for_another_machine_and_that_is_said(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Whether a daemon runs on this machine: asked of the daemon, since names, kernels and addresses may be alike elsewhere.
 
-A daemon that has started the container that this tool is in runs here. So does one that sees a folder which was just made in
+A daemon whose own process listens at a socket of this machine runs here, and so does one that has started the container that this
+tool is in, or that sees a folder which was just made in
 this machine's memory (/dev/shm), and doesn't see one that wasn't: it is asked to mount both into something that it can't make.
 Docker looks for what is to be mounted before it looks for the image; Podman does so when it makes a volume.
 """
@@ -8,6 +9,8 @@ Docker looks for what is to be mounted before it looks for the image; Podman doe
 import platform
 import re
 import secrets
+import socket
+import struct
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +20,15 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.types import Mount
 from requests.exceptions import RequestException
 
+from torchmatrix.ground.files import text_of
+
 _IN_MEMORY = Path("/dev/shm")
+_SOCKET_SECONDS = 10.0
 _NOT_THERE = re.compile(r"(?i)does not exist|no such file")
 _OWN_CONTAINER = re.compile(r"containers/([0-9a-f]{64})/")
 """In the paths of the files that Docker and Podman mount into a container, such as its hostname."""
+_DAEMONS = ("dockerd", "podman", "docker-desktop-")
+"""Names of processes. In WSL, Docker Desktop's daemon sees little of a distribution, but listens in it and shares its kernel."""
 
 
 def is_here(client: docker.DockerClient, is_podman: bool) -> bool | None:
@@ -29,13 +37,25 @@ def is_here(client: docker.DockerClient, is_podman: bool) -> bool | None:
     try:
         if client.info().get("KernelVersion") != platform.release():
             return False  # such as that of a virtual machine, which may be given folders of this one
-        if _has_started_us(client):
+        if _listens_here(client) or _has_started_us(client):
             return True
         with tempfile.TemporaryDirectory(prefix="torchmatrix-", dir=_IN_MEMORY) as folder:
             there, nowhere = ask(client, folder), ask(client, f"{folder}/nothing")
     except (DockerException, RequestException, OSError):
         return None
     return there if there is None or nowhere is False else None
+
+
+def _listens_here(client: docker.DockerClient) -> bool:
+    """Whether the process that made the socket is a daemon, and no relay such as ssh or systemd."""
+    path = getattr(client.api.adapters.get("http+docker://"), "socket_path", None)
+    if path is None:
+        return False
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(_SOCKET_SECONDS)
+        asked.connect(path)
+        process, _, _ = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return (text_of(Path(f"/proc/{process}/comm")) or "").startswith(_DAEMONS)
 
 
 def _has_started_us(client: docker.DockerClient) -> bool:
