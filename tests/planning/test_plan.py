@@ -174,12 +174,12 @@ def test_two_workloads_that_become_the_same_here_are_refused(nvidia_host: Host) 
 
 
 def test_a_plan_knows_which_key_of_a_batch_table_gave_the_batch(nvidia_host: Host, cpu_host: Host) -> None:
-    text = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n[gpus]\nmixed = true\ncounts = [1]\n'
+    text = '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n[gpus]\nmixed = true\ncounts = [1, 4]\n'
     text += '[[workload]]\nmodel = "resnet50"\nbatch = { default = 8, "A10" = 16, "A100" = 64, "80GB" = 32 }\n'
     gpus = nvidia_host.gpus
     for names, key, batch in (
         (["NVIDIA A100-SXM4-80GB"] * 4, "A100", 64),
-        (["NVIDIA A100-SXM4-80GB"] * 3 + ["NVIDIA H100 80GB HBM3"], "80GB", 32),  # the smallest of all
+        (["NVIDIA A100-SXM4-80GB"] * 3 + ["NVIDIA H100 80GB HBM3"], "80GB", 32),  # the smallest of all that are used
     ):
         host = replace(nvidia_host, gpus=tuple(replace(gpu, name=name) for gpu, name in zip(gpus, names, strict=True)))
         assert {(cell.workload.batch_key, cell.workload.batch) for cell in plan_for(host, text).cells} == {(key, batch)}
