@@ -1,12 +1,16 @@
 """The commands that make files for others, run as a user does."""
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from records import write_run
 from support import Command
+from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.reporting.report import page
 
 PRICES = "gpu,price_per_hour,purchase_price,currency,source,date\nH200 SXM,3.6,30000,EUR,us,2026-01-31\n"
 
@@ -54,3 +58,32 @@ def test_report_publishes_a_site_and_renders_a_redacted_page(tmp_path: Path, tor
     page = torchmatrix("report", "last", "--redact", "--output", "page.html")
     assert page.returncode == 0 and "gpubox7" not in (tmp_path / "page.html").read_text()
     assert torchmatrix("report", "--output", "page.html").returncode == 0 and "gpubox7" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("words", [("gate", "--markdown"), ("init", "--force", "--output")])
+def test_what_a_user_names_is_never_replaced_by_a_file_unless_it_is_one(
+    tmp_path: Path, torchmatrix: Command, words: tuple[str, ...]
+) -> None:
+    write_run(tmp_path / "results", [{"rate": 99.0}], run="20260101T000000Z")
+    write_run(tmp_path / "results", [{"rate": 99.0}], run="20260102T000000Z")
+    (tmp_path / "precious").write_text("mine")
+    for name in ("page", "pipe", "link"):
+        (tmp_path / f".{name}.part").symlink_to("precious")
+    (tmp_path / "link").symlink_to("elsewhere")
+    os.mkfifo(tmp_path / "pipe")
+    done = [torchmatrix(*words, name) for name in ("pipe", "/dev/full", "/dev/null", "page", "link")]
+    assert ["can't write" in one.stderr for one in done] == [True, True, False, False, False], [one.stderr for one in done]
+    assert all("hint: " in one.stderr and one.returncode in (2, 4) for one in done[:2])
+    assert (tmp_path / "pipe").is_fifo() and Path("/dev/full").is_char_device() and Path("/dev/null").is_char_device()
+    assert (tmp_path / "page").read_text() and (tmp_path / "elsewhere").read_text() and (tmp_path / "link").is_symlink()
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_page_is_written_where_a_link_leads_and_never_over_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "index.html").symlink_to("place.html")
+    assert page.save("<p>", tmp_path / "index.html") == tmp_path / "index.html"
+    assert (tmp_path / "index.html").is_symlink() and (tmp_path / "place.html").read_text() == "<p>"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(EngineUnusable, match="can't write"):
+        page.save("<p>", tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()

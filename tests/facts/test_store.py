@@ -167,3 +167,14 @@ def test_two_machines_of_one_name_have_two_folders(tmp_path: Path) -> None:
     assert results.home("gpu01", first) == results.home("gpu01", None) == "gpu01"
     assert results.home("gpu01", second) == "gpu01-bbbbbb"
     assert run.read_record().machine == first
+
+
+def test_a_lock_or_a_record_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    results = Results(tmp_path / "results")
+    run = results.new_run("host")
+    for path, write in ((results.lock_file, lambda: results.hold().__enter__()), (run.record, lambda: run.append("note"))):
+        path.symlink_to(tmp_path / "precious")
+        with pytest.raises(EngineUnusable, match="symbolic link"):
+            write()
+    assert (tmp_path / "precious").read_text() == "mine"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torchmatrix import __version__
 from torchmatrix.cli.console import preamble, say
 from torchmatrix.ground.errors import BadInput, ExitCode
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import write_to
 from torchmatrix.ground.texts import printable
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _attach(store: "Results", seen: "Seen", checks: "list[Check]", output: Path)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         for path, content in zip(paths, contents.values(), strict=True):
-            write_whole(path, content.encode())
+            write_to(path, content.encode())
     except OSError as error:
         raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere: --output PATH") from None
     pseudonyms.save(store.root)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import write_whole
 from torchmatrix.ground.texts import count, printable
 
 if TYPE_CHECKING:
@@ -49,11 +50,10 @@ def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
 
 def write_new(path: Path, text: str) -> None:
     """What --write FILE asks for. Raises BadInput if the file exists, and EngineUnusable."""
+    if path.exists() or path.is_symlink():
+        raise BadInput(f"{path} exists", hint="name a new file: --write FILE")
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise BadInput(f"{path} exists", hint="name a new file: --write FILE") from None
+        write_whole(path, text.encode())
     except OSError as error:
         raise EngineUnusable(f"can't write {path}: {error.strerror}", hint="name another file: --write FILE") from None
     say(f"wrote {path}")

@@ -11,6 +11,7 @@ from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say, say_unreadable
 from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.ground.files import write_to
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.gate.judged import Gate
@@ -120,7 +121,7 @@ def tell_hook(found: "Gate", hook: str | None, where: Path | None) -> None:
 def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_to(path, content)
     except OSError as error:
         raise EngineUnusable(
             f"can't write {path}: {error.strerror}",

@@ -23,6 +23,7 @@ from torchmatrix.cli.options import (
     WhereOption,
 )
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import write_to
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def init(
     text = whole or _starter(python)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text)
+        write_to(output, text.encode())
     except OSError as error:
         raise BadInput(f"can't write {output}: {error.strerror}", hint="write another file: --output FILE") from None
     say("next: read it, then torchmatrix plan, then torchmatrix run")

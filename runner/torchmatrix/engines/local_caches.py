@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from torchmatrix.engines.seals import BROKEN, DIFFERED, IN_USE, CacheFacts, of_folder
-from torchmatrix.ground.files import text_of, write_whole
+from torchmatrix.ground.files import plain_open, text_of, write_whole
 
 _WRITE_BITS = 0o222
 
@@ -121,7 +121,7 @@ def _discard(folder: Path) -> None:
 def _locked(folder: Path) -> IO[str] | None:
     """The open lock of a cache's folder, which is made; None if another launch holds it."""
     folder.mkdir(exist_ok=True)
-    lock = folder.with_name(f".{folder.name}.lock").open("a")
+    lock = plain_open(folder.with_name(f".{folder.name}.lock"), "a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import write_to
 from torchmatrix.ground.toml_keys import shown
 from torchmatrix.matrix.requirements import why_not_locked
 
@@ -119,7 +119,7 @@ def write(path: Path, locks: Iterable[StackLock]) -> None:
     names = "".join(f"    {json.dumps(lock.name)},\n" for lock in every)
     text = f"{_HEAD}version = {VERSION}\nstacks = [\n{names}]\n\n" + "\n".join(lock.text for lock in every)
     try:
-        write_whole(path, text.encode())
+        write_to(path, text.encode())
     except OSError as error:
         raise BadInput(f"can't write {path}: {error.strerror}", hint="free space or choose another --matrix") from None
 

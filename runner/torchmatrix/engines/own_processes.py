@@ -16,6 +16,7 @@ from torchmatrix.engines.local_caches import LocalCache, remove_tree
 from torchmatrix.engines.processes import UNLIMITED, kill_marked
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.ground.files import plain_open
 from torchmatrix.machine.network import free_port
 from torchmatrix.machine.quota import quota
 from torchmatrix.planning.fit import Disk
@@ -94,7 +95,7 @@ def alone(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_of(path).open("a")
+        lock = plain_open(lock_of(path), "a")
     except OSError as error:
         raise BuildFailed(f"can't write {path.parent}: {error.strerror}") from None
     with lock:
@@ -108,7 +109,7 @@ def remove(path: Path, *mark: Path) -> str | None:
     `mark`: files without which it means nothing, and which go first.
     """
     try:
-        with lock_of(path).open("a") as lock:
+        with plain_open(lock_of(path), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for file in mark:
                 file.unlink(missing_ok=True)

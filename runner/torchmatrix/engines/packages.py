@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from torchmatrix.engines import logged
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.files import scratch
+from torchmatrix.ground.files import scratch, whole
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI
 
@@ -91,19 +91,16 @@ def download(lines: Iterable[str], index: str, python: str, platform: str, folde
 
 def _fetch(place: str, sha256: str, path: Path) -> None:
     """`place`: a URL, or a path on this machine, as a wheelhouse gives it."""
-    part, digest = path.with_suffix(".part"), hashlib.sha256()
+    digest = hashlib.sha256()
     try:
-        with part.open("wb") as file:
+        with whole(path) as file:
             for block in _blocks(place):
                 digest.update(block)
                 file.write(block)
-        if digest.hexdigest() != sha256:
-            raise BuildFailed(f"{path.name}: its hash is not the locked one")
-        part.replace(path)
+            if digest.hexdigest() != sha256:
+                raise BuildFailed(f"{path.name}: its hash is not the locked one")
     except OSError as error:  # which the exceptions of requests are, too
         raise BuildFailed(f"{path.name} could not be downloaded: {error}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _blocks(place: str) -> Iterator[bytes]:

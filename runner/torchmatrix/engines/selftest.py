@@ -10,6 +10,7 @@ from torchmatrix.engines.output import text_of
 from torchmatrix.facts import pipe
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, LaunchFailed
+from torchmatrix.ground.files import write_whole
 from torchmatrix.planning.plan import GpuSet
 
 TIMEOUT_SECONDS = 900.0
@@ -26,7 +27,7 @@ def ensure(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str
     found, mark = run(engine, image, recipe, owner, log), _mark(engine, recipe, marks)
     try:
         marks.mkdir(parents=True, exist_ok=True)
-        mark.write_text(json.dumps(found))
+        write_whole(mark, json.dumps(found).encode())
     except OSError as error:
         raise BuildFailed(f"can't write {mark}: {error.strerror}") from None
     return found

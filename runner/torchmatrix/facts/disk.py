@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.files import plain_open
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
     """Hold the lock file `path`, which names its holder. Raises EngineUnusable (`complaint` and the holder) if it is taken."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
+        file = plain_open(path, "a+")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +36,7 @@ def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
 def holder(path: Path) -> str | None:
     """Who holds the lock file `path`, as written in it; None if nobody does."""
     try:
-        file = path.open()
+        file = plain_open(path, "r")
     except OSError:
         return None
     with file:
@@ -49,7 +50,7 @@ def holder(path: Path) -> str | None:
 def open_new(path: Path) -> IO[bytes]:
     """A new file, unbuffered. Raises FileExistsError, and EngineUnusable if it can't be written."""
     with disk_errors(path, FileExistsError):
-        return path.open("xb", buffering=0)
+        return plain_open(path, "xb", buffering=0)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from torchmatrix.facts.lines import Lines
 from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import plain_open, write_whole
 
 IDENTITY_DIGITS = 6
 """So many digits of a machine's identity tell its folder from that of another machine with the same name."""
@@ -84,7 +84,7 @@ class RunFolder:
 
     def append(self, kind: str, **fields: Any) -> None:
         """Append one line to the run's record."""
-        with disk_errors(self.record), self.record.open("a+b", buffering=0) as file:
+        with disk_errors(self.record), plain_open(self.record, "a+b", buffering=0) as file:
             file.seek(self._known_bytes)
             self._end.add(file.read())
             lines.append(file, run_event(kind, **fields), self._end)

@@ -11,12 +11,16 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 _CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 12
 _LINK = "it is a symbolic link"
+_NOT_PLAIN = "it is not a plain file"
+_MOST_LINKS = 40
+"""As many as Linux follows."""
 _SCRATCH = "torchmatrix-scratch."
 
 
@@ -42,7 +46,7 @@ def plain_bytes(path: Path, most: int) -> bytes:
         if stat.S_ISDIR(state.st_mode):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+            raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
         if state.st_size > most:
             raise OSError(errno.EFBIG, f"it is larger than {most / 1e6:g} MB", str(path))
         return _content(held, state.st_size, most)
@@ -121,15 +125,160 @@ def settle(paths: Iterable[Path]) -> None:
             os.close(held)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers never see half of it, and a failure leaves the old one in place. Raises OSError."""
-    part = path.with_name(f".{path.name}.part")
+@contextmanager
+def whole(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` at the end of the block: readers never see half of it, and a failure leaves
+    the old one in place. Raises OSError; also where a folder, a device or a pipe is in the way.
+
+    It gets `mode` or, without one, mode and owner of the file that it replaces, and those of any new file if there is none. A
+    symbolic link is replaced and not followed: `followed` tells where it leads.
+    """
+    old = _state_of_plain(path)
+    held, part = _new_part(path, 0o666 if mode is None else mode)
     try:
-        part.write_bytes(content)
+        with os.fdopen(os.dup(held), "wb") as file:
+            yield file
+        if old and mode is None:
+            _take_after(old, held)
         part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
         raise
+    finally:
+        os.close(held)
+
+
+def write_whole(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Write a file as `whole` does. Raises OSError."""
+    with whole(path, mode) as file:
+        file.write(content)
+
+
+def write_to(path: Path, content: bytes) -> None:
+    """Write what a user names. Raises OSError.
+
+    A file as `whole` does, and a symbolic link stays, so that the file where it leads is replaced. A device, a pipe or an open
+    stream (/dev/stdout) gets the content as it is; nothing waits for the reader of a pipe.
+    """
+    target = followed(path)
+    stream = _stream(target)
+    if stream is None:
+        return write_whole(target, content)
+    with os.fdopen(stream, "wb") as file:
+        file.write(content)
+
+
+def followed(path: Path) -> Path:
+    """Where the symbolic links at `path` lead; an open stream of this process stays one. Raises OSError.
+
+    A link that another user has put into a folder where everybody may write is refused, as Linux does where
+    fs.protected_symlinks is set: https://docs.kernel.org/admin-guide/sysctl/fs.html#protected-symlinks
+    """
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink() or _is_descriptor(path):
+            return path
+        link, folder = path.lstat(), path.parent.stat()
+        is_public = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+        if is_public and link.st_uid not in (os.geteuid(), folder.st_uid):
+            raise OSError(errno.EACCES, f"{path} is another user's symbolic link", str(path))
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def plain_open(path: Path, mode: str, buffering: int = -1) -> IO[Any]:
+    """Open a file of ours as open() does, in UTF-8. Raises OSError; also for a link, a device or a pipe: it may be planted."""
+
+    def opener(name: str, flags: int) -> int:
+        held = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        if not stat.S_ISREG(os.fstat(held).st_mode):
+            os.close(held)
+            raise OSError(errno.EINVAL, _NOT_PLAIN, name)
+        return held
+
+    try:
+        return open(path, mode, buffering, None if "b" in mode else "utf-8", opener=opener)
+    except OSError as error:
+        raise OSError(error.errno, _LINK, str(path)) if error.errno == errno.ELOOP else error from None
+
+
+def _state_of_plain(path: Path) -> os.stat_result | None:
+    """The state of the plain file at `path`; None if there is none, or a link. Raises OSError for anything else."""
+    try:
+        state = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(state.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(state.st_mode) and not stat.S_ISLNK(state.st_mode):
+        raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
+    return state if stat.S_ISREG(state.st_mode) else None
+
+
+def _new_part(path: Path, mode: int) -> tuple[int, Path]:
+    """A temporary file beside `path` that nobody else has, locked as long as it is open. Raises OSError.
+
+    The first of some fixed names that is free, so that what a killed command left is found and removed.
+    """
+    for number in count():
+        part = path.with_name(f".{path.name}.{number}.part")
+        try:
+            held = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        except FileExistsError:
+            _remove_left(part)
+            continue
+        if _keeps(held, part):
+            break
+        os.close(held)
+    return held, part
+
+
+def _keeps(held: int, part: Path) -> bool:
+    """Lock a new file; False if another command just took it for one that was left."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where nobody can take it for one that was left
+        return True
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(held), part.lstat())
+    return False
+
+
+def _remove_left(part: Path) -> None:
+    """Remove a temporary file that no living command holds; what else has its name is left alone."""
+    with suppress(OSError), plain_open(part, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        part.unlink()
+
+
+def _take_after(old: os.stat_result, held: int) -> None:
+    """Give an open file the owner, as far as this user may, and the permissions of another."""
+    for owner, group in ((old.st_uid, -1), (-1, old.st_gid)):
+        with suppress(OSError):
+            os.fchown(held, owner, group)
+    os.fchmod(held, stat.S_IMODE(old.st_mode) & 0o777)
+
+
+def _stream(path: Path) -> int | None:
+    """A descriptor of what is written as it is: an open stream, a device or a pipe; None for a file. Raises OSError."""
+    if _is_descriptor(path):
+        return os.dup(int(path.name))
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode):
+        return None
+    held = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(held, True)
+    return held
+
+
+def _is_descriptor(path: Path) -> bool:
+    """Whether it is one of this process's open files, such as /dev/stdout."""
+    return path.name.isdecimal() and path.parent.resolve() == Path("/proc/self/fd").resolve()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from torchmatrix.ground import settings
-from torchmatrix.ground.files import text_of
+from torchmatrix.ground.files import text_of, write_whole
 
 _FORM = re.compile(r"[0-9a-f]{16}")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -75,9 +75,9 @@ def _kept(path: Path) -> str | None:
     """The random identity in a file, which is made on first use; of two processes that make it at once both get the same."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         if not path.exists():
-            part.write_text(secrets.token_hex(8))
+            write_whole(part, secrets.token_hex(8).encode())
             with suppress(FileExistsError):
                 os.link(part, path)
             part.unlink()

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.files import write_whole
 from torchmatrix.nightly.timetable import CATCH_UP_SECONDS, NOTE, Outside, Timetable, settings_folder
 
 _DAEMONS = ("cron", "crond", "fcron")
@@ -100,7 +101,7 @@ def read(outside: Outside) -> bytes:
 def install(table: Timetable, outside: Outside) -> list[Path]:
     """Write the script and the lines. Returns the files."""
     path = script_path(table.name)
-    path.write_text(script(table))
+    write_whole(path, script(table).encode())
     outside.do("crontab", "-", given=with_lines(read(outside), table))
     return [path]
 

@@ -20,6 +20,7 @@ from torchmatrix.facts.disk import held
 from torchmatrix.facts.events import Event, read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.ground.files import plain_open
 from torchmatrix.ground.toml_keys import shown
 
 FOLDER = "nightly"
@@ -88,7 +89,7 @@ class Journal:
         line = json.dumps(run_event(kind, **fields)).encode() + b"\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self.file.open("a+b") as file:
+            with plain_open(self.file, "a+b") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - 1, 0))
                 file.write(line if file.read() in (b"", b"\n") else b"\n" + line)

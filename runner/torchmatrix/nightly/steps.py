@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.files import plain_open
 
 TIMED_OUT = 124
 """As timeout(1) says it."""
@@ -29,7 +30,7 @@ class Log:
 
     def __init__(self, path: Path, echo: Echo) -> None:
         try:
-            self._file: BinaryIO = path.open("ab", buffering=0)
+            self._file: IO[bytes] = plain_open(path, "ab", buffering=0)
         except OSError as error:
             raise EngineUnusable(f"can't write {path}: {error.strerror}", hint="free space or fix the permissions") from None
         self._echo = echo

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchmatrix.engines.choose import SERVICES
+from torchmatrix.ground.files import write_whole
 from torchmatrix.nightly.timetable import CATCH_UP_SECONDS, NOTE, Outside, Timetable
 
 _CATCH_UP = "-catch-up"
@@ -107,7 +108,7 @@ def install(table: Timetable, outside: Outside) -> list[Path]:
     place.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, text in units(table).items():
-        (place / name).write_text(text)
+        write_whole(place / name, text.encode())
         paths.append(place / name)
     _do(outside, table.is_system, "daemon-reload")
     _do(outside, table.is_system, "enable", *timers(table.name))

@@ -14,6 +14,7 @@ from torchmatrix.facts.disk import holder
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import write_whole
 from torchmatrix.nightly import cron, systemd
 from torchmatrix.nightly.journal import Journal, in_words, next_time
 from torchmatrix.nightly.timetable import Outside, Timetable, environment_text, name_for, settings_folder, variables_taken
@@ -67,10 +68,11 @@ def install(table: Timetable, backend: str, outside: Outside, here: Mapping[str,
         if table.run_as:
             for path in (table.results, journal.folder, journal.file):
                 shutil.chown(path, table.run_as)
-        _write_private(table.environment, environment_text(taken))
+        table.environment.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(table.environment, environment_text(taken).encode(errors="surrogateescape"), mode=0o600)
         files = systemd.install(table, outside) if backend == "systemd" else cron.install(table, outside)
         record = {**asdict(table), "backend": backend, "files": [table.environment, *files]}
-        _record(table.name).write_text(json.dumps(run_event("timetable", **record), default=str) + "\n")
+        write_whole(_record(table.name), json.dumps(run_event("timetable", **record), default=str).encode() + b"\n")
     hints = []
     if backend == "systemd" and systemd.ends_with_the_session(table.is_system):
         hints.append("nights start only while you are logged in; to change that: loginctl enable-linger")
@@ -138,16 +140,6 @@ def _next(name: str, table: Mapping[str, Any], outside: Outside) -> str | None:
 
 def _record(name: str) -> Path:
     return settings_folder() / f"{name}.jsonl"
-
-
-def _write_private(path: Path, text: str) -> None:
-    """A file that nobody else can read, not even while it is written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="surrogateescape") as file:
-        file.write(text)
-    part.replace(path)
 
 
 @contextmanager

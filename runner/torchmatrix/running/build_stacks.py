@@ -12,6 +12,7 @@ from torchmatrix.engines.engine import Image
 from torchmatrix.engines.hints import with_hint
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
+from torchmatrix.ground.files import plain_open
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import BuildFinished, BuildLine, ImagesSized, News
@@ -87,7 +88,7 @@ def _sizes(job: Job, stacks: list[Stack], built: dict[str, Image | BuildFailed])
 def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | BuildFailed:
     """One stack, its log kept; any surprise becomes a failed build, so that the other stacks go on."""
     try:
-        with job.folder.build_log(stack.name).open("a") as log:
+        with plain_open(job.folder.build_log(stack.name), "a") as log:
 
             def keep(line: str) -> None:
                 print(line, file=log, flush=True)

@@ -24,7 +24,7 @@ from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.ground import assets, inputs, tars
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.ground.files import sha256_of
+from torchmatrix.ground.files import followed, sha256_of, whole
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.ground.toml_keys import shown
@@ -68,7 +68,8 @@ def _write(
     s: Session, recipes: Sequence[Recipe], matrix_path: Path, archive: Path, wheels: bool, tell: Callable[[str], None]
 ) -> None:
     store = s.engines.builder.store
-    with tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=archive.absolute().parent) as temporary:
+    target = followed(archive.absolute())
+    with whole(target) as file, tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=target.parent) as temporary:
         folder, ids = Path(temporary), dict[str, str]()
         if store:
             tell(f"saving the images of {', '.join(recipe.stack for recipe in recipes)}")
@@ -88,12 +89,10 @@ def _write(
             "images": ids,
             "files": {name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for name, path in files.items()},
         }
-        part = folder / "archive.part"
-        with tarfile.open(part, "w") as tar:
+        with tarfile.open(fileobj=file, mode="w") as tar:
             _add(tar, INDEX, json.dumps(index, indent=1).encode())
             for name, path in files.items():
                 tar.add(path, name, filter=_anonymous)
-        part.replace(archive)
 
 
 def _own_models(s: Session) -> list[OwnModel]:
@@ -252,20 +251,16 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 def _put(content: IO[bytes], path: Path, sha256: str) -> None:
     """Write a file whole or not at all; only if it still is what was verified."""
-    part, digest = path.with_name(f".{path.name}.part"), hashlib.sha256()
+    digest = hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)
-        with part.open("xb") as file:
+        with whole(path) as file:
             while block := content.read(1 << 20):
                 digest.update(block)
                 file.write(block)
-        if digest.hexdigest() != sha256:
-            part.unlink()
-            raise BadInput(f"{path.name} changed while the bundle was imported", hint="import it again with --force")
-        part.replace(path)
+            if digest.hexdigest() != sha256:
+                raise BadInput(f"{path.name} changed while the bundle was imported", hint="import it again with --force")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise EngineUnusable(
             f"can't write {path}: {error.strerror}", hint="free space; then import again with --force"
         ) from None

@@ -20,7 +20,7 @@ from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import ends_of
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import plain_bytes, settle
+from torchmatrix.ground.files import plain_bytes, settle, whole
 
 NEW, UPDATED, HERE, OLDER, OTHER = "new", "updated", "here", "older", "other"
 """A file is not here; here but shorter; the same; here and longer; here with another content."""
@@ -208,16 +208,14 @@ def _compared(path: Path, content: bytes) -> str:
 
 def _put(path: Path, content: bytes, changed_ns: int | None) -> None:
     """Write a file whole, with the time of the original. Raises EngineUnusable."""
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        if changed_ns is not None:
-            os.utime(part, ns=(changed_ns, changed_ns))
-        part.replace(path)
+        with whole(path) as file:
+            file.write(content)
+            file.flush()
+            if changed_ns is not None:
+                os.utime(file.fileno(), ns=(changed_ns, changed_ns))
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         hint = "free space or fix the permissions; the same command then goes on"
         raise EngineUnusable(f"can't write {path}: {error.strerror or error}", hint=hint) from None
 

@@ -10,6 +10,7 @@ from torchmatrix.facts.disk import disk_errors
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import plain_open
 from torchmatrix.nightly.gate.judged import Gate, Judged
 
 KIND = "accepted"
@@ -68,7 +69,7 @@ def accept(results: Results, gate: Gate, globs: Sequence[str], because: str) -> 
     for damaged in unreadable(results, gate.host):
         raise BadInput(f"{path} is damaged: {damaged.reason}", hint="restore it, or move it away and accept all again")
     found = slower(gate, globs)
-    with disk_errors(path), path.open("a+b", buffering=0) as file:
+    with disk_errors(path), plain_open(path, "a+b", buffering=0) as file:
         file.seek(0)
         end.add(file.read())
         for one in found:

@@ -4,8 +4,8 @@ A folder that holds anything else is refused: a marker file lists what we wrote 
 again replaces those files and leaves all others alone.
 """
 
+import errno
 import json
-import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import write_whole
 from torchmatrix.reporting.charts import Chart, file_png, file_svg
 from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_tables
 from torchmatrix.reporting.exports.markdown import escaped
@@ -81,10 +82,10 @@ def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) ->
             raise
     for name in names:
         final = target / name
+        if final.parent != target and final.parent.is_symlink():
+            raise OSError(errno.ELOOP, f"{final.parent} is a symbolic link")
         final.parent.mkdir(exist_ok=True)
-        beside = final.with_name(f".{final.name}.part")  # the folder may be on another file system than its parent
-        shutil.copyfile(part / name, beside)
-        beside.replace(final)
+        write_whole(final, (part / name).read_bytes())  # the folder may be on another file system than its parent
     for name in gone:
         inside = (target / name).resolve()
         if inside.is_relative_to(target.resolve()):

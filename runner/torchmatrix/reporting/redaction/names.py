@@ -3,12 +3,12 @@
 import hashlib
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import write_whole
 
 FILE = ".pseudonyms.json"
 VERSION = 1
@@ -34,11 +34,9 @@ class Pseudonyms:
     def save(self, root: Path) -> None:
         """Store them in a results folder, readable only by its owner. Raises EngineUnusable."""
         path = root / FILE
-        part = path.with_suffix(f".{os.getpid()}.part")
+        held = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
         try:
-            part.touch(mode=0o600)
-            part.write_text(json.dumps({"version": VERSION, "secret": self.secret, "numbers": self._numbers}, indent=1))
-            part.replace(path)
+            write_whole(path, json.dumps(held, indent=1).encode(), mode=0o600)
         except OSError as error:
             raise EngineUnusable(
                 f"can't write {path}: {error.strerror}",

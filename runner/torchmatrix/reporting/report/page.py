@@ -20,7 +20,7 @@ from torchmatrix import __version__
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import write_to
 from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, Chart, runtime_script, to_svg
@@ -57,7 +57,7 @@ def save(page: str, output: Path) -> Path:
     """Write a page atomically. Raises EngineUnusable."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, page.encode())
+        write_to(output, page.encode())
     except OSError as error:
         raise EngineUnusable(
             f"can't write {output}: {error.strerror}",

@@ -16,6 +16,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import scratch, write_whole
+from torchmatrix.ground.files import plain_bytes, scratch, write_whole
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
@@ -147,8 +148,9 @@ def put(target: Path, name: str, content: bytes) -> None:
     """Write a complete file into the site, unless it already has this content. Raises BadInput where a link leads elsewhere."""
     path = target / name
     _refuse_links(target, path)
-    if path.exists() and path.read_bytes() == content:
-        return
+    with suppress(OSError):
+        if plain_bytes(path, len(content)) == content:
+            return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)
 
