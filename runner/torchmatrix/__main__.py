@@ -1,10 +1,15 @@
 """The command's beginning: `python -m torchmatrix`, and what the installed `torchmatrix` calls."""
 
 import gc
+import io
 import os
 import signal
 import sys
-from typing import NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 ALLOCATIONS = 50_000
 """After how many that are left a command looks for garbage (CPython: 700). Nearly all that it makes, it needs to its end."""
@@ -25,11 +30,26 @@ def main() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open closed standard streams on /dev/null, so that no file of facts gets their number and nothing is printed into it."""
+    """Open closed standard streams on /dev/null, so that no file of facts gets their number and nothing is printed into it.
+
+    Progress that can't be told ends no measurement.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
             setattr(sys, name, os.fdopen(number, mode))
+    encoding, errors = sys.stderr.encoding, sys.stderr.errors
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Told(2, "w", closefd=False)), encoding, errors, line_buffering=True)
+
+
+class _Told(io.FileIO):
+    """Standard error: what can't be written, on a full disk or to a reader that went away, is lost, and nothing else is."""
+
+    def write(self, data: "ReadableBuffer") -> int:
+        with suppress(OSError):
+            if (written := super().write(data)) is not None:
+                return written
+        return memoryview(data).nbytes
 
 
 if __name__ == "__main__":

@@ -229,6 +229,19 @@ def test_closed_standard_streams_change_nothing(fake_matrix: Path, tmp_path: Pat
     assert done.returncode == 0 and [launch.outcome for launch in launches(tmp_path)] == ["ok", "ok"]
 
 
+@pytest.mark.parametrize("words", [("plan",), ("run", "*cpu0")])
+def test_progress_that_cant_be_told_ends_nothing_and_a_result_that_cant_is_an_error(
+    fake_matrix: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "torchmatrix", *words, "--engine", "local"]
+    with Path("/dev/full").open("w") as full:
+        quiet = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, text=True)
+        lost = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert quiet.returncode == 0 and quiet.stdout
+    assert lost.returncode == 4 and "No space left" in lost.stderr and "hint: " in lost.stderr
+    assert [launch.outcome for launch in launches(tmp_path)] == ["ok"] * (4 if words[0] == "run" else 0)
+
+
 def test_nohup_is_honoured(fake_matrix: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"]
     with subprocess.Popen(["nohup", *command], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

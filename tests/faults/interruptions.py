@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 from faults.checks import Finished, completed, completes, ended_as, nothing_left
 from faults.workplace import LONGER, Workplace
@@ -146,9 +147,19 @@ def reader_gone(place: Workplace) -> int:
     both = place.random.random() < 0.5
     process = place.start(stdout=writing, stderr=writing if both else subprocess.PIPE)
     os.close(writing)
-    ended_as(place.end(process), *((0, 1, 4) if both else (0,)))
+    ended_as(place.end(process), 0)
     completes(place)
     return 1
+
+
+def output_full(place: Workplace) -> int:
+    """Progress goes to a full disk, or the result does: what is measured doesn't depend on it."""
+    with Path("/dev/full").open("w") as full:
+        ended_as(place.call(stderr=full), 0)
+        completed(place)
+        ended_as(place.call(stdout=full), 4)
+    completed(place)
+    return 2
 
 
 def streams_closed(place: Workplace) -> int:

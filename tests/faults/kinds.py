@@ -60,6 +60,7 @@ FAULTS = (
     Kind(name="a launch is paused", attempt=interruptions.launch_paused),
     Kind(name="a launch freezes", attempt=interruptions.launch_frozen, attempts=1),
     Kind(name="the reader of the output goes away", attempt=interruptions.reader_gone),
+    Kind(name="the output goes to a full disk", attempt=interruptions.output_full, attempts=1),
     Kind(name="closed standard streams", attempt=interruptions.streams_closed, attempts=1),
     Kind(name="two runs at once", attempt=surroundings.two_runs),
     Kind(name="two starts at once", attempt=surroundings.two_starts),
