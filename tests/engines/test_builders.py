@@ -1,9 +1,15 @@
 """Two builders, one meaning: the same Dockerfiles, and a failure said in the words of the step that failed."""
 
+import os
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from torchmatrix.engines import builders
 from torchmatrix.ground import assets
+from torchmatrix.ground.errors import BuildFailed
 
 BUILD = builders.Build(
     files={}, dockerfile="Dockerfile", arguments={"BASE": "nvcr.io/nvidia/pytorch:25.02-py3"}, tag="t", labels={}
@@ -63,3 +69,20 @@ def test_proxies_are_found_in_both_spellings_and_nothing_else(monkeypatch: pytes
     monkeypatch.setenv("NO_PROXY", "localhost")
     monkeypatch.setenv("PIP_PROXY", "x")
     assert builders.proxies() == {"https_proxy": "http://user:word@127.0.0.1:1", "NO_PROXY": "localhost"}
+
+
+def test_buildx_reads_the_whole_context_and_its_lines_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\ncat > {tmp_path}/context.tar\necho "#1 [1/1] RUN make"\necho "#1 0.5 no rule"\nexit $CODE\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CODE", "0")
+    files = {"Dockerfile": b"FROM scratch\n", "large": b"x" * 1_000_000}
+    said: list[str] = []
+    builders.buildx(replace(BUILD, files=files), said.append)
+    with tarfile.open(tmp_path / "context.tar") as tar:
+        assert tar.getnames() == ["Dockerfile", "large"] and tar.getmember("large").size == 1_000_000
+    assert said[0] == "#1 [1/1] RUN make" and said[1].endswith("no rule")
+    monkeypatch.setenv("CODE", "1")
+    with pytest.raises(BuildFailed, match="no rule"):
+        builders.buildx(replace(BUILD, files=files), said.append)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faults.checks import Finished, completed, completes, ended_as, nothing_left
 from faults.workplace import LONGER, Workplace
-from support import until
+from support import processes_of, until
 
 KILLS = 10
 """In one attempt."""
@@ -50,6 +50,24 @@ def report_killed(place: Workplace) -> int:
         ended_as(place.end(process), 0, -signal.SIGKILL)
     ended_as(place.call("report"), 0)
     nothing_left(place)
+    return 3
+
+
+def publish_killed(place: Workplace) -> int:
+    """kill -9 of `report --publish` while several processes render its pages: they end with it, and the next one publishes."""
+    for _ in range(4):
+        ended_as(place.call("run", "--engine", "local", "--new", "--launches", "1"), 0)
+    mark = str(place.folder / "publishing")
+    for _ in range(3):
+        process = place.start("report", "--publish", "site", variables={"TORCHMATRIX_OWNER": mark})
+        until(lambda: len(processes_of(mark.encode())) > 2, process)
+        at_random_moment(place, process)
+        process.kill()
+        ended_as(place.end(process), 0, -signal.SIGKILL)
+        until(lambda: not processes_of(mark.encode()))
+    ended_as(place.call("report", "--publish", "site"), 0)
+    assert not list((place.folder / "site").rglob("*.part")), "half-written files were left"
+    completed(place)
     return 3
 
 

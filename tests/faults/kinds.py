@@ -48,6 +48,7 @@ FAULTS = (
     Kind(name="no fault", attempt=interruptions.nothing, attempts=1),
     Kind(name="kill -9 of the tool", attempt=interruptions.killed, attempts=10),
     Kind(name="kill -9 of report", attempt=interruptions.report_killed),
+    Kind(name="kill -9 of report --publish", attempt=interruptions.publish_killed, attempts=1),
     Kind(name="Ctrl-C", attempt=partial(interruptions.signalled, number=SIGINT)),
     Kind(name="Ctrl-C while starting", attempt=partial(interruptions.signalled_while_starting, number=SIGINT)),
     Kind(name="Ctrl-C while measuring", attempt=partial(interruptions.signalled_while_measuring, number=SIGINT)),

@@ -1,7 +1,10 @@
 """Work shared among processes: the results of one, whatever becomes of the others. Each test is a process of its own."""
 
+import signal
 import subprocess
 import sys
+
+import pytest
 
 from support import PATIENCE_SECONDS
 
@@ -219,3 +222,38 @@ with beside(time.sleep) as ask:
 """
     done = subprocess.run([sys.executable, "-c", BEGIN + code], stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS)
     assert done.returncode < 0  # and its output, which it holds open as long as it lives, has ended
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "helpers = shared(lambda piece: wait(), 4, 2); helpers.__enter__()",
+        "helper = beside(lambda question: wait()); helper.__enter__()('anything')",
+        "pool = ProcessPoolExecutor(1, get_context('spawn'), help_only, (own,)); pool.submit(time.sleep, 1000); until_there()",
+    ],
+)
+def test_helpers_end_with_their_parent_even_if_that_is_killed(begin: str) -> None:
+    """They hold the other end of the pipe that is read here to its end."""
+    code = f"""
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import active_children, get_context
+from torchmatrix.ground.sharing import help_only
+
+begun, begin = os.pipe()
+
+def wait():
+    os.write(begin, b"x")
+    time.sleep(1000)
+
+def until_there():
+    while not active_children():
+        time.sleep(0.01)
+    os.write(begin, b"x")
+
+if __name__ == "__main__":
+    {begin}
+    os.read(begun, 1)
+    os.kill(own, signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == -signal.SIGKILL

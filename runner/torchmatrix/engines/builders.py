@@ -7,12 +7,12 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import docker
 
-from torchmatrix.engines import context, packages
+from torchmatrix.engines import context, packages, supervised
 from torchmatrix.engines.docker_context import Endpoint
 from torchmatrix.engines.engine import Log
 from torchmatrix.ground.errors import BuildFailed
@@ -66,27 +66,19 @@ def buildx(where: Endpoint, build: Build, log: Log) -> None:
     words += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
     words += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
     said = _Said()
-    with subprocess.Popen(
-        [*words, "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        env=_variables(where),
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        atexit.register(process.kill)  # builds run in threads, which an interruption ends silently
+    with context.archive(files) as archive, subprocess.Popen(
+        supervised.below([*words, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_variables(where),
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        end = partial(supervised.end, process)
+        atexit.register(end)  # builds run in threads, which an interruption ends silently
         try:
-            with context.archive(files) as archive:
-                shutil.copyfileobj(archive, process.stdin)
-            process.stdin.close()
             for line in _lines(process.stdout):
                 said.hear(plain(line))
                 log(line)
-        except BrokenPipeError:
-            said.last = said.last or "the builder went away"
         finally:
-            atexit.unregister(process.kill)
+            atexit.unregister(end)
     if process.returncode:
         raise BuildFailed(said.failure(build))
 

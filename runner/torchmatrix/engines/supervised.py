@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Protocol
 
 from torchmatrix.engines import supervisor
@@ -58,12 +59,22 @@ def start(
     )
 
 
+def below(argv: Sequence[str], given: IO[bytes] | None = None) -> list[str]:
+    """The words that run a command below a supervisor: it ends, with all that it started, once their standard input is closed.
+
+    `given`: what the command reads instead; whoever starts it passes that descriptor on.
+    """
+    reading = ["sh", "-c", f'exec "$@" </proc/self/fd/{given.fileno()}', "sh"] if given else []
+    own = Path("/proc/self/oom_score_adj").read_text().strip()
+    return [sys.executable, "-I", "-S", supervisor.__file__, own, "", *reading, *argv]
+
+
 def folders_of(group: Group | None) -> list[str]:
     """The folders of a control group, if there is one."""
     return [str(folder) for folder in group.folders] if group else []
 
 
-def end(process: Process) -> None:
+def end(process: "Process | subprocess.Popen[str]") -> None:
     """Let a supervisor end all that it has below it."""
     assert process.stdin is not None
     with suppress(OSError):

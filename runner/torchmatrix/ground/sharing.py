@@ -3,6 +3,7 @@
 The results are those of one process, whatever becomes of the others.
 """
 
+import ctypes
 import os
 import pickle
 import signal
@@ -20,6 +21,8 @@ MOST_PIECES = 500
 """Their numbers fit into a pipe, however small."""
 _NUMBER = struct.Struct("=H")
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +38,22 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def end_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal once its parent has ended, however that was; at once, if it has already.
+
+    The parent is the thread that started this process: https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def help_only(parent: int) -> None:
+    """Begin the work of a process that helps another: it leaves interruptions to that one, and ends with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with(parent)
+
+
 @contextmanager
 def shared(do: Callable[[int], T], pieces: int, helpers: int) -> Iterator[Callable[[], list[T]]]:
     """Begin `do` of 0 to `pieces` - 1 in so many other processes; what is yielded helps them and gives all results in order.
@@ -43,10 +62,10 @@ def shared(do: Callable[[int], T], pieces: int, helpers: int) -> Iterator[Callab
     process has threads, of which a fork has no copy, or if the system gives none. What a helper that died or failed did not
     do is done here, so that errors are raised here, too. At most MOST_PIECES.
     """
-    numbers, own = _queue(pieces), os.getpid()
+    numbers = _queue(pieces)
     started: list[_Helper] = []
     try:
-        while len(started) < helpers and _has_one_thread() and (helper := _forked(lambda tell: _help(do, numbers, tell, own))):
+        while len(started) < helpers and _has_one_thread() and (helper := _forked(lambda tell: _help(do, numbers, tell))):
             started.append(helper)
         yield lambda: _results(do, pieces, numbers, started)
     finally:
@@ -129,13 +148,14 @@ def _has_one_thread() -> bool:
 def _forked(work: Callable[[int], None]) -> _Helper | None:
     """A fork that does `work`, which is told where results go; None if the system gives none.
 
-    A signal that ends this process ends it.
+    Whatever ends this process ends it.
     """
     told, tell = os.pipe()
     before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING), os.getpid()
     try:
         pid = os.fork()
         if pid == 0:
+            end_with(parent)
             _let_signals_end_it()
             work(tell)
     except OSError:
@@ -156,13 +176,9 @@ def _let_signals_end_it() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
-def _help(do: Callable[[int], object], numbers: int, tell: int, parent: int) -> None:
+def _help(do: Callable[[int], object], numbers: int, tell: int) -> None:
     """Takes pieces until there are none. Results are kept until all is done: nobody reads before."""
-    done = []
-    for piece in _taken(numbers):
-        if os.getppid() != parent:
-            return
-        done.append(pickle.dumps((piece, do(piece)), pickle.HIGHEST_PROTOCOL))
+    done = [pickle.dumps((piece, do(piece)), pickle.HIGHEST_PROTOCOL) for piece in _taken(numbers)]
     with os.fdopen(tell, "wb") as file:
         file.writelines(done)
 

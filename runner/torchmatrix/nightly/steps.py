@@ -1,6 +1,5 @@
 """One command of a night: started, logged, ended. A night is made of commands that could be pasted, each in its own process."""
 
-import ctypes
 import os
 import select
 import signal
@@ -8,19 +7,19 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import plain_open
+from torchmatrix.ground.sharing import end_with
 
 TIMED_OUT = 124
 """As timeout(1) says it."""
 NOT_STARTED = 127
 """As a shell says it."""
 _GRACE_SECONDS = 60.0
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 
 Echo = Callable[[bytes], None]
 
@@ -62,7 +61,7 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=_end_with_the_night,
+            start_new_session=True, preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
     except OSError as error:
         log.line(f"can't start it: {error}")
@@ -78,11 +77,6 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
             _copy(process, log, None)
             process.wait()
             raise
-
-
-def _end_with_the_night() -> None:
-    """In the new process: https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html"""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _copy(process: "subprocess.Popen[bytes]", log: Log, limit_seconds: float | None) -> bool:

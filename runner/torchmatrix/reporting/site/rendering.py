@@ -1,6 +1,6 @@
 """Many runs -> their pages, in several processes where that pays: a page costs a second of computing."""
 
-import signal
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -12,7 +12,7 @@ from pathlib import Path
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.sharing import usable_cpus
+from torchmatrix.ground.sharing import help_only, usable_cpus
 from torchmatrix.reporting.site import pages
 from torchmatrix.reporting.site.permalinks import Page
 
@@ -43,7 +43,7 @@ def rendered(waiting: Iterable[Waiting], count: int, held: PriceList) -> Iterato
         for one in waiting:
             yield one, *pages.of_run(one.copy, held)
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=help_only, initargs=(os.getpid(),))
     try:
         yield from _shared(pool, waiting, 2 * processes, held)
     except BrokenProcessPool:
@@ -63,7 +63,3 @@ def _shared(pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, h
             yield first, *result.result()
     for first, result in pending:
         yield first, *result.result()
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,46 @@
+"""What runs for a build is logged, and ends with whoever started it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import PATIENCE_SECONDS, processes_of, until
+from torchmatrix.engines import logged
+
+KILLED = """
+import os, signal, sys, threading
+from pathlib import Path
+from torchmatrix.engines import logged
+
+def heard(line):
+    if line == "begun":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+command = ["sh", "-c", "sleep 1000 & setsid sleep 1000 & echo begun; sleep 1000"]
+thread = threading.Thread(target=lambda: logged.run(command, heard, dict(os.environ), Path("/")))
+thread.start()
+thread.join()
+"""
+
+
+def test_its_lines_are_logged_and_its_exit_code_is_returned(tmp_path: Path) -> None:
+    said: list[str] = []
+    command = ["sh", "-c", "cat; pwd; printf 'a\\rb\\303\\n' >&2; echo $A; exit 3"]
+    code, lines = logged.run(command, said.append, {"A": "x y", "PATH": "/bin:/usr/bin"}, tmp_path)
+    assert (code, lines) == (3, [str(tmp_path), "a", "b\ufffd", "x y"]) and said[1:] == lines and said[0].startswith("$ sh -c")
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", "kill -9 $$"], ["no such program"]])
+def test_a_command_that_is_killed_or_not_there_did_not_succeed(tmp_path: Path, command: list[str]) -> None:
+    code, _ = logged.run(command, lambda line: None, {"PATH": "/bin:/usr/bin"}, tmp_path)
+    assert code in (-signal.SIGKILL, 127)
+
+
+def test_it_ends_with_all_that_it_started_once_the_tool_is_killed(tmp_path: Path) -> None:
+    mark = f"TORCHMATRIX_OWNER={tmp_path.name}"
+    done = subprocess.run(["env", mark, sys.executable, "-c", KILLED], timeout=PATIENCE_SECONDS)
+    assert done.returncode == -signal.SIGKILL
+    until(lambda: not processes_of(mark.encode()))
