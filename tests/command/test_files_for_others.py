@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from records import write_run
-from support import Command
+from support import Command, full_device
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.reporting.report import page
 
@@ -71,10 +71,11 @@ def test_what_a_user_names_is_never_replaced_by_a_file_unless_it_is_one(
         (tmp_path / f".{name}.part").symlink_to("precious")
     (tmp_path / "link").symlink_to("elsewhere")
     os.mkfifo(tmp_path / "pipe")
-    done = [torchmatrix(*words, name) for name in ("pipe", "/dev/full", "/dev/null", "page", "link")]
-    assert ["can't write" in one.stderr for one in done] == [True, True, False, False, False], [one.stderr for one in done]
+    full = full_device(tmp_path)
+    done = [torchmatrix(*words, name) for name in ("pipe", str(full), "page", "link")]
+    assert ["can't write" in one.stderr for one in done] == [True, True, False, False], [one.stderr for one in done]
     assert all("hint: " in one.stderr and one.returncode in (2, 4) for one in done[:2])
-    assert (tmp_path / "pipe").is_fifo() and Path("/dev/full").is_char_device() and Path("/dev/null").is_char_device()
+    assert (tmp_path / "pipe").is_fifo() and full.is_char_device()
     assert (tmp_path / "page").read_text() and (tmp_path / "elsewhere").read_text() and (tmp_path / "link").is_symlink()
     assert (tmp_path / "precious").read_text() == "mine"
 

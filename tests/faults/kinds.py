@@ -70,6 +70,8 @@ FAULTS = (
     Kind(name="the matrix changes during a run", attempt=surroundings.matrix_changes),
     Kind(name="the matrix changes between runs", attempt=surroundings.matrix_changes_between),
     Kind(name="the interpreter vanishes", attempt=surroundings.interpreter_vanishes),
+    Kind(name="links and pipes where files are written", attempt=surroundings.links_planted, attempts=1),
+    Kind(name="two publications at once", attempt=surroundings.two_publications, attempts=1),
     Kind(name="foreign files among the results", attempt=surroundings.rubbish),
     Kind(name="disk of the results full", attempt=machine.results_full, needs=("root",), attempts=4),
     Kind(name="disk of the report full", attempt=machine.report_full, needs=("root",)),

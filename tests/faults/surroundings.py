@@ -1,10 +1,12 @@
 """Faults of what surrounds a run: other commands, and files that appear, change or vanish."""
 
+import json
+import os
 import shutil
 
 from faults.checks import Finished, completed, completes, ended_as
 from faults.workplace import LONGER, Workplace
-from support import FAKE_PYTHON, until
+from support import FAKE_PYTHON, full_device, until
 
 
 def two_runs(place: Workplace) -> int:
@@ -93,6 +95,42 @@ def interpreter_vanishes(place: Workplace) -> int:
     completed(place, "ok", "crashed")
     own.symlink_to(FAKE_PYTHON)
     completes(place)
+    return 1
+
+
+def links_planted(place: Workplace) -> int:
+    """Links, pipes and devices are where files are written: what links lead to stays, and all stay what they are."""
+    precious = place.folder / "precious"
+    precious.write_text("mine")
+    place.report.parent.mkdir()
+    for folder, name in ((place.report.parent, place.report.name), (place.folder, "site"), (place.results.root, "run.jsonl")):
+        folder.mkdir(exist_ok=True)
+        for part in (f".{name}.part", f".{name}.0.part", f".{name}.1.part"):
+            (folder / part).symlink_to(precious)
+    ended_as(place.call(), 0)
+    os.mkfifo(place.folder / "pipe")
+    full = full_device(place.folder)
+    for target in ("pipe", str(full)):
+        ended_as(place.call("report", "--output", target), 4)
+    assert precious.read_text() == "mine" and (place.folder / "pipe").is_fifo() and full.is_char_device()
+    for link in (*place.report.parent.glob(".*.part"), *place.results.root.glob(".*.part")):
+        link.unlink()
+    completes(place)
+    return 2
+
+
+def two_publications(place: Workplace) -> int:
+    """Two publications into one site at once, one of them redacted: it is redacted wholly, or it doesn't say so."""
+    for _ in range(2):
+        ended_as(place.call("run", "--engine", "local", "--new", "--launches", "1"), 0)
+    both = [place.start("report", "--publish", "site", *words) for words in ((), ("--redact",))]
+    ended = [place.end(process) for process in both]
+    ended_as(ended[0], 0, 2)
+    ended_as(ended[1], 0)
+    said = [json.loads(path.read_text()) for path in (place.folder / "site").glob("runs/*/run.json")]
+    assert json.loads((place.folder / "site" / "site.json").read_text())["redacted"] and len(said) == 2
+    assert all(one["redacted"] for one in said)
+    completed(place)
     return 1
 
 

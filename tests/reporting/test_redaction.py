@@ -225,11 +225,64 @@ def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "letters", ["a" * 200_000, "-" * 200_000, "/a" * 100_000, "a." * 100_000, "0" * 200_000, "A=" * 100_000, "a:" * 100_000]
+    "letters",
+    [
+        "a",
+        "-",
+        "/a",
+        "a.",
+        "0",
+        "A=",
+        "a:",
+        "site-packages/",
+        "../",
+        "lib/python3/",
+        "/home",
+        "?a=",
+        "http://a?",
+        "ssh://a/b://",
+        "0:",
+        "1.",
+        "token='",
+        "'token', ",
+        "eyJ",
+        "eyJa.",
+        "sk-",
+        "-----BEGIN ",
+        "Cookie: ",
+        "docker login ",
+        "\n",
+        '\\"',
+        "|\n ",
+        "A@",
+    ],
 )
-def test_long_lines_take_no_long_time(letters: str) -> None:
+def test_long_texts_take_no_long_time(letters: str) -> None:
     """Quadratic patterns would need minutes here, and the run of the tests would show it."""
-    assert cleaner().text(letters) is not None and without_secrets(letters) is not None
+    text = letters * (100_000 // len(letters))
+    assert cleaner().text(text) is not None and without_secrets(text + "\x01") is not None
+
+
+def test_many_names_take_no_longer_than_few() -> None:
+    found = learnt({"error": " ".join(f"/home/user{number}" for number in range(10_000))})
+    assert found.text("user77 and user9999 " * 5_000).startswith("user-1 and user-2 user-1 and")
+
+
+def test_addresses_inside_of_addresses_end_somewhere() -> None:
+    shown = cleaner().text("http://a.acme.example/?" * 3_000 + "/home/alice")
+    assert "alice" not in shown and "acme" not in shown
+
+
+def test_pseudonyms_that_another_command_gave_meanwhile_are_never_given_twice(tmp_path: Path) -> None:
+    names.load(tmp_path).save(tmp_path)
+    one, other = names.load(tmp_path), names.load(tmp_path)
+    assert one.of("host", "a") == other.of("host", "b") == "host-1"
+    one.save(tmp_path)
+    with pytest.raises(EngineUnusable, match="another command"):
+        other.save(tmp_path)
+    again = names.load(tmp_path)
+    assert (again.of("host", "a"), again.of("host", "b")) == ("host-1", "host-2")
+    again.save(tmp_path)
 
 
 PLANTED = {

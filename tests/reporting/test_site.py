@@ -7,8 +7,10 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -17,6 +19,7 @@ import pytest
 from test_redaction import PLANTED, leaks, planted_run
 
 from records import nights, write_run
+from support import PATIENCE_SECONDS
 from torchmatrix.analysis import facts_cache, history
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
@@ -433,3 +436,47 @@ def test_hostile_texts_are_inert_in_the_index(tmp_path: Path) -> None:
     publish(tmp_path / "r", tmp_path / "site")
     index = (tmp_path / "site" / "index.html").read_text()
     assert "<script>alert" not in index and "&lt;script&gt;alert" in index
+
+
+def test_two_publications_at_once_leave_a_site_that_is_redacted_or_not(tmp_path: Path) -> None:
+    for number, host in enumerate(("gpubox7", "sisterbox8"), start=1):
+        add_run(tmp_path / "r", f"2026010{number}T000000Z", host)
+    results, target, waits = Results(tmp_path / "r"), tmp_path / "site", Event()
+
+    def redacted() -> None:
+        site.publish(results, results.runs(), target, redact=True, tell=lambda line: waits.set() if "waiting" in line else None)
+
+    with ThreadPoolExecutor(1) as pool:
+        second: list[Future[None]] = []
+
+        def begin_the_other(line: str) -> None:
+            if not second:
+                second.append(pool.submit(redacted))
+                assert waits.wait(PATIENCE_SECONDS)
+
+        site.publish(results, results.runs(), target, redact=False, tell=begin_the_other)
+        second[0].result()
+    found = contents(target)
+    assert json.loads(found["site.json"])["redacted"]
+    assert not [name for name, content in found.items() if re.search(rb"(?i)gpubox7|sisterbox8", content + name.encode())]
+    with pytest.raises(BadInput, match="is a redacted site"):
+        publish(tmp_path / "r", target)
+
+
+def test_what_a_killed_publication_left_is_never_in_a_redacted_site(tmp_path: Path) -> None:
+    for number in (1, 2):
+        add_run(tmp_path / "r", f"2026010{number}T000000Z", "gpubox7")
+    target, results = tmp_path / "site", Results(tmp_path / "r")
+    publish(tmp_path / "r", target)
+    first = target / "runs" / "20260101T000000Z"
+    (first / "run.json").unlink()  # as killed before the last file, once all others were there
+    (target / "site.json").unlink()
+    (target / "index.html").unlink()
+    (first / "tables" / "gone.csv").write_text("of gpubox7")
+    (target / "badges" / "gpubox7" / "old.svg").write_text("gpubox7")
+    with pytest.raises(BadInput, match="without --redact"):
+        site.publish(results, results.runs()[1:], target, redact=True)
+    site.publish(results, results.runs(), target, redact=True)
+    found = contents(target)
+    assert json.loads(found["site.json"])["redacted"]
+    assert not [name for name, content in found.items() if b"gpubox7" in content + name.encode()]

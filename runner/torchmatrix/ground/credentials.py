@@ -2,13 +2,28 @@
 
 import re
 
+_ESCAPED = r"(?<=\\[nrtbfv0])|(?<=[\d;[]m)|(?<=%[0-9A-Fa-f]{2})|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u00[0-9A-Fa-f]{2})"
+"""Where a word begins although a letter is before it: that ends an escaped character, or a colour of a terminal."""
 SHAPES = (
-    r"gh[opsur]_[A-Za-z0-9]{20,}", r"github_pat_\w{20,}", r"glpat-[\w-]{16,}", r"hf_[A-Za-z0-9]{16,}", r"nvapi-[\w-]{16,}",
-    r"sk-[\w-]{20,}", r"xox[abprs]-[\w-]{10,}", r"AKIA[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"pypi-[\w-]{20,}",
-    r"npm_[A-Za-z0-9]{30,}", r"dckr_pat_[\w-]{20,}", r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}",
+    r"gh[opsur]_[A-Za-z0-9]{20,}", r"github_pat_\w{20,}", r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt)-[\w-]{16,}",
+    r"hf_[A-Za-z0-9]{16,}", r"api_org_[A-Za-z0-9]{20,}", r"nvapi-[\w-]{16,}", r"xox[abeprs]-[\w-]{10,}", r"xapp-\d-[\w-]{20,}",
+    r"A(?:KIA|SIA)[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"ya29\.[\w-]{20,}", r"pypi-Ag[\w-]{20,}", r"npm_[A-Za-z0-9]{30,}",
+    r"dckr_[po]at_[\w-]{20,}", r"[\w~.]{3}8Q~[\w~.-]{30,}", r"dop_v1_[0-9a-f]{40,}", r"dapi[0-9a-f]{32}", r"hvs\.[\w-]{24,}",
+    r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}", r"whsec_[A-Za-z0-9]{20,}", r"SG\.[\w-]{20,}\.[\w-]{20,}", r"gsk_[A-Za-z0-9]{30,}",
+    r"r8_[A-Za-z0-9]{30,}", r"lsv2_\w{2}_[0-9a-f]{30,}", r"xai-[A-Za-z0-9]{40,}", r"pplx-[A-Za-z0-9]{30,}",
+    r"ATATT3x[\w=-]{40,}",
+    r"AGE-SECRET-KEY-1[0-9A-Z]{30,}", r"hooks\.slack\.com/services/[\w/]{20,}", r"sk-(?:proj|ant|svcacct|or|None)-[\w-]{20,}",
+    r"sk-[A-Za-z0-9]{32,}", rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})(?:sk|pypi)-[\w-]{{20,}}",
+    r"\$(?:1|2[aby]|5|6|7|y|argon2id?)\$[\w./$,=+-]{20,}",
+    r"(?<![\w-])(?=(?P<before>[\w-]*?)eyJ)(?P=before)(?=(?P<head>[\w-]{11,}))(?P=head)\.(?=(?P<body>[\w-]{8,}))(?P=body)\.[\w-]{8,}",
 )  # fmt: skip
-"""How the tokens of well-known services begin, and JSON Web Tokens."""
-_SURE = re.compile(rf"\b(?:{'|'.join(SHAPES)})|-----BEGIN [A-Z ]*PRIVATE KEY-----|://[^\s/\"'<>@:]+:[^\s/\"'<>@]+@")
+"""How the tokens of well-known services look, after whatever letter they come; hashed passwords, and JSON Web Tokens.
+
+A JSON Web Token is tried once for each run of letters: what a lookahead has found is not shortened to try again.
+"""
+KEY = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY"
+"""How a private key begins."""
+_SURE = re.compile(rf"{'|'.join(SHAPES)}|{KEY}|://[^\s/\"'<>@:]{{1,200}}:[^\s/\"'<>@]{{1,200}}@")
 
 
 def line_of_first(text: str) -> int | None:

@@ -25,7 +25,7 @@ from torchmatrix.ground.files import files_below
 from torchmatrix.reporting.redaction.identities import Identities, strings
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
 from torchmatrix.reporting.redaction.places import Places
-from torchmatrix.reporting.redaction.secrets import GONE, is_secret_name, without_secrets
+from torchmatrix.reporting.redaction.secrets import GONE, MOST_LETTERS, is_secret_name, without_secrets
 
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 
@@ -75,7 +75,8 @@ class Redaction:
         """Learn the names in a JSON value."""
         if not self.enabled:
             return
-        for parent, key, text in strings(event):
+        for parent, key, whole in strings(event):
+            text = whole[:MOST_LETTERS]
             kind = _kind_of(parent, key)
             if kind:
                 self._identities.know(kind, text)

@@ -18,7 +18,7 @@ _PCI = re.compile(r"(?i)(?:(?<![\w:.])|(?<=PCI:))[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a
 _MAC = re.compile(r"(?i)(?<![\w:.-])[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18})(?![\w:-])")
 _GUID = re.compile(r"(?i)(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
 _IPV4 = re.compile(r"(?<![\w.=-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])|(?<=[^=]=)(?<!VERSION=)\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
-_IPV6 = re.compile(r"(?i)(?<![\w:.])[0-9a-f:]*:[0-9a-f]*:[0-9a-f:.]*(?:%\w+)?(?![\w:])")
+_IPV6 = re.compile(r"(?i)(?<![\w:.])(?=[0-9a-f]{0,4}:[0-9a-f]{0,4}:)([0-9a-f:.]{2,44}[0-9a-f:])(?:%\w{1,40})?(?![\w:])")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?!sha\d|\d)[A-Za-z][\w-]*(?:\.[\w-]+)*")
 _HOST = re.compile(
     r"(?i)(?<![\w./-])(?=[a-z0-9-]*[0-9-]|[\w-]+\.[\w-]+\.)[a-z0-9][\w-]*(?:\.[\w-]+)*\.(?:local|lan|internal|intranet|corp|localdomain)(?![\w.-])"
@@ -27,6 +27,8 @@ _PROCESS = re.compile(r"process (\d+) \([^()\n]*, user ([^\s()]+)\)")
 _CONTAINER = re.compile(r"(?i)(\bcontainers?\b[\"'/:= ]{1,4}(?:id[\"':= ]{1,3})?|/docker[/-])([0-9a-f]{12,64})(?!\w)")
 _HOME_OF = re.compile(r"/(?:home|Users)/([^\s\"'`/:;,|<>()\\]+)")
 _REGISTRY = re.compile(r"(?i)(?<![\w./@:-])([a-z0-9][\w-]*(?:\.[\w-]+)+(?::\d+)?|[a-z0-9][\w-]*:\d+)/[a-z0-9]")
+_DOMAIN = re.compile(r"(?i)(?:\.[a-z][a-z0-9-]*)*")
+_GOES_ON = re.compile(r"[A-Za-z0-9]")
 _FILE_ENDS = (".json", ".jsonl", ".log", ".txt", ".csv", ".yaml", ".yml", ".toml", ".py", ".sh", ".so", ".lock")
 _COMMON = frozenset((
     "root", "user", "users", "host", "hosts", "localhost", "admin", "bench", "build", "cpu", "gpu", "cuda", "docker", "torch",
@@ -44,7 +46,8 @@ class Identities:
     def __init__(self, names: Pseudonyms) -> None:
         self._names = names
         self._known: dict[str, tuple[str, str]] = {}
-        self._pattern: re.Pattern[str] | None = None
+        self._beginnings: re.Pattern[str] | None = None
+        self._lengths: dict[str, list[int]] = {}
         self._forms = (
             (_PROCESS, lambda found: f"process {found[1]} (a program, user {self.of('user', found[2])})"),
             (_CONTAINER, lambda found: found[1] + self.of("container", found[2][:12])),
@@ -67,7 +70,7 @@ class Identities:
         for word in {name, _canonical(kind, name)}:
             if len(word) >= (_SHORTEST_NUMBER if word.isdigit() else _SHORTEST) and word.casefold() not in _COMMON:
                 self._known.setdefault(word.casefold(), (kind, name))
-                self._pattern = None
+                self._beginnings = None
 
     def learn_from(self, text: str) -> None:
         """Learn the users and private hosts that a text shows."""
@@ -88,18 +91,41 @@ class Identities:
         """`text` with pseudonyms."""
         for pattern, replaced in self._forms:
             text = pattern.sub(replaced, text)
-        if not self._known:
-            return text
-        if self._pattern is None:
-            words = "|".join(re.escape(word) for word in sorted(self._known, key=len, reverse=True))
-            self._pattern = re.compile(rf"(?i)(?<![A-Za-z0-9])({words})(?![A-Za-z0-9])((?:\.[a-z][a-z0-9-]*)*)")
-        return self._pattern.sub(self._replaced, text)
+        return self._without_known(text) if self._known else text
 
-    def _replaced(self, found: re.Match[str]) -> str:
-        """The domain of a full host name goes too: it reveals whose machine it is."""
-        kind, name = self._known[found[1].casefold()]
-        tail = "" if kind == "host" and not found[2].endswith(_FILE_ENDS) else found[2]
-        return self.of(kind, name) + tail
+    def _without_known(self, text: str) -> str:
+        """`text` with pseudonyms for the known names: at each place the longest that begins there, however many there are."""
+        shown, at = [], 0
+        for found in self._places().finditer(text):
+            begin = found.start()
+            word = next(
+                filter(None, (self._word(text, begin, size) for size in self._lengths.get(found[0].casefold(), ()))), None
+            )
+            if begin < at or word is None:
+                continue
+            kind, name = self._known[word.casefold()]
+            domain = _DOMAIN.match(text, begin + len(word))
+            tail = domain[0] if domain else ""
+            shown += [text[at:begin], self.of(kind, name)]
+            at = begin + len(word)
+            if kind == "host" and not tail.endswith(_FILE_ENDS):  # the domain reveals whose machine it is
+                at += len(tail)
+        return "".join([*shown, text[at:]])
+
+    def _places(self) -> re.Pattern[str]:
+        """Where a known name can begin, by its first letter."""
+        if self._beginnings is None:
+            self._lengths = {letter: [] for letter in {word[0] for word in self._known}}
+            for letter, size in sorted({(word[0], len(word)) for word in self._known}, reverse=True):
+                self._lengths[letter].append(size)
+            letters = "".join(map(re.escape, sorted(self._lengths)))
+            self._beginnings = re.compile(rf"(?i)(?<![A-Za-z0-9])[{letters}]")
+        return self._beginnings
+
+    def _word(self, text: str, begin: int, size: int) -> str | None:
+        """The known name of this size that stands here as a word."""
+        word = text[begin : begin + size]
+        return word if word.casefold() in self._known and not _GOES_ON.match(text, begin + size) else None
 
     def _gpu(self, found: re.Match[str]) -> str:
         is_gpu = found[0][:3].upper() in ("GPU", "MIG", "PCI") or found[0].casefold() in self._known

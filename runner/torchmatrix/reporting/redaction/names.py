@@ -1,5 +1,6 @@
 """Pseudonyms: the same for one name on every page of a results folder, stored beside the facts and never published."""
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -8,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import plain_open, write_whole
 
-FILE = ".pseudonyms.json"
+FILE, LOCK = ".pseudonyms.json", ".pseudonyms.lock"
 VERSION = 1
 
 
@@ -36,12 +37,23 @@ class Pseudonyms:
         path = root / FILE
         held = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
         try:
-            write_whole(path, json.dumps(held, indent=1).encode(), mode=0o600)
+            with plain_open(root / LOCK, "a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._refuse_others(load(root) if path.exists() else self)
+                write_whole(path, json.dumps(held, indent=1).encode(), mode=0o600)
         except OSError as error:
             raise EngineUnusable(
                 f"can't write {path}: {error.strerror}",
                 hint="pseudonyms must stay the same from one publication to the next: make the results folder writable",
             ) from None
+
+    def _refuse_others(self, stored: "Pseudonyms") -> None:
+        """Raise EngineUnusable if those that are stored by now would become other ones."""
+        lost = any(self._numbers.get(kind, {}).get(name) != n for kind, of in stored._numbers.items() for name, n in of.items())
+        if lost or stored.secret != self.secret:
+            raise EngineUnusable(
+                "another command has given pseudonyms meanwhile", hint="nothing was shown under others: the same command again"
+            )
 
 
 def load(root: Path) -> Pseudonyms:

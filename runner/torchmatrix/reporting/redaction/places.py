@@ -9,7 +9,8 @@ from torchmatrix.ground import assets
 _SEGMENT = r"""[^\s"'`<>|:;,()\[\]{}=*?&$!#\\/]+"""
 _START = r"(?:(?<![\w./~…<])|(?<=-I)|(?<=-L))(?!//)"
 """Where a path can begin: not inside of a word, a relative path, an address or a closing tag; after a compiler's -I it can."""
-_HOME = rf"(?:/[\w.@+-]+)*?/(?:home|Users)/{_SEGMENT}|{_START}/root(?![\w.-])"
+_HOME = rf"(?:/[\w.@+-]{{1,255}}){{0,30}}?/(?:home|Users)/{_SEGMENT}|{_START}/root(?![\w.-])"
+"""What is before a home is bounded: it is looked at again from each of its slashes."""
 _URL = r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s"'<>]*"""
 _FILE = re.compile(r"(?i)\b(?:[a-z]+\+)?file://[^/\s]*(?=/)")
 _ANCHORS = re.compile(r"(?:^|/)((?:site-packages|dist-packages|images/workload|\.cache/torchmatrix|lib/python[\d.]+)(?:/.*|$))")
@@ -25,6 +26,8 @@ _PUBLIC = (
 """Addresses that everybody uses, with everything below them; those in our presets and published figures are public too."""
 _LOOPBACK = re.compile(r"(?:localhost|127\.[\d.]+|0\.0\.0\.0|\[?::1\]?)")
 _AUTHORITY = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://(?:[^\s/"'<>]*@)?([^\s/"'<>?#@]+)""")
+MOST_NESTED = 4
+"""Addresses inside of each other; what is deeper is removed."""
 _PSEUDONYM = re.compile(r"(?:host|mirror|user|IP)-\d+")
 
 
@@ -49,11 +52,14 @@ class Places:
         """`text` without absolute paths."""
         if "/" not in text:
             return text
-        return self._pattern.sub(self._replaced, _FILE.sub("", text))
+        return self._in(_FILE.sub("", text), MOST_NESTED)
 
-    def _replaced(self, found: re.Match[str]) -> str:
+    def _in(self, text: str, nested: int) -> str:
+        return self._pattern.sub(lambda found: self._replaced(found, nested), text) if nested else "…"
+
+    def _replaced(self, found: re.Match[str], nested: int) -> str:
         if found["url"]:
-            return self._address(found["url"])
+            return self._address(found["url"], nested - 1)
         if found["home"] or self._roots.get(found["root"] or "") == "~":
             return "~" + self._below_home(found["below"] or found["rest"] or "")
         return self._roots[found["root"]] + found["rest"] if found["root"] else _anchored(found["path"])
@@ -64,7 +70,7 @@ class Places:
         anchor = _ANCHORS.search(rest)
         return f"/{anchor[1]}" if anchor else f"/…/{rest.rpartition('/')[2]}"
 
-    def _address(self, url: str) -> str:
+    def _address(self, url: str, nested: int) -> str:
         """An address without the parts that name this site; with `is_hiding`, only the kind of a private address stays."""
         scheme, _, rest = url.partition("://")
         place, question, query = rest.partition("?")
@@ -73,8 +79,8 @@ class Places:
         if self._is_hiding and (shown != authority or _PSEUDONYM.fullmatch(_without_port(authority))):
             return f"{scheme}://{shown}{slash}{'…' if path or query else ''}"
         if slash and not scheme.lower().endswith(("http", "https")):
-            path = self.text(f"/{path}").removeprefix("/")
-        return f"{scheme}://{authority}{slash}{path}{question}{self.text(query)}"
+            path = self._in(f"/{path}", nested).removeprefix("/")
+        return f"{scheme}://{authority}{slash}{path}{question}{self._in(query, nested) if '/' in query else query}"
 
     def authority(self, authority: str) -> str:
         """HOST or HOST:PORT; a private host as its pseudonym."""

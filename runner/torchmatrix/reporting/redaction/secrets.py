@@ -1,51 +1,226 @@
-"""Credentials, found by their form or by the name before them: nothing that is shown may contain them."""
+"""Credentials, found by their form or by the name before them: nothing that is shown may contain them.
 
+Every pattern takes time in proportion to the length of a text: it begins at a letter of its own, what it looks back at or tries
+again is bounded, and what it has found isn't looked at again.
+"""
+
+import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from torchmatrix.ground.credentials import SHAPES
+from torchmatrix.ground.credentials import KEY, SHAPES
+from torchmatrix.reporting.redaction.values import GAP, QUOTE, Span, header_at, value_at
 
 GONE = "…"
 """Replaces what was removed."""
-_VARIABLES = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY")
-_WORDS = "password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
-_FIELDS = re.compile(rf"(?:^|[_.-])(?:{_WORDS}|authorization|cookie)(?:$|[_.-])", re.IGNORECASE)
-_VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;&)}\]]+)"""
+MOST_LETTERS = 1_000_000
+"""Of a text; what comes after is cut."""
+_CUT_LETTERS = 2_000
+"""What goes, too, before such a cut: it may be the beginning of a credential."""
+_VARIABLES = re.compile(
+    r"TOKEN(?!IZ|S(?:_|$))|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|KEY|AUTHORIZATION|COOKIE|(?:^|_)(?:PASS|AUTH|CREDS)$|_PWD$"
+)
+_NOUNS = (
+    "passwords?|passwd|passphrase|passcode|passwort|pwd|storepass|keypass|secrets?|credentials?|creds|authorization|cookies?|"
+    "auth_?token|(?:api|app|access|private|secret|sign(?:ing)?|account|encryption|shared|master|ssh|auth|deploy|service|"
+    "subscription|license|storage|session|webhook|ngc|wandb)_?key|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf)|"
+    "(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass"
+)
+_FIELDS = re.compile(
+    rf"(?:{_NOUNS})(?:$|_?\d+$|_(?!file|path|name|count|type|kind|length|len|size|id$))"
+    r"|token_?(?:\d*$|(?:value|string|str|text|data|raw|plain|hash|b64|base64|secret|key|header|auth)s?(?:$|_))"
+)
+_NO_SECRET = re.compile(
+    r"(?:^|_)(?:pad|eos|bos|unk|sep|cls|mask|special|next|image|start|stop|end|prefix|suffix|first|last|per|each|a)_token$"
+    r"|(?:for|back)ward_pass$"
+)
+"""Tokens that a model reads, and the passes of a model."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_LEFT_OVER = re.compile(r"^[a-z0-9]{1,5}(?=[A-Z])")
+"""Of an escaped letter before a variable: \\nNAME, %0ANAME."""
 
 
 @lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Whether a field or variable of this name holds a credential. For variables (in capitals) part of the name is enough."""
-    return bool(_FIELDS.search(name) or (name.isupper() and _VARIABLES.search(name)))
+    capitals = _LEFT_OVER.sub("", name)
+    if capitals.replace("-", "_").isupper() and _VARIABLES.search(capitals.replace("-", "_")):
+        return True
+    plain = _CAMEL.sub("_", name).lower().replace("-", "_").replace(".", "_").strip("_")
+    return bool(_FIELDS.search(plain)) and not _NO_SECRET.search(plain)
 
 
 def without_secrets(text: str) -> str:
-    """`text` with "…" for every credential that its form or its name reveals."""
-    for pattern, replacement in _RULES:
+    """`text` with "…" for every credential that its form or its name reveals. It is cut after MOST_LETTERS, which is said."""
+    if len(text) > MOST_LETTERS:
+        return f"{_scanned(text[:MOST_LETTERS])[:-_CUT_LETTERS]}… ({len(text) - MOST_LETTERS + _CUT_LETTERS} letters were cut)"
+    return _scanned(text)
+
+
+def _scanned(text: str) -> str:
+    for pattern, replacement in _FORMS:
         text = pattern.sub(replacement, text)
+    for spans_in in (_named, _given):
+        text = _without(text, spans_in(text))
     return text
 
 
-def _assigned(found: re.Match[str]) -> str:
-    return found[1] + found[2] + GONE if is_secret_name(found[1]) else found[0]
+def _without(text: str, spans: Iterator[Span]) -> str:
+    """`text` with "…" for each of these parts, in their order."""
+    shown, at = [], 0
+    for begin, end in spans:
+        if at <= begin < end:
+            shown += [text[at:begin], GONE]
+            at = end
+    return "".join([*shown, text[at:]])
 
 
-_RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
-    (re.compile(r"""(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/"'<>]*@"""), r"\1"),
-    (
-        re.compile(
-            rf"""(?i)([?&;][\w.-]{{0,40}}(?:{_WORDS}|key|sig|signature|auth|code|session)[\w.-]{{0,40}}=)[^&\s"'#<>]+"""
-        ),
-        rf"\1{GONE}",
-    ),
-    (re.compile(r"""([?&][\w.-]+=)(?=[^&\s"'#<>]*[0-9])[\w%.+/=~-]{24,}"""), rf"\1{GONE}"),
-    (re.compile(rf"\b(?:{'|'.join(SHAPES)})"), GONE),
-    (re.compile(rf"""(?i)(authorization["']?\s*[:=]\s*["']?)(?:(?:basic|bearer|token)\s+)?{_VALUE}"""), rf"\1{GONE}"),
-    (re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{16,}"), rf"\1{GONE}"),
-    (re.compile(rf"(?<!\w)([A-Z][A-Z0-9_]*)(\s*[=:]\s*){_VALUE}"), _assigned),
-    (re.compile(rf"(?<=\bENV )([A-Z][A-Z0-9_]*)(\s+){_VALUE}"), _assigned),
-    (re.compile(rf"(?i)(--[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}})(\s+|=){_VALUE}"), rf"\1\2{GONE}"),
-    (re.compile(rf"""(?i)(?<![\w-])([\w-]{{0,60}}(?:{_WORDS})["']?\s*[:=]\s*){_VALUE}"""), rf"\1{GONE}"),
+def _parameter(found: re.Match[str]) -> str:
+    """Of an address: one with a telling name, or one that is long and has digits, goes."""
+    name, value = found[2], found[3]
+    is_long = len(value) >= 24 and re.fullmatch(r"[\w%.+/=~-]+", value) and any(map(str.isdigit, value))
+    is_telling = is_secret_name(name) or _PARAMETER.search(name)
+    return f"{found[1]}{name}={GONE}" if value and (is_telling or is_long) else found[0]
+
+
+def _basic(found: re.Match[str]) -> str:
+    """What HTTP calls basic: user:password in base 64."""
+    try:
+        is_pair = b":" in base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), validate=True)
+    except ValueError:
+        is_pair = False
+    return found[1] + GONE if is_pair or (len(found[2]) >= 24 and any(map(str.isdigit, found[2]))) else found[0]
+
+
+_PARAMETER = re.compile(r"(?i)(?:key|sig|signature|auth|code|session|token|secret|sid)(?:$|[_.-])|(?:token|secret|passw)")
+_FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(rf"{KEY}.*?(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), GONE),
+    (re.compile(r"""(?i)([a-z]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
+    (re.compile(r"""(?i)([a-z]:(?:\\*/){2})[^\s/"'<>@:]{0,200}:(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}@"""), r"\1"),
+    (re.compile(r"""(?i)([a-z]%3A%2F%2F)(?:(?!%2F|%40)[^\s"'<>&]){1,300}%40"""), r"\1"),
+    (re.compile(r"""([?&;])([\w.-]{1,80})=([^&\s"'#<>]*)"""), _parameter),
+    (re.compile("|".join(SHAPES)), GONE),
+    (re.compile(r"(?i)(?<![a-z])(bearer\s{1,4})[\w.~+/=-]{16,}"), rf"\1{GONE}"),
+    (re.compile(r"(?i)(?<![a-z])(basic\s{1,4})([A-Za-z0-9+/]{6,2000}={0,2})"), _basic),
 )
+"""What is a credential by its form."""
+
+_TELLING = re.compile(r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf")
+_NAME = re.compile(r"[\w.-]+")
+_LONGEST_NAME = 100
+_HEADER = re.compile(r"(?i)(?:authorization|cookie2?)$")
+_KIND_OF_KEY = re.compile(r"(?i)(?:api|access|secret|private|auth|account|licen[cs]e|encryption|signing|ssh)[ _-]\Z")
+_DECLARES = re.compile(r"\b(?:ENV|ARG|setenv|SetEnv|set -\w{1,3})[ \t]{1,8}\Z")
+_SEPARATOR = re.compile(
+    rf"(?P<close>(?:{QUOTE}|[\])]){{0,4}})(?P<gap>{GAP}{{0,12}})"
+    rf"(?P<sign>=>|->|!?[:=]{{1,3}}|%3[AaDd]|\\u003[AaDd]|,|>)?{GAP}{{0,20}}(?:-[ \t]+)?"
+)
+_NAMED_VALUE = re.compile(rf"(?i){QUOTE}?{GAP}{{0,4}},?{GAP}{{0,20}}{QUOTE}?value{QUOTE}?{GAP}{{0,4}}[:=]{GAP}{{0,8}}")
+"""As Kubernetes and others write variables: name and value in fields of their own."""
+_IN_BRACKETS, _NO_FIELD = re.compile(rf"[(]\s{{0,4}}{QUOTE}\Z"), re.compile(rf"(?<![:=\s])\s{{0,4}}{QUOTE}\Z|\A{QUOTE}\Z")
+_QUOTED = re.compile(rf"[bBrRuUfF]{{0,2}}{QUOTE}")
+_AT_RANDOM = re.compile(r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[\w+/=-]{14,}")
+_NO_VALUE = re.compile(r"(?i)(?:none|null|nil|true|false|undefined|not set)\b|[/~.]\S*\Z")
+_S = r"(?:[\s,\"'\[\]\x00]|\\x00|\\[nrt]?){1,8}"
+_W = r"[^\s,\"'\\\[\]\x00]{1,200}"
+_ORDINARY = (
+    r"(?!(?:not|too|wrong|required|incorrect|invalid|expired|missing|empty|needed|set|unset|no|a|an|the|only|correct|always|never|"
+    r"ok|okay|accepted|rejected|prompt|manager|authentication|protected)\b)"
+)
+"""What is said of a password, and is none."""
+_COMMANDS = (
+    rf"\bsshpass{_S}(?:-(?!p)\w+{_S}){{0,3}}-p(?:{_S})?",
+    rf"\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|regctl|cosign|az|apptainer|singularity){_S}(?:{_W}{_S}){{0,4}}?"
+    rf"login{_S}(?:{_W}{_S}){{0,8}}?-p(?:{_S}|=)?",
+    rf"\b(?:mysql|mariadb)\w{{0,12}}{_S}(?:{_W}{_S}){{0,8}}?-p(?![\s-]|ort|lugin|rotocol|rint|ager|ipe)",
+    rf"\bredis-cli{_S}(?:{_W}{_S}){{0,8}}?-a{_S}",
+    rf"\bldap\w{{3,10}}{_S}(?:{_W}{_S}){{0,8}}?-w(?:{_S})?",
+    rf"\b(?:ipmitool|sqlcmd|bcp|unzip|zip){_S}(?:{_W}{_S}){{0,8}}?-P(?:{_S})?",
+    rf"\b7z\w?{_S}(?:{_W}{_S}){{0,4}}?-p",
+    rf"\b(?:wandb|vault|ngc|huggingface-cli|hf|gh|glab|clearml){_S}(?:auth{_S})?login{_S}(?:--?\w+{_S}){{0,2}}(?!-)",
+    rf"(?<![\w-])(?:-[uU]|--(?:proxy-)?user|--(?:src-|dest-)?creds|--cert|-E)(?:{_S}|=)?(?!-)(?:[^\s:%,\"'/]{{1,200}}[:%])(?!\d{{1,7}}(?!\w))(?=\S)",
+    rf"-pass\w{{0,5}}{_S}pass:",
+    rf"\blogin{_S}{_W}{_S}password{_S}",
+    rf"(?m:^)[ \t]*password[ \t]+{_ORDINARY}(?=\S+[ \t]*(?m:$))",
+    rf"(?i:\bpass(?:word|phrase|code)\s{{1,4}}(?:is|was)\s{{1,4}}){_ORDINARY}",
+    r"(?i:\bpass(?:word|phrase|code)\s{1,4})(?=[\"'`])",
+    r"(?i:\bpass(?:word|phrase|code) for [^\n:]{1,80}:\s{1,4})(?=\S)",
+    r"\b(?:Secret(?:Str|Bytes)?|HTTP(?:Basic|Digest|Proxy)Auth|BasicAuth)(?=\()",
+    rf"\bcurl{_S}(?:{_W}{_S}){{0,8}}?-b(?:{_S})?",
+    r"\becho\s{1,8}(?=[^|\n]{1,300}\|[^\n]{0,200}(?:login|passwd|sudo -S|password-stdin))",
+    r"(?m:^)[\w.*-]{1,200}:(?:\d{3,5}|\*):[^:\s]{1,100}:[^:\s]{1,100}:(?=\S+(?m:$))",
+)  # fmt: skip
+"""Words of commands and files after which a credential comes, whatever its name: only those that mean nothing else there."""
+_COMMAND = re.compile("|".join(_COMMANDS))
+
+
+def _named(text: str) -> Iterator[Span]:
+    """The values of telling names."""
+    place = 0
+    while found := _NAME.search(text, place):
+        place = found.end()
+        if _TELLING.search(text, max(found.start(), place - _LONGEST_NAME), place) and (span := _value_of(text, found)):
+            yield span
+            place = max(place, span[1])
+
+
+def _value_of(text: str, found: re.Match[str]) -> Span | None:
+    """Where the value of a name is; None if it is no telling name, or if no value comes after it."""
+    name, begin, end = found[0][-_LONGEST_NAME:], found.start(), found.end()
+    if not _tells(text, name, begin):
+        return None
+    if given := _NAMED_VALUE.match(text, end):
+        return value_at(text, given.end())
+    after = _SEPARATOR.match(text, end)
+    if after is None or not _may_follow(text, name, begin, after):
+        return None
+    at = after.end()
+    if _HEADER.search(name):
+        return header_at(text, begin, at)
+    if after["sign"] == ">":
+        return at, max(at, text.find("<", at))
+    span = value_at(text, at)
+    return (
+        None
+        if _NO_VALUE.match(text, *span) and not text[slice(*span)].startswith((".", "/", "~"))
+        else _no_folder(name, text, span)
+    )
+
+
+def _no_folder(name: str, text: str, span: Span) -> Span | None:
+    """The folder that a shell works in is called PWD."""
+    return None if name.upper().endswith("PWD") and text.startswith(("/", "~", "."), span[0]) else span
+
+
+def _tells(text: str, name: str, begin: int) -> bool:
+    if is_secret_name(name.strip("-.")):
+        return True
+    if text[begin - 1 : begin] == "\\" and is_secret_name(name[1:]):  # what is before it is an escaped letter
+        return True
+    return name.lower() == "key" and bool(_KIND_OF_KEY.search(text, max(0, begin - 12), begin))
+
+
+def _may_follow(text: str, name: str, begin: int, after: re.Match[str]) -> bool:
+    """Whether what comes after a telling name is its value."""
+    sign, at = after["sign"], after.end()
+    if sign == ">":
+        return text[begin - 1 : begin] == "<"
+    if sign == ",":
+        is_pair = name.startswith("-") or bool(
+            (_IN_BRACKETS if name.lower() == "token" else _NO_FIELD).search(text, max(0, begin - 20), begin)
+        )
+        return is_pair and bool(after["close"].strip("`")) and _QUOTED.match(text, at) is not None
+    if sign:
+        return True
+    is_given = name.startswith("-") or _DECLARES.search(text, max(0, begin - 20), begin) or _AT_RANDOM.match(text, at)
+    return bool(is_given and at > after.end("close") and not text.startswith("--", at))
+
+
+def _given(text: str) -> Iterator[Span]:
+    """What is given to commands."""
+    place = 0
+    while found := _COMMAND.search(text, place):
+        span = value_at(text, found.end())
+        place = max(found.end(), span[1], place + 1)
+        yield span

@@ -28,7 +28,7 @@ from torchmatrix.reporting.charts.drawing import SHAPES
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
 
-_INDENTED = re.compile(r"\n\s*(?=</?t[dhr]\b)")
+_INDENTED = re.compile(r"\n[ \t]*(?=</?t[dhr]\b)")
 """White space between the parts of a table. Browsers ignore it, and it would be a tenth of a large page."""
 _ENDS = re.compile(r"</t[dr]>\s*(?=<t[dr][\s>]|</t(?:r|body)>)")
 MOST_UNPACKED = 200

@@ -12,11 +12,12 @@ which `redaction` has removed what must not be shown. Publishing again adds and 
 written, pages of runs that are gone stay, and files that aren't ours are left alone. Each file appears complete.
 """
 
+import fcntl
 import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,11 +28,11 @@ from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import plain_bytes, scratch, write_whole
+from torchmatrix.ground.files import files_below, plain_bytes, plain_open, scratch, write_whole
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
-from torchmatrix.reporting.site import for_programs, front, permalinks
+from torchmatrix.reporting.site import badges, for_programs, front, permalinks
 from torchmatrix.reporting.site.rendering import Waiting, rendered
 
 
@@ -55,21 +56,36 @@ def publish(
 ) -> Site:
     """Put `runs` of `results` into the site at `target`, which is created if needed; `tell` gets a line for every run written.
 
+    One command at a time publishes into a site; the next one waits.
     `redact`: with pseudonyms for hosts, users, devices and private addresses; a site is redacted or not, never half.
     Raises BadInput if the folder isn't a site or was published the other way, EngineUnusable if it can't be written.
     """
-    names = load(results.root)
-    cleaner = redaction.for_results(results, redact, names)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        links = permalinks.of(target, _real(runs, tell), names, cleaner, redact)
-        written = list(_write_runs(target, links, cleaner, names, held, tell))
-        _write_front(target, results, links, cleaner, held, names)
+        permalinks.known(target)  # before anything of ours is in a folder of somebody else
+        with _alone(target, tell):
+            names = load(results.root)
+            cleaner = redaction.for_results(results, redact, names)
+            links = permalinks.of(target, _real(runs, tell), names, cleaner, redact)
+            written = list(_write_runs(target, links, cleaner, names, held, tell))
+            _write_front(target, results, links, cleaner, held, names)
     except OSError as error:
         hint = "free space or fix the permissions, then publish again"
         raise EngineUnusable(f"can't write {target}: {error.strerror or error}", hint=hint) from None
     kept = tuple(slug for slug in links.values() if slug not in written)
     return Site(index=target / "index.html", written=tuple(written), kept=kept)
+
+
+@contextmanager
+def _alone(target: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the site; its lock names nobody, since it may be published too."""
+    with plain_open(target / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(f"waiting for another command that publishes into {target}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _real(runs: Sequence[RunFolder], tell: Callable[[str], None]) -> list[RunFolder]:
@@ -105,6 +121,8 @@ def _write_runs(
             names.save(one.run.path.parent.parent)  # before anything is shown under them
             identity = {"key": permalinks.key_of(one.run, names), "fingerprint": prints[one.run]}
             about = identity | {"redacted": cleaner.enabled, "tool": __version__} | summary
+            if cleaner.enabled and not permalinks.read(target / permalinks.RUNS / one.slug).get("redacted"):
+                _clear(target, f"{permalinks.RUNS}/{one.slug}", files)
             for name, content in {**files, permalinks.ABOUT: _json(about)}.items():  # the last marks the folder as complete
                 put(target, f"{permalinks.RUNS}/{one.slug}/{name}", content)
             shutil.rmtree(one.place)
@@ -135,13 +153,15 @@ def _write_front(
         put(target, name, content)
     ours = {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES}
     gone = ours - files.keys()  # of earlier runs, perhaps published another way
-    if before.get("redacted") != cleaner.enabled:
-        gone |= set(map(str, before.get("badges") or ())) - files.keys()
     for name in gone:
         remove(target, name)
+    if before.get("redacted") != cleaner.enabled:
+        _clear(target, badges.FOLDER, files)
+    if cleaner.enabled:
+        permalinks.refuse_bare(target, known)
     listed = for_programs.of(target, known, cleaner.enabled)
-    badges = sorted({name for name in files if name.endswith(".svg")} | (set(before.get("badges") or ()) - gone))
-    put(target, permalinks.STATE, _json(listed | {"badges": badges, "fingerprint": made_from}))
+    ours = {name for name in (*files, *(before.get("badges") or ())) if name.endswith(".svg") and (target / name).exists()}
+    put(target, permalinks.STATE, _json(listed | {"badges": sorted(ours), "fingerprint": made_from}))
 
 
 def put(target: Path, name: str, content: bytes) -> None:
@@ -153,6 +173,18 @@ def put(target: Path, name: str, content: bytes) -> None:
             return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)
+
+
+def _clear(target: Path, folder: str, files: Mapping[str, bytes]) -> None:
+    """Remove what a publication of another kind has left in a folder of ours; `files`: those that are written now.
+
+    They may have names from the root of the site or of the folder.
+    """
+    if (target / folder).is_dir():
+        for path in files_below(target / folder):
+            name = path.relative_to(target).as_posix()
+            if name not in files and name.removeprefix(f"{folder}/") not in files:
+                remove(target, name)
 
 
 def remove(target: Path, name: str) -> None:

@@ -30,14 +30,17 @@ def of(target: Path, runs: Sequence[RunFolder], names: Pseudonyms, cleaner: Reda
     earlier = known(target)
     for run in runs:
         cleaner.learn(next(iter(run.events()), {}))
-    held = {str(page.get("key")): slug for slug, page in earlier.items()}
+    held = {str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug}
     found: dict[RunFolder, str] = {}
     for run in runs:
         plain = _UNSAFE.sub("-", cleaner.text(run.id)).strip(".-")[:_LONGEST] or "run"
         numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
         free = (slug for slug in numbered if slug not in earlier and slug not in found.values())
         found[run] = held.get(key_of(run, names)) or next(free)
-    _refuse_mixture(target, earlier, list(found.values()), redact)
+    if state_of(target).get("redacted") and not redact:
+        raise BadInput(f"{target} is a redacted site", hint="add --redact, or publish into another folder")
+    if redact:
+        refuse_bare(target, earlier, now=list(found.values()))
     return found
 
 
@@ -76,12 +79,16 @@ def key_of(run: RunFolder, names: Pseudonyms) -> str:
     return hmac.new(names.secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def _refuse_mixture(target: Path, earlier: Mapping[str, Page], now: Sequence[str], redact: bool) -> None:
-    """Raise BadInput if redacted and other pages would be mixed: a site is redacted as a whole or not at all."""
-    if state_of(target).get("redacted") and not redact:
-        raise BadInput(f"{target} is a redacted site", hint="add --redact, or publish into another folder")
-    bare = [f"{RUNS}/{slug}" for slug, page in earlier.items() if not page.get("redacted") and slug not in now]
-    if redact and bare:
+def refuse_bare(target: Path, known: Mapping[str, Page], now: Sequence[str] = ()) -> None:
+    """Raise BadInput if the site holds folders of runs that aren't redacted, nor published `now`: it is redacted as a whole or
+    not at all. One that a killed command left tells nothing of itself; in a site that was redacted before, it is.
+    """
+    was_redacted = bool(state_of(target).get("redacted"))
+    folders = {
+        path.name for path in target.glob(f"{RUNS}/*") if path.is_dir() and not (was_redacted and path.name not in known)
+    }
+    bare = [f"{RUNS}/{slug}" for slug in sorted(folders - set(now)) if not known.get(slug, {}).get("redacted")]
+    if bare:
         raise BadInput(
             f"{target} holds {len(bare)} pages that were published without --redact and are not published now",
             hint=f"publish into another folder, or remove them first: {', '.join(bare[:3])}",
