@@ -16,7 +16,6 @@ from torchmatrix.ground.files import plain_open, scratch, whole, write_to, write
 
 HOLDS = """
 import sys
-from support import full_device
 from torchmatrix.ground.files import scratch
 with scratch() as folder:
     (folder / "file").touch()
@@ -26,7 +25,6 @@ with scratch() as folder:
 WRITES = """
 import sys
 from pathlib import Path
-from support import full_device
 from torchmatrix.ground.files import whole
 with whole(Path(sys.argv[1])) as file:
     print("half way", flush=True)
