@@ -1,8 +1,8 @@
 """Whether a daemon runs on this machine: asked of the daemon, since names, kernels and addresses may be alike elsewhere.
 
-A daemon whose own process listens at a socket of this machine runs here, and so does one that has started the container that this
-tool is in, or that sees a folder which was just made in
-this machine's memory (/dev/shm), and doesn't see one that wasn't: it is asked to mount both into something that it can't make.
+A daemon whose own process listens at a socket of this machine runs here, and so does one that has started the container that
+this tool is in, or that sees a folder which was just made in this machine's memory (/dev/shm), and doesn't see one that wasn't:
+it is asked to mount both into something that it can't make.
 Docker looks for what is to be mounted before it looks for the image; Podman does so when it makes a volume.
 """
 
@@ -28,7 +28,7 @@ _NOT_THERE = re.compile(r"(?i)does not exist|no such file")
 _OWN_CONTAINER = re.compile(r"containers/([0-9a-f]{64})/")
 """In the paths of the files that Docker and Podman mount into a container, such as its hostname."""
 _DAEMONS = ("dockerd", "podman", "docker-desktop-")
-"""Names of processes. In WSL, Docker Desktop's daemon sees little of a distribution, but listens in it and shares its kernel."""
+"""Names of processes. Docker Desktop's daemon sees little of a distribution of WSL, but listens in it and has its kernel."""
 
 
 def is_here(client: docker.DockerClient, is_podman: bool) -> bool | None:
