@@ -35,13 +35,9 @@ class Channel:
         if self.rank == 0:
             self._write(event, fields)
 
-    def emit_failure(self, kind, error, place=""):
-        """Write how this rank failed, on any rank; short, so that the write stays atomic on a pipe.
-
-        `place`: where in the user's file, if it was there.
-        """
-        message = "%s%s: %s" % (place and place + ": ", type(error).__name__, error)
-        self._write("failure", {"kind": kind, "rank": self.rank, "message": message.strip()[:1500]})
+    def emit_failure(self, kind, message):
+        """Write how this rank failed, on any rank; short, so that the write stays atomic on a pipe."""
+        self._write("failure", {"kind": kind, "rank": self.rank, "message": message[:1500]})
 
     def _write(self, event, fields):
         record = dict(event=event, unix_seconds=time.time(), monotonic_seconds=time.monotonic(), **fields)

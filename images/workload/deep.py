@@ -44,7 +44,7 @@ def main(argv):
     try:
         _run(channel, args)
     except Exception as error:  # the edge of the process: every failure becomes a failure line and an exit code
-        channel.emit_failure(failures.kind_of(error), error)
+        channel.emit_failure(failures.kind_of(error), failures.message(error))
         raise
     sys.stderr.flush()
     os._exit(0)  # see bench.py: threads of a process group may abort while the interpreter is torn down

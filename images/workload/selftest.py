@@ -37,7 +37,7 @@ def main(argv):
     try:
         channel.emit("self-test", **check(args))
     except Exception as error:  # the edge of the process
-        channel.emit_failure(failures.kind_of(error), error)
+        channel.emit_failure(failures.kind_of(error), failures.message(error))
         traceback.print_exc()
         bench.leave(1)
     channel.emit("done")

@@ -10,7 +10,7 @@ import pytest
 from records import launch_lines, write_run
 from torchmatrix.facts import store
 from torchmatrix.facts.events import parse_line
-from torchmatrix.facts.launch import Unreadable, last_tries
+from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
 from torchmatrix.facts.store import Results, RunFolder
@@ -97,6 +97,39 @@ def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Pat
             file.log(f"{line}\n".encode())
         file.close(returncode=1)
         assert launch_at(file.path).error == cause
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "said"),
+    [
+        (7, ("loading weights", "no licence for this host", ""), "exit code 7, last line: no licence for this host"),
+        (0, ("bye",), "it ended before it was done, with exit code 0"),
+        (7, (), "exit code 7 and no message"),
+        (1, ("no licence", "  rank      : 0 (local_rank: 0)", "  exitcode  : -15 (pid: 6)"), "rank 0: ended by SIGTERM"),
+    ],
+)
+def test_who_ends_without_an_error_is_quoted(tmp_path: Path, code: int, log: tuple[str, ...], said: str) -> None:
+    assert ended(tmp_path, code, *log).error == said
+
+
+def test_the_rank_that_failed_first_is_named_and_not_where_torchrun_explains_itself(tmp_path: Path) -> None:
+    """The end of what torch 2.5 prints where rank 1 of two called os._exit(7)."""
+    summed = ["  rank      : {0} (local_rank: {0})", "  exitcode  : {1} (pid: 7)", "  error_file: <N/A>", f"  traceback : {SEE}"]
+    said = [line.format(rank, code) for rank, code in ((0, -15), (1, 7)) for line in summed]
+    found = ended(tmp_path, 1, "no licence", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", *said)
+    assert found.error == "rank 1: exit code 7 and no message"
+
+
+SEE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+
+
+def ended(folder: Path, code: int, *log: str) -> Launch:
+    file = LaunchFile(folder / "ended.jsonl")
+    file.copy(header())
+    for line in log:
+        file.log(f"{line}\n".encode())
+    file.close(returncode=code)
+    return launch_at(file.path)
 
 
 def test_a_container_or_process_ended_by_a_signal_says_which(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ _OF_TORCHRUN = (
 )
 """What torchrun adds to a failure: words that look like errors and name no cause."""
 
-
+_SUMMED_UP = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+) ")
+"""A line of that summary, such as "  exitcode  : -6 (pid: 7)"."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -233,7 +234,8 @@ class Launch:
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
             or (self.contradiction if self.is_done and self.windows else None)
             or _last_error(self.exit.tail)
-            or in_words(self.exit.returncode)
+            or _of_a_rank(self.exit.tail)
+            or in_words(self.exit.returncode, next((line for line in reversed(self.exit.tail) if line.strip()), ""))
         )
 
 
@@ -290,12 +292,23 @@ def _last_error(tail: Sequence[str]) -> str | None:
     said = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
     late = [line.strip() for line in tail if "Watchdog caught collective operation timeout" in line]
     causes = [line for line in said if not any(word in line for word in _OF_TORCHRUN)]
-    return next((lines[-1] for lines in (late, causes, said) if lines), None)
+    return next((lines[-1] for lines in (late, causes) if lines), None)
 
 
-def in_words(returncode: int | None) -> str:
-    """An exit code in words: the signal's name if it stands for one (as a process or a container reports it)."""
+def _of_a_rank(tail: Sequence[str]) -> str | None:
+    """How the rank that failed first ended, by torchrun's summary: it ends with that rank's paragraph."""
+    told = {found[1]: found[2] for line in tail if (found := _SUMMED_UP.match(line))}
+    return f"rank {told['rank']}: {in_words(int(told['exitcode']))}" if len(told) == 2 else None
+
+
+def in_words(returncode: int | None, last_line: str = "") -> str:
+    """An exit code in words: the signal's name if it stands for one (as a process or a container reports it).
+
+    `last_line`: of its log, which may say why.
+    """
     number = -returncode if returncode and returncode < 0 else (returncode or 0) - 128
     if number in signal.valid_signals():
         return f"ended by {signal.Signals(number).name}"
-    return f"exit code {returncode} and no message"
+    if returncode == 0:
+        return "it ended before it was done, with exit code 0"
+    return f"exit code {returncode}, last line: {last_line.strip()}" if last_line else f"exit code {returncode} and no message"
