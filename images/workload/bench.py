@@ -56,6 +56,7 @@ def parse(argv):
     parser.add_argument(
         "--parallel", choices=("ddp", "fsdp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"
     )
+    parser.add_argument("--find-unused-parameters", action="store_true", help="ddp only: some get no gradient; costs time")
     parser.add_argument("--steps", type=int, default=50, help="minimum number of steps in a timed window")
     parser.add_argument("--seconds", type=float, default=0, help="minimum length of a timed window")
     parser.add_argument("--windows", type=int, default=1, help="number of timed windows")
@@ -101,8 +102,8 @@ def main(argv):
     channel.emit("hello", protocol=VERSION, arguments=vars(args), compile_cache=state, argv=sys.argv, removed=overrides)
     try:
         _run(channel, args)
-    except Exception as error:  # the edge of the process: every failure becomes a failure line and an exit code
-        channel.emit_failure(failures.kind_of(error), error, failures.place_in(args.model_file, error))
+    except BaseException as error:  # the edge of the process: every failure, sys.exit(), too, becomes a line and an exit code
+        channel.emit_failure(failures.kind_of(error), failures.message(error, args.model_file))
         traceback.print_exc()
         leave(1)
     leave(0)

@@ -33,16 +33,21 @@ def run(channel, args):
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
     world = _timed(channel, "init", lambda: World(args))
-    if args.profile:
-        profiling.prepare(args)
-        profiling.run(channel, args, world, _begin(channel, args, world).step)
-        world.finish()
-        return
+    with world.naming_unused_parameters():
+        (_profile if args.profile else _measure_and_prove)(channel, args, world)
+    world.finish()  # only after success: if one rank has failed, the others wait here until torchrun ends them
+
+
+def _profile(channel, args, world):
+    profiling.prepare(args)
+    profiling.run(channel, args, world, _begin(channel, args, world).step)
+
+
+def _measure_and_prove(channel, args, world):
     timed, first = _measure(channel, args, world)
     _prove_precision(channel, args, world)
     if args.proof != work.NONE:
         _prove_work(channel, args, world, timed, first)
-    world.finish()  # only after success: if one rank has failed, the others wait here until torchrun ends them
 
 
 Begun = collections.namedtuple("Begun", "model step first gradient_bytes")

@@ -1,14 +1,24 @@
 """The ranks of one launch: torchrun's variables, the process group, the device and the CPUs of this rank."""
 
+import contextlib
 import datetime
 import os
+import re
 
 import sharded
 import torch
 import torch.distributed as dist
 
+from channel import Unsupported
+
 ONE_MODEL = ("ddp", "fsdp")
 """The values of --parallel by which several ranks train one model."""
+_WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
+"""In DDP's words in the second step (torch 1.12 to newest); the numbers count the parameters that it reduces."""
+_UNUSED = (
+    "DDP can't go on, since a step gives no gradient to %s%s: set find_unused_parameters = true in the [[workload]], which lets "
+    "DDP look for such in each step and costs time, or freeze them (requires_grad_(False))"
+)
 
 
 class World:
@@ -36,7 +46,21 @@ class World:
         if args.parallel == "fsdp":
             return sharded.shard(model, self.device)
         ids = [self.local_rank] if self.device.type == "cuda" else None
-        return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
+        self._reduced = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        words = {"find_unused_parameters": True} if args.find_unused_parameters else {}
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, **words)
+
+    @contextlib.contextmanager
+    def naming_unused_parameters(self):
+        """Where DDP waits in vain for gradients, say for which parameters', and the way out."""
+        try:
+            yield
+        except RuntimeError as error:
+            found = _WITHOUT_GRADIENT.search(str(error))
+            if not found:
+                raise
+            names = [self._reduced[int(index)] for index in found.group(1).split()]
+            raise Unsupported(_UNUSED % (", ".join(names[:5]), ", …" if len(names) > 5 else "")) from error
 
     def synchronize(self):
         if self.device.type == "cuda":

@@ -89,8 +89,7 @@ def tried(path):
         reference.fresh(args)
         return ["ok", str(step.losses()[0])]
     except Exception as error:
-        place = failures.place_in(path, error)
-        return [failures.kind_of(error), "%s%s: %s" % (place and place + ": ", type(error).__name__, error)]
+        return [failures.kind_of(error), failures.message(error, path)]
 print(json.dumps({path: tried(path) for path in sys.argv[1:]}))
 """
 
@@ -137,6 +136,29 @@ def test_a_launch_of_an_own_model_is_proven_as_any_other(real_python: str, tmp_p
     code, events, stderr = launched(real_python, tmp_path, GOOD, "--mode", mode)
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True and only(events, "setup")["frozen"] == 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_file_that_ends_the_program_is_quoted_whichever_rank_it_is(real_python: str, tmp_path: Path, ranks: int) -> None:
+    last = f"import os, sys\n        if os.environ.get('RANK', '0') == '{ranks - 1}': sys.exit('this model needs CUDA')"
+    text = GOOD.replace("self.layer = nn.Linear(6, 3)", f"self.layer = nn.Linear(6, 3)\n        {last}")
+    code, events, _ = bench(real_python, *own_model(tmp_path, text), processes=ranks)
+    failure = next(event for event in events if event["event"] == "failure")
+    assert code == 1 and failure["rank"] == ranks - 1 and failure["kind"] == "crashed"
+    assert failure["message"] == "net.py, line 9, in __init__: SystemExit: this model needs CUDA"
+
+
+SPARE = GOOD.replace("self.layer =", "self.spare = nn.Linear(3, 3)\n        self.layer =")
+
+
+def test_ddp_trains_what_gets_no_gradient_where_the_matrix_says_so(real_python: str, tmp_path: Path) -> None:
+    code, events, _ = bench(real_python, *own_model(tmp_path, SPARE), processes=2)
+    failure = next(event for event in events if event["event"] == "failure")
+    assert code and failure["kind"] == "unsupported"
+    assert "gives no gradient to spare.weight, spare.bias: set find_unused_parameters = true" in failure["message"]
+    code, events, stderr = bench(real_python, *own_model(tmp_path, SPARE), "--find-unused-parameters", processes=2)
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    assert only(events, "hello")["arguments"]["find_unused_parameters"] is True
 
 
 NEGATIVE = GOOD.replace("nn.functional.cross_entropy", "-nn.functional.cross_entropy")

@@ -50,6 +50,20 @@ def test_what_belongs_to_compile_varies_compiled_workloads_only() -> None:
     assert (eager.factors["compile_mode"], eager.factors["compile_shapes"]) == ("default", "auto")
 
 
+def test_only_ddp_that_trains_looks_for_unused_parameters() -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet18"\nbatch = 1\nmode = ["train", "infer"]\n'
+        'parallel = ["ddp", "fsdp"]\nfind_unused_parameters = [false, true]\n'
+    )
+    found = matrix_file.parse(text).workloads
+    ends = [workload.id.removeprefix("resnet18-").replace("fp32-b1-224px", "…") for workload in found]
+    assert ends[:3] == ["train-…", "train-…-find-unused", "train-…-fsdp"]
+    assert not any("find-unused" in end for end in ends[2:])
+    factor = BY_NAME["find_unused_parameters"]
+    assert [factor.words_for(workload.factors[factor.name]) for workload in found[:3]] == [(), (factor.flag,), ()]
+    assert factor.recorded_in({"mode": "train"}) is False
+
+
 def test_runtimes_and_eval_are_of_inference_only() -> None:
     text = (
         '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet18"\nbatch = 1\nmode = ["train", "infer"]\n'

@@ -238,6 +238,11 @@ FACTORS = (
         label="{}", has_column=False, contrasts=(Contrast(name="fsdp", value="fsdp", over="ddp", words=("FSDP", "DDP")),),
     ),
     Factor(
+        name="find_unused_parameters", kind=bool, default=False, flag="--find-unused-parameters", part="find-unused", place=101,
+        meaning="let DDP look, in each step, for parameters without a gradient: a model with such needs it, and it costs time",
+        label="finds unused", modes=("train",), needs=("parallel", "ddp"), has_column=False,
+    ),
+    Factor(
         name="steps", meaning="minimum number of steps in a timed window", kind=int, default=50, minimum=1, axis=False,
         flag="--steps", has_column=False,
     ),
