@@ -10,7 +10,9 @@ import itertools
 import resource
 import time
 
+import chance
 import latency
+import settings
 import torch
 
 import collectives
@@ -22,7 +24,7 @@ import record
 import runtimes
 import samples
 from channel import Numerics, Unsupported
-from proofs import deeds, effective_precision, rules, work
+from proofs import arithmetic, deeds, effective_precision, rules, work
 from world import World
 
 ENQUEUE_REPEATS = 5
@@ -44,48 +46,52 @@ def _profile(channel, args, world):
 
 
 def _measure_and_prove(channel, args, world):
-    timed, first = _measure(channel, args, world)
-    _prove_precision(channel, args, world)
+    begun, seconds_per_step = _measure(channel, args, world)
+    is_mixed = _prove_precision(channel, args, world, begun)
     if args.proof != work.NONE:
-        _prove_work(channel, args, world, timed, first)
+        timed, first = {"model": begun.model, "step": begun.step}, begun.first
+        del begun  # the reference needs the room
+        _prove_work(channel, args, world, timed, first, 0 if is_mixed else seconds_per_step)
 
 
-Begun = collections.namedtuple("Begun", "model step first gradient_bytes")
-"""The model, its step, and of each rank the first step's fingerprint."""
+Begun = collections.namedtuple("Begun", "model plain step batch first gradient_bytes settings")
+"""The model as it is run and as it was built, its step and a batch of it, of each rank the first step's fingerprint, the
+settings that it ought to run under."""
 
 
 def _begin(channel, args, world):
     """A model that has done its first step: Begun."""
-    torch.manual_seed(args.seed)
+    chance.seed(args.seed)
     precision.set_knobs(args.precision, world.device)
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
     if world.rank == 0:  # the others would take the time of its CPUs
         channel.emit("environment", **record.environment())
-    devices = world.gather(record.device(world))
-    model, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
+    own = settings.read()
+    model, plain, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
+    settings.refuse(settings.differences(own, settings.read()), world.device)
     channel.emit(
         "setup",
         world_size=world.size,
         backend=world.backend,
-        devices=devices,
+        devices=world.gather(record.device(world)),
         parallel=args.parallel,
-        precision=precision.describe(),
+        precision=settings.read(),
         timed="forward" if args.mode == "infer" else "forward, loss, backward, optimizer",
         **chosen,
     )
-    step = measure.make_step(args, world, families.of(args), model, families.batches(args, world.device))
-    torch.manual_seed(args.seed)
+    batches = families.batches(args, world.device)
+    step = measure.make_step(args, world, families.of(args), model, batches)
+    chance.seed(args.seed)
     mark = deeds.Fingerprint(step, model)
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
-    return Begun(model, step, world.gather(mark.read(step.losses()[0])), gradient_bytes)
+    return Begun(model, plain, step, batches[0], world.gather(mark.read(step.losses()[0])), gradient_bytes, own)
 
 
 def _measure(channel, args, world):
-    """Everything that is timed; returns the "model", the "step" and its "seconds_per_step", and of each rank the first step's
-    fingerprint.
-    """
-    model, step, first, gradient_bytes = _begin(channel, args, world)
+    """Everything that is timed; returns what was Begun and the seconds per step."""
+    begun = _begin(channel, args, world)
+    step, gradient_bytes = begun.step, begun.gradient_bytes
     seconds_per_step = _time(channel, args, world, step)
     channel.emit("memory", phase="warm", **_peaks(world))
     for requests in latency.serve(args, world, step, seconds_per_step):
@@ -96,22 +102,38 @@ def _measure(channel, args, world):
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
         for operation, found, error in collectives.others(world, gradient_bytes):
             channel.emit("collective", operation=operation, sizes=found, error=error)
-    return {"model": model, "step": step, "seconds_per_step": seconds_per_step}, first
+    return begun, seconds_per_step
 
 
-def _prove_precision(channel, args, world):
-    found = world.gather(_timed(channel, "proof-precision", lambda: effective_precision.probe(args, world.device)))
-    problems = [problem for problem in (effective_precision.problem(args.precision, one) for one in found) if problem]
-    channel.emit("precision", requested=args.precision, effective=found)
-    if problems:
-        raise Numerics(problems[0])
+def _prove_precision(channel, args, world, begun):
+    """Raise if it was computed in another precision, or under other settings. Returns whether it was in several types."""
+    now = settings.read()
+    (types, during), probed = _timed(channel, "proof-precision", lambda: _look(args, world, begun))
+    changed = {}
+    for one in (now, *during):
+        changed.update(settings.differences(begun.settings, one))
+    found = world.gather(dict(probed, types=types, mixed=arithmetic.mixed(args, types)))
+    told = sorted({text for texts in world.gather(settings.in_words(changed)) for text in texts})
+    channel.emit("precision", requested=args.precision, effective=found, changed=told)
+    settings.refuse(changed, world.device)
+    problems = (effective_precision.problem(args.precision, one) or arithmetic.problem(args, one["types"]) for one in found)
+    wrong = next(filter(None, problems), None)
+    if wrong:
+        raise Numerics(wrong)
+    return any(one["mixed"] for one in found)
 
 
-def _prove_work(channel, args, world, timed, first):
+def _look(args, world, begun):
+    """What arithmetic.look sees of the model, and what the probe finds."""
+    seen = arithmetic.look(args, world, families.of(args), begun.plain, begun.batch)
+    return seen, effective_precision.probe(args, world.device)
+
+
+def _prove_work(channel, args, world, timed, first, seconds):
+    """`seconds` of a step, to be held against the device's peak; 0 where that is none."""
     prove = work.prove if args.proof == work.FULL else work.glance
-    seconds = timed["seconds_per_step"]
     record = prove(args, world, timed, first, functools.partial(_timed, channel))
-    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds)
+    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     world.barrier()  # the line is written before any rank ends
     if record["problems"]:
@@ -126,14 +148,17 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build the model, wrap it in DDP, then pass it to the runtime: that, the bytes of its gradients, what is told of it."""
+    """Build the model, wrap it in DDP, then pass it to the runtime: that, the model itself, the bytes of its gradients, what is
+    told of it.
+    """
     model, chosen = families.build(args, world.device)
     model = precision.converted(args.precision, model.train(args.mode == "train" or not args.eval))
     chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
-    model = world.distribute(args, model)
-    model = runtimes.prepare(args, model, lambda: families.call(args, families.batches(args, world.device)[0]))
+    shared = world.distribute(args, model)
+    plain = shared if args.parallel == "fsdp" else model
+    model = runtimes.prepare(args, shared, lambda: families.call(args, families.batches(args, world.device)[0]))
     world.synchronize()
-    return model, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
+    return model, plain, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
 
 
 def _time(channel, args, world, step):

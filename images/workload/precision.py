@@ -54,8 +54,21 @@ def _set_if_known(module, name, value):
 
 def converted(name, thing):
     """A module or a tensor in the type in which `name` keeps weights and inputs; as it is where that is float32."""
-    is_whole = torch.is_tensor(thing) and not thing.is_floating_point()
-    return thing if name not in _WEIGHTS or is_whole else thing.to(_WEIGHTS[name])
+    if name not in _WEIGHTS:
+        return thing
+    tensors = [thing] if torch.is_tensor(thing) else [*thing.parameters(), *thing.buffers()]
+    if any(tensor.is_complex() for tensor in tensors):
+        raise Unsupported("precision %s keeps all in %s, which has no complex numbers" % (name, _WEIGHTS[name]))
+    return in_type(thing, _WEIGHTS[name])
+
+
+def in_type(thing, dtype):
+    """A module or a tensor with its real numbers in another type; whole and complex ones stay as they are."""
+
+    def change(tensor):
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    return change(thing) if torch.is_tensor(thing) else thing._apply(change)
 
 
 def autocast(name, device):
@@ -65,21 +78,20 @@ def autocast(name, device):
     return torch.autocast(device_type=device.type, dtype=_AUTOCAST[name])
 
 
+def autocast_type(kind):
+    """The name of the type into which autocast casts on a `kind` of device at this moment; None where it is off."""
+    if hasattr(torch, "get_autocast_dtype"):  # 2.4 and newer
+        found = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    elif kind == "cpu":
+        found = torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    else:
+        found = torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+    return found and str(found).replace("torch.", "")
+
+
 def grad_scaler(name, device):
     """The GradScaler of this version of torch, disabled unless `name` is amp (float16)."""
     enabled = name == "amp"
     if hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(device.type, enabled=enabled)
     return torch.cuda.amp.GradScaler(enabled=enabled)
-
-
-def describe():
-    """The current settings, for the record."""
-    return {
-        "matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        "float32_matmul_precision": torch.get_float32_matmul_precision()
-        if hasattr(torch, "get_float32_matmul_precision")
-        else None,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-    }

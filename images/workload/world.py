@@ -16,8 +16,8 @@ ONE_MODEL = ("ddp", "fsdp")
 _WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 """In DDP's words in the second step (torch 1.12 to newest); the numbers count the parameters that it reduces."""
 _UNUSED = (
-    "DDP can't go on, since a step gives no gradient to %s%s: set find_unused_parameters = true in the [[workload]], which lets "
-    "DDP look for such in each step and costs time, or freeze them (requires_grad_(False))"
+    "DDP can't go on, since a step gives no gradient to %s%s: set find_unused_parameters = true in the [[workload]], which "
+    "lets DDP look for such in each step and costs time, or freeze them (requires_grad_(False))"
 )
 
 
@@ -45,6 +45,8 @@ class World:
             return model
         if args.parallel == "fsdp":
             return sharded.shard(model, self.device)
+        if self.backend == "gloo" and any(parameter.is_complex() for parameter in model.parameters()):
+            raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")
         ids = [self.local_rank] if self.device.type == "cuda" else None
         self._reduced = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         words = {"find_unused_parameters": True} if args.find_unused_parameters else {}

@@ -15,10 +15,10 @@ SAID = {
     "raise SystemExit(3)": "net.py, line 2, in forward: SystemExit: 3",
     "assert 1 > 2": "net.py, line 2, in forward: AssertionError: without a message, at `assert 1 > 2`",
     "raise KeyboardInterrupt": "net.py, line 2, in forward: KeyboardInterrupt: without a message",
-    'raise type("Odd", (Exception,), {"__str__": lambda self: 1 / 0})()': "line 2, in forward: Odd: its text can't be had: ZeroDiv",
+    'raise type("Odd", (Exception,), {"__str__": lambda self: 1 / 0})()': "forward: Odd: its text can't be had: ZeroDiv",
     'raise ValueError("bad sizes") from KeyError("heads")': "ValueError: bad sizes; caused by KeyError: 'heads'",
     "try:\n  1 / 0\n except ArithmeticError as e:\n  raise ValueError from e": "caused by ZeroDivisionError: division by zero",
-    "try:\n  1 / 0\n except ArithmeticError:\n  raise ValueError(5)": "line 5, in forward: ValueError: 5; while handling ZeroDivision",
+    "try:\n  1 / 0\n except ArithmeticError:\n  raise ValueError(5)": "forward: ValueError: 5; while handling ZeroDivision",
     "try:\n  1 / 0\n except ArithmeticError:\n  raise ValueError(5) from None": "line 5, in forward: ValueError: 5",
     "import nosuch": "line 2, in forward: ModuleNotFoundError: No module named 'nosuch'",
     "inner = []\n inner += [inner[0]]": "net.py, line 3, in forward: IndexError: list index out of range",
@@ -60,7 +60,9 @@ def test_the_first_line_names_the_place_and_the_innermost_cause(tmp_path: Path, 
 def test_what_torch_compile_wraps_is_said_with_what_the_compiler_found_and_the_users_line(tmp_path: Path) -> None:
     path, cause = raised(tmp_path, 'raise RuntimeError("C++ compile error\\nCommand: g++\\n/x.cpp:2: fatal error: no omp.h")')
     said = first_line(BackendCompilerFailed(cause), path)
-    assert said.startswith("net.py, line 2, in forward: BackendCompilerFailed: backend='inductor' raised: RuntimeError: C++ comp")
+    assert said.startswith(
+        "net.py, line 2, in forward: BackendCompilerFailed: backend='inductor' raised: RuntimeError: C++ comp"
+    )
     assert said.endswith("/x.cpp:2: fatal error: no omp.h")
     graph = RuntimeError(f'Failed running call_function:\nshapes differ\n\nfrom user code:\n   File "{path}", line 7, in body')
     assert first_line(graph, path) == "net.py, line 7, in body: RuntimeError: Failed running call_function: shapes differ"

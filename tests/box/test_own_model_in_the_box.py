@@ -66,7 +66,7 @@ MISTAKES = {
     "nothing to train": (GOOD.replace("Linear(6, 3)", "Identity()"), "Net gave a model without parameters to train"),
     "data by chance": (GOOD.replace("6, generator=generator", "6"), "batch gave other data from the same generator"),
     "weights by chance": (
-        GOOD.replace("Linear(6, 3)", "Linear(6, 3); import random; self.layer.weight.data += random.random()"),
+        GOOD.replace("Linear(6, 3)", "Linear(6, 3); import random; self.layer.weight.data += random.SystemRandom().random()"),
         "Net gave other weights from the same seed",
     ),
     "a package that is missing": ("import nosuch_package\n" + GOOD, "net.py imports nosuch_package, which this stack lacks"),

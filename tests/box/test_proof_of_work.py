@@ -21,6 +21,8 @@ def test_a_compiled_step_that_does_its_work_is_proven(real_python: str, tmp_path
     code, events, stderr = bench(real_python, *own_model(tmp_path), "--compile")
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True and only(events, "compile")["graph_breaks"] == 0
+    (found,) = only(events, "precision")["effective"]
+    assert set(found["types"]["products"]) == {"float32"} and only(events, "precision")["changed"] == []
 
 
 def test_a_launch_of_a_proven_cell_must_find_what_was_found_then(real_python: str) -> None:

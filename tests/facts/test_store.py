@@ -114,7 +114,12 @@ def test_who_ends_without_an_error_is_quoted(tmp_path: Path, code: int, log: tup
 
 def test_the_rank_that_failed_first_is_named_and_not_where_torchrun_explains_itself(tmp_path: Path) -> None:
     """The end of what torch 2.5 prints where rank 1 of two called os._exit(7)."""
-    summed = ["  rank      : {0} (local_rank: {0})", "  exitcode  : {1} (pid: 7)", "  error_file: <N/A>", f"  traceback : {SEE}"]
+    summed = [
+        "  rank      : {0} (local_rank: {0})",
+        "  exitcode  : {1} (pid: 7)",
+        "  error_file: <N/A>",
+        f"  traceback : {SEE}",
+    ]
     said = [line.format(rank, code) for rank, code in ((0, -15), (1, 7)) for line in summed]
     found = ended(tmp_path, 1, "no licence", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", *said)
     assert found.error == "rank 1: exit code 7 and no message"

@@ -14,6 +14,7 @@ Nothing is downloaded. The host reads models.json too: it is the only place for 
 """
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -107,11 +108,26 @@ def _host_memory(device):
 
 
 def tensors_of(outputs):
-    """The floating-point tensors in what a forward pass gave, at any depth, in order."""
+    """The tensors of real or complex numbers in what a forward pass gave, at any depth, in order; see numbers_of."""
     if torch.is_tensor(outputs):
-        return [outputs] if outputs.is_floating_point() else []
-    many = outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, (list, tuple)) else ()
-    return [tensor for one in many for tensor in tensors_of(one)]
+        return [numbers_of(outputs)] if outputs.is_floating_point() or outputs.is_complex() else []
+    return [tensor for one in _parts_of(outputs) for tensor in tensors_of(one)]
+
+
+def _parts_of(outputs):
+    if isinstance(outputs, dict):
+        return outputs.values()
+    if dataclasses.is_dataclass(outputs):
+        return [getattr(outputs, field.name) for field in dataclasses.fields(outputs)]
+    return outputs if isinstance(outputs, (list, tuple)) else ()
+
+
+def numbers_of(tensor):
+    """Its numbers, dense and real: those of a sparse or quantized tensor written out, complex ones as pairs."""
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
 
 
 def call(args, batch):

@@ -7,14 +7,16 @@
 The model is called with the inputs: a tensor, the tensors of a tuple in order, or those of a dictionary by name.
 """
 
+import argparse
 import hashlib
 import importlib.util
 import sys
 
+import chance
 import torch
 
 from channel import Unsupported
-from families import tensors_of
+from families import numbers_of, tensors_of
 
 _ALLOWED = "a tensor, or a tuple or dictionary of tensors"
 
@@ -29,7 +31,7 @@ class Own:
     def __init__(self, path, builder, sha256):
         self._path, self._builder = path, builder
         self._name = path.rpartition("/")[2]
-        self._weights = self._batch_is_known = None
+        self._built = self._batch_is_known = None
         self._module = _module_of(path, sha256)
 
     def build(self, args, device):
@@ -38,6 +40,7 @@ class Own:
             raise self._wrong(self._builder, "gave %s, not a torch.nn.Module" % _kind(model))
         if args.mode == "train" and not any(parameter.requires_grad for parameter in model.parameters()):
             raise self._wrong(self._builder, "gave a model without parameters to train")
+        self._give_shapes(args, model)
         self._check_weights(model)
         if args.channels_last:
             model = model.to(memory_format=torch.channels_last)
@@ -94,12 +97,25 @@ class Own:
                 raise self._wrong("batch", "gave %s of the shape %s, not of %d items" % (name, list(tensor.shape), args.batch))
         return flat
 
+    def _give_shapes(self, args, model):
+        """Lazy modules have their shapes, and weights, from a first forward pass on."""
+        if _lazy(model):
+            few = argparse.Namespace(**dict(vars(args), batch=min(args.batch, 2)))
+            with torch.no_grad():
+                self.forward(model.eval(), self.batch(few, torch.Generator().manual_seed(args.seed)))
+        if _lazy(model):
+            raise self._wrong(self._builder, "gave a model whose forward pass leaves %s without a shape" % _lazy(model)[0])
+
     def _check_weights(self, model):
         """What is proven is proven against the same model, built once more from the same seed."""
-        weights = [float(parameter.detach().float().sum()) for parameter in model.parameters()]
-        if self._weights not in (None, weights):
-            raise self._wrong(self._builder, "gave other weights from the same seed: draw them with torch's default generator")
-        self._weights = weights
+        weights = [float(numbers_of(parameter.detach()).sum(dtype=torch.float64)) for parameter in model.parameters()]
+        generators = repr([one.tolist() if torch.is_tensor(one) else one for one in chance.states(model)])
+        if self._built not in (None, (weights, generators)):
+            what = "weights from the same seed: draw them with a default generator of torch, random or numpy"
+            if self._built[0] == weights:
+                what = "generators of its own, each time: seed them"
+            raise self._wrong(self._builder, "gave other " + what)
+        self._built = weights, generators
 
     def _check_batch(self, made, again):
         if made.keys() != again.keys() or not all(_is_equal(made[name], again[name]) for name in made):
@@ -110,6 +126,11 @@ class Own:
         code = getattr(getattr(self._module, function, None), "__code__", None)
         line = ", line %d" % code.co_firstlineno if code and code.co_filename == self._path else ""
         return ModelFileError("%s%s: %s %s" % (self._name, line, function, what))
+
+
+def _lazy(model):
+    """The names of parameters and buffers that have no shape yet."""
+    return [name for name, one in (*model.named_parameters(), *model.named_buffers()) if torch.nn.parameter.is_lazy(one)]
 
 
 _known = {}

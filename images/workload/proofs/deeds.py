@@ -7,10 +7,12 @@ is read: its loss, the gradients in the parameters and the parameters themselves
 import collections
 import math
 
+import chance
 import sharded
 import torch
 
 import families
+from channel import Numerics
 
 Deed = collections.namedtuple("Deed", "loss gradients idle before weights")
 """Of one training step: the loss, and on the CPU each parameter's gradient (zeros without one), whether it had none, its value
@@ -20,8 +22,16 @@ SCALER_TRIES = 20
 
 
 def restore(model, fresh):
-    """Give `model` the parameters and buffers of `fresh`, another instance of the same model."""
+    """Give `model` the parameters and all else of `fresh`, another instance of the same model that has done nothing yet."""
     set_state(model, state(fresh))
+    chance.restore(model, chance.states(fresh))
+
+
+def restore_all_but_parameters(model, fresh):
+    """The same where the weights have not changed, or are a runtime's own. What a runtime exported has nothing to set back."""
+    if isinstance(model, torch.nn.Module):
+        set_buffers(model, list(fresh.buffers()))
+        chance.restore(model, chance.states(fresh))
 
 
 def state(model):
@@ -35,8 +45,23 @@ def set_state(model, values):
     given = {id(own): other for own, other in zip(parameters, values)}
     with torch.no_grad():
         sharded.of_each(model, lambda own: sharded.fill(own, given[id(own)]))
-        for own, other in zip(model.buffers(), values[len(parameters) :]):
-            sharded.fill(own, other)
+    set_buffers(model, values[len(parameters) :])
+
+
+def set_buffers(model, values):
+    """The same of its buffers. Raises Numerics where steps have made other ones."""
+    own = list(model.buffers())
+    if [one.shape for one in own] != [one.shape for one in values]:
+        raise Numerics(_OTHER_BUFFERS)
+    with torch.inference_mode():  # a forward pass in this mode may have replaced them
+        for one, value in zip(own, values):
+            sharded.fill(one, value)
+
+
+_OTHER_BUFFERS = (
+    "this model can't be proven, since it can't be set back to its beginning: its steps add buffers or change their shape. "
+    "Register all of them in __init__, each as large as it gets"
+)
 
 
 def training(args, model, step, fresh, index):
@@ -44,21 +69,22 @@ def training(args, model, step, fresh, index):
     for _ in range(SCALER_TRIES):
         restore(model, fresh)
         step.optimizer.state.clear()
-        torch.manual_seed(args.seed)
+        chance.seed(args.seed)
         scale = step.scaler.get_scale()
         step.run(index)
         loss = step.losses()[-1]
         if step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
             break
-    before = [other.detach().to(own.dtype) for own, other in zip(model.parameters(), fresh.parameters())]
+    pairs = zip(model.parameters(), fresh.parameters())
+    before = [families.numbers_of(other.detach().to(own.dtype)) for own, other in pairs]
     left = sharded.of_each(model, _left_by_a_step, gradients=True)
     return Deed(loss, [one[0] for one in left], [one[1] for one in left], before, [one[2] for one in left])
 
 
 def _left_by_a_step(parameter):
-    found = _gradient(parameter)
-    gradient = torch.zeros(parameter.shape) if found is None else _copied(found).float()
-    return gradient, found is None, _copied(parameter)
+    found, kept = _gradient(parameter), _copied(parameter)
+    gradient = torch.zeros(kept.shape) if found is None else _copied(found).float()
+    return gradient, found is None, kept
 
 
 def _gradient(parameter):
@@ -67,20 +93,21 @@ def _gradient(parameter):
 
 
 def _copied(tensor):
-    """All of it, on the CPU."""
-    return sharded.whole(tensor.detach()).cpu().clone()
+    """All of its numbers, on the CPU."""
+    return families.numbers_of(sharded.whole(tensor.detach()).cpu()).clone()
 
 
-def inference(args, step, index):
-    """The loss and the outputs (a list of CPU tensors) of one timed step on batch `index`."""
-    torch.manual_seed(args.seed)
+def inference(args, model, step, fresh, index):
+    """The loss and the outputs (a list of CPU tensors) of one timed step on batch `index`, with the state of `fresh`."""
+    restore_all_but_parameters(model, fresh)
+    chance.seed(args.seed)
     step.run(index)
     loss = step.losses()[-1]
     return loss, tensors_of(step.outputs())
 
 
 def tensors_of(outputs):
-    """The floating-point tensors in what a forward pass gave, on the CPU, in float32."""
+    """What families.tensors_of finds, on the CPU, in float32."""
     return [one.detach().cpu().float() for one in families.tensors_of(outputs)]
 
 
@@ -117,7 +144,7 @@ class Fingerprint:
 
 def _gradient_norm(parameter):
     found = _gradient(parameter)
-    return None if found is None else sharded.whole(found.detach().float().norm())
+    return None if found is None else sharded.whole(families.numbers_of(found.detach()).float().norm())
 
 
 def _norm(norms):

@@ -97,9 +97,10 @@ def _linear():
     import torch
 
     generator = torch.Generator().manual_seed(1)
+    random = functools.partial(torch.randn, generator=generator, dtype=torch.float32)  # whatever a model's file has set
     layer = torch.nn.Linear(SIZE, SIZE, bias=False)
-    layer.weight.data = torch.randn(SIZE, SIZE, generator=generator)
-    return layer, torch.randn(SIZE, SIZE, generator=generator)
+    layer.weight.data = random(SIZE, SIZE)
+    return layer, random(SIZE, SIZE)
 
 
 def _operations():
@@ -115,9 +116,10 @@ def _operations():
             return self.operation(given, self.weight)
 
     generator = torch.Generator().manual_seed(1)
-    left, right = (torch.randn(SIZE, SIZE, generator=generator) for _ in range(2))
-    image = torch.randn(2, CHANNELS, 32, 32, generator=generator)
-    kernel = torch.randn(CHANNELS, CHANNELS, 3, 3, generator=generator)
+    random = functools.partial(torch.randn, generator=generator, dtype=torch.float32)  # whatever a model's file has set
+    left, right = (random(SIZE, SIZE) for _ in range(2))
+    image = random(2, CHANNELS, 32, 32)
+    kernel = random(CHANNELS, CHANNELS, 3, 3)
     return {
         "matmul": (Operation(torch.matmul, right), left),
         "convolution": (Operation(torch.nn.functional.conv2d, kernel), image),

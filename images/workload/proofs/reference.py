@@ -7,6 +7,7 @@ or a setting does wrong there is not done here.
 import argparse
 import contextlib
 
+import chance
 import torch
 import torch.nn.utils.parametrize
 
@@ -36,9 +37,10 @@ def arguments(args):
 def fresh(args):
     """The model as it was before its first step, on the CPU; its weights depend on the seed alone."""
     own = arguments(args)
-    torch.manual_seed(own.seed)
+    chance.seed(own.seed)
     model, _ = families.build(own, torch.device("cpu"))
-    return model.train(own.mode == "train" or not own.eval)
+    model.train(own.mode == "train" or not own.eval)
+    return precision.in_type(model, torch.float32) if args.precision in _WEIGHTS else model
 
 
 class Reference:
@@ -50,12 +52,26 @@ class Reference:
         self.family, self.model = families.of(args), model.to(world.device)
         batches = families.batches(self._own, world.device)
         self.batch = batches[index % len(batches)]
+        if args.precision in _WEIGHTS:  # a file may give inputs in that type
+            self._keep_in(torch.float32)
+        self._kept = [one.detach().clone() for one in self.model.buffers()], chance.states(self.model)
 
     def answer(self, counter=None):
         """The loss, and the gradients of all parameters in training, else the outputs."""
-        torch.manual_seed(self._args.seed)
+        self._set_back()
         with counter or contextlib.nullcontext():
             return self._answer()
+
+    def _set_back(self):
+        """All but the weights to the beginning."""
+        buffers, generators = self._kept
+        deeds.set_buffers(self.model, buffers)
+        chance.restore(self.model, generators)
+        chance.seed(self._args.seed)
+
+    def twice(self):
+        """The losses of two answers."""
+        return self.answer()[0], self.answer()[0]
 
     def counted_answer(self):
         """That, and its FLOPs; None where they can't be counted."""
@@ -72,7 +88,7 @@ class Reference:
             self._keep_in(_WEIGHTS.get(name, torch.float32))
             quantizing.emulate(self.model, self._args.arithmetic)
             for scale in _SCALES.get(name, (1.0,)):
-                torch.manual_seed(self._args.seed)
+                self._set_back()
                 half = torch.autocast(device_type=device.type, dtype=_HALF[name]) if name in _HALF else None
                 loss, found = self._answer(half, scale)
                 if all(bool(torch.isfinite(one).all()) for one in found):
@@ -92,20 +108,24 @@ class Reference:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         found = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
         every = [(p, next(found) if p.requires_grad else None) for p in self.model.parameters()]
-        return float(loss.detach()), [torch.zeros_like(p) if g is None else g.float() / scale for p, g in every]
+        return float(loss.detach()), [_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in every]
 
     def _keep_in(self, dtype):
         """Weights and inputs in another type; they stay rounded when they are float32 again."""
-        self.model.to(dtype)
-        self.batch = {name: one.to(dtype) if one.is_floating_point() else one for name, one in self.batch.items()}
+        precision.in_type(self.model, dtype)
+        self.batch = {name: precision.in_type(one, dtype) for name, one in self.batch.items()}
 
     def _round_weights(self):
         """Move each weight by up to one unit roundoff, either way."""
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
-            for parameter in self.model.parameters():
+            for parameter in (one for one in self.model.parameters() if one.is_floating_point() or one.is_complex()):
                 noise = 2 * torch.rand(parameter.shape, generator=generator) - 1
                 parameter.mul_(1 + 2.0**-24 * noise.to(parameter.device))
+
+
+def _numbers(tensor):
+    return families.numbers_of(tensor).float()
 
 
 def _flop_counter(model):

@@ -79,6 +79,18 @@ def batch(args, given):
     return ["a batch of %d was asked for, but %s" % (args.batch, " and ".join(wrong))] if wrong else []
 
 
+def repeats(loss, again):
+    """Whether eager fp32 gives the same loss for the same step, begun twice from the same state."""
+    if _relative(loss, again) <= LOSS["fp32"]:
+        return []
+    text = (
+        "this model can't be proven: the same step from the same weights, buffers, inputs and seeds gives the loss %.6g, then "
+        "%.6g. What it keeps from step to step must be in a buffer (register_buffer), and what it draws must come from a "
+        "default generator of torch, random or numpy, or from one that is an attribute of a module"
+    )
+    return [text % (loss, again)]
+
+
 def frozen(args, model):
     """Every parameter of a library's model trains; a user may freeze some of an own one."""
     still = [name for name, parameter in model.named_parameters() if not parameter.requires_grad and not args.model_file]
@@ -118,7 +130,7 @@ def change(args, deed):
         apart += float((now.double() - then.double() - expected).norm()) ** 2
         size += float(expected.norm()) ** 2
         allowed += (4 * agreement.ROUNDING["fp32"] * float(then.double().norm())) ** 2
-    share = CHANGE if deed.weights[0].dtype == torch.float32 else ROUNDED_CHANGE
+    share = ROUNDED_CHANGE if any(one.dtype in (torch.float16, torch.bfloat16) for one in deed.weights) else CHANGE
     if math.sqrt(apart) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
         return []
     text = "the timed step's change of the parameters is %.2g away from %s's (relative)"

@@ -43,6 +43,8 @@ def prove(args, world, timed, first, clock):
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, known, done, expected, record))
+    if record["error"] is None and record["problems"]:  # the cause may be the model itself
+        record["problems"][:0] = _of_all_ranks(world, rules.repeats(*expected["reference"].twice()))
     if record["error"] is None or record["problems"]:
         record["agrees"] = not record["problems"]
     return record
@@ -97,12 +99,13 @@ def _do(args, world, timed, known, loud):
 
 def _infer(args, model, step, known, loud):
     mark = deeds.Fingerprint(step, model)
-    done = {"again": mark.read(deeds.inference(args, step, 0)[0]), "timed": deeds.inference(args, step, BATCH)}
+    done = {"again": mark.read(deeds.inference(args, model, step, known, 0)[0])}
+    done["timed"] = deeds.inference(args, model, step, known, BATCH)
     if loud:
         deeds.restore(model, known)
         with families.quiet(model):
             _forget_graphs(args)
-            done["quiet"] = deeds.inference(args, step, BATCH)
+            done["quiet"] = deeds.inference(args, model, step, known, BATCH)
     return done
 
 
@@ -128,7 +131,7 @@ def _expect(args, world, known, loud):
         deeds.set_state(reference.model, kept)
         rough = (reference.answer(), from_rounded)
     each = None if flops is None else flops / args.batch
-    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": each, "batch": reference.batch}
+    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": each, "reference": reference}
 
 
 def _judge(args, world, known, done, expected, record):
@@ -147,7 +150,7 @@ def _judge(args, world, known, done, expected, record):
     )
     problems = rules.far_gradients(args, found, allowed, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
-    problems += losses.pop("problems") + rules.batch(args, expected["batch"])
+    problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
     if args.mode == "train":
         problems += rules.rough(done["timed"], expected["rough"], labels)
     else:

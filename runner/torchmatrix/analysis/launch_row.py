@@ -44,14 +44,14 @@ COLUMNS_OF_LAUNCHES = (
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
     "cold_peak_bytes", "mixed", "unlike", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
-    "effective", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
+    "effective", "changed_settings", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
     "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 MAY_BE_NONE = (
     "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
     "device_name", "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat",
-    "effective", "unchecked", "requests", "transport",
+    "effective", "changed_settings", "unchecked", "requests", "transport",
 )  # fmt: skip
 
 
@@ -110,6 +110,7 @@ def _as_the_box_told(launch: Launch) -> Row:
         "device_multiprocessors": device.multiprocessors,
         "compile_cache": launch.compile_cache,
         "effective": _effective(launch),
+        "changed_settings": "; ".join(launch.changed_settings) or None,
         "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
         **_parity(launch),
@@ -183,10 +184,12 @@ def _device(launch: Launch) -> SeenDevice:
 
 
 def _effective(launch: Launch) -> str | None:
-    """Such as "fp32", or "tf32 (convolution: fp32)" where the two kinds of operation differ."""
+    """Such as "fp32", "tf32 (convolution: fp32)" where two kinds of operation differ, "mixed: …" where a model's types do."""
     if not launch.precision:
         return None
-    first = launch.precision[0]
+    first = next((rank for rank in launch.precision if rank.mixed), launch.precision[0])
+    if first.mixed:
+        return first.mixed
     others = {"convolution": first.convolution, "linear layers": first.linear or first.matmul}
     differing = ", ".join(f"{name}: {one}" for name, one in others.items() if one != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul

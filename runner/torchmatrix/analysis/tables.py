@@ -172,7 +172,8 @@ def _cell_row(launches: list[Row]) -> Row:
 
 def _mfu(launch: Row, per_device: float) -> float:
     facts = gpu_specs.find(launch["device_name"] or "", launch["device_memory_bytes"])
-    peak = gpu_specs.peak_flops(facts, launch["precision"]) if facts else None
+    is_mixed = (launch["effective"] or "").startswith("mixed")  # no one peak is that of several types
+    peak = gpu_specs.peak_flops(facts, launch["precision"]) if facts and not is_mixed else None
     return gpu_specs.mfu(per_device, launch["flops_per_item"], peak)
 
 

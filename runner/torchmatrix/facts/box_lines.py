@@ -69,7 +69,8 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "phases": dict(reversed(all_of("phase"))),
         "memory": all_of("memory"),
         "enqueue_seconds": first_of("enqueue", ()),
-        "precision": first_of("precision", ()),
+        "precision": first_of("precision", ((), ()))[0],
+        "changed_settings": first_of("precision", ((), ()))[1],
         "reference": first_of("reference"),
         "collectives": (*all_of("all-reduce"), *all_of("collective")),
         "telemetry": all_of("telemetry"),
@@ -166,9 +167,11 @@ def _known_step_seconds(event: Record) -> tuple[float, ...]:
     return tuple(seconds for seconds in event.get("step_seconds") or () if seconds is not None)
 
 
-def _precision(event: Record) -> tuple[Precision, ...]:
-    found = event.get("effective") or ()
-    return tuple(Precision(matmul=rank["matmul"], convolution=rank["convolution"], linear=rank.get("linear")) for rank in found)
+def _precision(event: Record) -> tuple[tuple[Precision, ...], tuple[str, ...]]:
+    """What each rank computes in, and which settings were changed."""
+    names = ("matmul", "convolution", "linear", "mixed")
+    found = (Precision(**{name: rank.get(name) for name in names}) for rank in event.get("effective") or ())
+    return tuple(found), tuple(event.get("changed") or ())
 
 
 def _reference(event: Record) -> Reference:

@@ -139,8 +139,14 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
     "precision": (
         text_field("requested"),
         parts_field(
-            "effective", text_field("matmul", required=True), text_field("convolution", required=True), text_field("linear")
+            "effective",
+            text_field("matmul", required=True),
+            text_field("convolution", required=True),
+            text_field("linear"),
+            text_field("mixed"),
+            object_field("types"),
         ),
+        texts_field("changed"),
         text_field("unsupported"),
         texts_field("problems"),
     ),

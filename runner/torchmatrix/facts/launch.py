@@ -62,11 +62,11 @@ class Launch:
     host's monotonic clock minus the box's, None if unknown. `windows`: the timed ones, which make the figure;
     `warm_up_blocks` never do; `requests` were served one by one after them.
 
-    `phases`: seconds by name. `enqueue_seconds`: for each rank that reported it, host time for a
-    step on an idle device. `collectives`: those that were probed. `other_nodes`: those of a
-    cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's version can't be read.
-    `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file has checksums, and
-    they match.
+    `changed_settings`: which settings of torch the model's code changed, in words. `phases`: seconds by name.
+    `enqueue_seconds`: for each rank that reported it, host time for a step on an idle device. `collectives`: those that were
+    probed. `other_nodes`: those of a cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's
+    version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file
+    has checksums, and they match.
     """
 
     path: Path
@@ -106,6 +106,7 @@ class Launch:
     memory: tuple[Memory, ...]
     enqueue_seconds: tuple[float, ...]
     precision: tuple[Precision, ...]
+    changed_settings: tuple[str, ...]
     reference: Reference | None
     collectives: tuple[Collective, ...]
     telemetry: tuple[Readings, ...]

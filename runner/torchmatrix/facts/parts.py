@@ -248,11 +248,15 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Precision:
-    """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized."""
+    """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized.
+
+    `mixed`: in words, where the model's own products or weights are of several types.
+    """
 
     matmul: str
     convolution: str
     linear: str | None = None
+    mixed: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

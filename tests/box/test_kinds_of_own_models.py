@@ -1,0 +1,144 @@
+"""Own models of every kind: whatever draws, keeps or shapes its numbers in another way is proven, or told why it can't be.
+
+In inference, which takes a tenth of the time, where training shows nothing more.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boxes import bench, only, own_model
+
+pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
+NET = """\
+import dataclasses, random
+import numpy as np
+import torch
+from torch import nn
+
+@dataclasses.dataclass
+class Out:
+    logits: torch.Tensor
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        {init}
+    def forward(self, inputs):
+        {forward}
+        return self.layer(inputs)
+
+def batch(size, generator):
+    return torch.randn(size, 6, generator=generator), torch.randint(3, (size,), generator=generator)
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(getattr(outputs, "logits", outputs), targets)
+"""
+SHIFT = "inputs = inputs * self.n / (1 + self.n)"
+PROVEN = {
+    "Python's generator": ("self.layer.weight.data += random.random()", "inputs = inputs * random.random()"),
+    "numpy's generator": ("self.layer.weight.data *= np.random.rand()", "inputs = inputs * float(np.random.rand())"),
+    "a generator of its own": (
+        "self.g = torch.Generator().manual_seed(4)",
+        "inputs = inputs * torch.rand(6, generator=self.g)",
+    ),
+    "one of numpy": ("self.g = np.random.default_rng(3)", "inputs = inputs * float(self.g.random())"),
+    "an old one of numpy": ("self.g = np.random.RandomState(3)", "inputs = inputs * float(self.g.rand())"),
+    "one of Python": ("self.g = random.Random(3)", "inputs = inputs * self.g.random()"),
+    "a counter": ("self.register_buffer('n', torch.zeros(1))", f"self.n += 1; {SHIFT}"),
+    "a counter made anew": ("self.register_buffer('n', torch.zeros(()), persistent=False)", f"self.n = self.n + 1; {SHIFT}"),
+    "lazy layers": ("self.layer = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.LazyLinear(3))", "pass"),
+    "complex weights": (
+        "self.c = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))",
+        "inputs = (inputs.to(torch.complex64) @ self.c).abs()",
+    ),
+    "whole and truth values": (
+        "self.i = nn.Parameter(torch.tensor([1, 2]), False); self.b = nn.Parameter(torch.tensor(True), False)",
+        "pass",
+    ),
+    "no numbers, and one": (
+        "self.e = nn.Parameter(torch.zeros(0, 3)); self.s = nn.Parameter(torch.tensor(1.5))",
+        "inputs = self.s * inputs + self.e.sum()",
+    ),
+    "tied weights": (
+        "self.a, self.z = nn.Linear(6, 6), nn.Linear(6, 6); self.z.weight = self.a.weight",
+        "inputs = self.z(self.a(inputs))",
+    ),
+    "quantized numbers": (
+        "self.register_buffer('q', torch.quantize_per_tensor(torch.rand(6), 0.1, 0, torch.qint8))",
+        "inputs = inputs * self.q.dequantize()",
+    ),
+    "a dataclass": ("", "return Out(self.layer(inputs))"),
+    "complex outputs": ("", "return Out(torch.view_as_complex(torch.stack([self.layer(inputs)] * 2, -1)).abs())"),
+}
+TRAINED = (
+    ("self.rows = nn.Embedding(9, 6, sparse=True)", "inputs = inputs + self.rows((inputs[:, 0] > 0).long())"),
+    ("self.layer = torch.nn.utils.parametrizations.spectral_norm(self.layer)", "pass"),
+    *(
+        PROVEN[name]
+        for name in ("complex weights", "whole and truth values", "a generator of its own", "a counter", "no numbers, and one")
+    ),
+)
+"""All in one model: importing what trains takes seconds."""
+NOT_PROVEN = {
+    "a count that is no buffer": (
+        "self.n = 1",
+        f"self.n += 1; {SHIFT}",
+        "this model can't be proven: the same step from the same weights",
+    ),
+    "chance from outside": ("self.g = random.SystemRandom()", "inputs = inputs * self.g.random()", "gives the loss"),
+    "a buffer that grows": (
+        "self.register_buffer('n', torch.zeros(1))",
+        "self.n = torch.cat([self.n, self.n])",
+        "its steps add buffers or change their",
+    ),
+    "a generator without a seed": (
+        "self.g = np.random.default_rng()",
+        "pass",
+        "Net gave other generators of its own, each time",
+    ),
+    "a lazy layer that is never reached": ("self.l = nn.LazyLinear(3)", "pass", "leaves l.weight without a shape"),
+}
+
+
+def launched(python: str, folder: Path, *words: str, init: str = "", forward: str = "", **more: Any) -> Any:
+    text = NET.format(init=init or "pass", forward=forward or "pass")
+    return bench(python, *own_model(folder, text), *words, **more)
+
+
+@pytest.mark.parametrize("kind", PROVEN)
+def test_a_model_is_proven_whatever_it_draws_from_keeps_and_gives(real_python: str, tmp_path: Path, kind: str) -> None:
+    init, forward = PROVEN[kind]
+    code, events, stderr = launched(real_python, tmp_path, "--mode", "infer", init=init, forward=forward)
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+
+
+def test_a_model_is_trained_and_proven_whatever_its_gradients_are(real_python: str, tmp_path: Path) -> None:
+    init, forward = ("\n        ".join(lines) for lines in zip(*TRAINED, strict=True))
+    code, events, stderr = launched(real_python, tmp_path, init=init, forward=forward)
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    assert "discards the imaginary part" not in stderr
+
+
+@pytest.mark.parametrize("kind", NOT_PROVEN)
+def test_what_cannot_be_proven_is_told_with_the_way_out(real_python: str, tmp_path: Path, kind: str) -> None:
+    init, forward, said = NOT_PROVEN[kind]
+    code, events, _ = launched(real_python, tmp_path, "--mode", "infer", init=init, forward=forward)
+    assert code and said in only(events, "failure")["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "processes", "said"),
+    [
+        (("--precision", "bf16-weights", "--mode", "infer"), 1, "has no complex numbers"),
+        ((), 2, "gloo, by which ranks on CPUs"),
+    ],
+)
+def test_what_has_no_complex_numbers_refuses_them(
+    real_python: str, tmp_path: Path, words: tuple[str, ...], processes: int, said: str
+) -> None:
+    init, forward = PROVEN["complex weights"]
+    code, events, _ = launched(real_python, tmp_path, *words, init=init, forward=forward, processes=processes)
+    failure = next(event for event in events if event["event"] == "failure")
+    assert code and failure["kind"] == "unsupported" and said in failure["message"]

@@ -1,0 +1,102 @@
+"""What a model computes in, and under which settings, is read from the model that was timed: no figure has another name."""
+
+from pathlib import Path
+
+import pytest
+from boxes import bench, only, own_model
+from test_kinds_of_own_models import NET
+
+from torchmatrix.facts import event_fields
+
+pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
+INFER = ("--mode", "infer")
+REFUSED = {
+    "its builder casts it": (
+        "self.to(torch.bfloat16)",
+        "return self.layer(inputs.bfloat16()).float()",
+        "products are bfloat16",
+    ),
+    "an autocast of its own": ("", "with torch.autocast('cpu', torch.bfloat16): return self.layer(inputs).float()", "bfloat16"),
+    "float64": ("self.double()", "return self.layer(inputs.double()).float()", "the model's products are float64"),
+    "another default": (
+        "torch.set_default_dtype(torch.float64); self.layer = nn.Linear(6, 3)",
+        "inputs = inputs.double()",
+        "are float64",
+    ),
+    "no product at all": ("self.layer = nn.PReLU(6).bfloat16()", "inputs = inputs.bfloat16()", "model's weights are bfloat16"),
+}
+"""What calls itself fp32 and is none."""
+CHANGED = {
+    "threads in its builder": ("torch.set_num_threads(3)", "pass", "changes threads from 1 to 3"),
+    "threads in a step": ("pass", "torch.set_num_threads(2)", "changes threads from 1 to 2"),
+    "products for a moment": (
+        "pass",
+        "torch.set_float32_matmul_precision('medium'); x = self.layer(inputs); torch.set_float32_matmul_precision('highest'); "
+        "return x",
+        "changes float32_matmul_precision from highest to medium",
+    ),
+    "autocast for ever": ("torch.set_autocast_enabled('cpu', True)", "pass", "changes autocast from"),
+}
+
+
+def written(folder: Path, init: str, forward: str) -> tuple[str, ...]:
+    return own_model(folder, NET.format(init=init or "pass", forward=forward))
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_model_that_computes_in_another_type_is_not_called_fp32(real_python: str, tmp_path: Path, what: str) -> None:
+    init, forward, said = REFUSED[what]
+    code, events, _ = bench(real_python, *written(tmp_path, init, forward), *INFER)
+    assert code and only(events, "failure")["kind"] == "numerics" and said in only(events, "failure")["message"]
+    assert not any(event["event"] in ("reference", "done") for event in events), "and is never proven"
+
+
+def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str, tmp_path: Path) -> None:
+    init, half = "self.b = nn.Linear(6, 6)", "with torch.autocast('cpu', torch.bfloat16): inputs = self.b(inputs)"
+    words = written(tmp_path, init, f"{half}\n        inputs = inputs.float()")
+    code, events, stderr = bench(real_python, *words, *INFER, "--peak-flops", "1")
+    assert code == 0, f"{stderr}: no one peak is that of several types"
+    (found,) = only(events, "precision")["effective"]
+    assert found["mixed"] == "mixed: bfloat16 62 %, float32 38 %" and found["matmul"] == "fp32"
+    assert found["types"]["parameters"] == {"float32": 63} and found["types"]["outputs"] == ["float32"]
+    event_fields.check(only(events, "precision"))
+
+
+def test_a_model_that_its_builder_casts_is_what_it_is_where_that_is_asked_for(real_python: str, tmp_path: Path) -> None:
+    code, events, stderr = bench(
+        real_python, *written(tmp_path, "self.to(torch.bfloat16)", "pass"), "--precision", "bf16-weights", *INFER
+    )
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    (found,) = only(events, "precision")["effective"]
+    assert found["types"]["products"] == {"bfloat16": 30} and found["mixed"] is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "products", "autocast"), [("fp32", "float32", None), ("amp-bf16", "bfloat16", "bfloat16")]
+)
+def test_a_plain_model_computes_in_what_was_asked_for(
+    real_python: str, tmp_path: Path, precision: str, products: str, autocast: str | None
+) -> None:
+    code, events, stderr = bench(real_python, *written(tmp_path, "", "pass"), *INFER, "--precision", precision)
+    assert code == 0, stderr
+    (found,) = only(events, "precision")["effective"]
+    assert set(found["types"]["products"]) == {products} and found["types"]["autocast"] == autocast and found["mixed"] is None
+    assert only(events, "precision")["changed"] == []
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_setting_that_the_matrix_decides_is_not_changed_by_a_models_file(real_python: str, tmp_path: Path, what: str) -> None:
+    init, forward, said = CHANGED[what]
+    code, events, _ = bench(real_python, *written(tmp_path, init, forward), *INFER)
+    assert code and only(events, "failure")["kind"] == "unsupported" and said in only(events, "failure")["message"]
+    assert not any(event["event"] == "done" for event in events)
+
+
+def test_any_other_setting_that_a_file_changes_is_told_and_what_ran_is_recorded(real_python: str, tmp_path: Path) -> None:
+    words = written(tmp_path, "torch.use_deterministic_algorithms(True)", "pass")
+    code, events, stderr = bench(real_python, *words, *INFER)
+    assert code == 0, stderr
+    assert only(events, "precision")["changed"] == ["deterministic_algorithms: False, then True"]
+    setup = only(events, "setup")
+    assert setup["precision"]["deterministic_algorithms"] is True and setup["precision"]["threads"] == 1
+    assert setup["devices"][0]["threads"] == 1 and setup["precision"]["matmul_allow_tf32"] is False
