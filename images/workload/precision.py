@@ -81,12 +81,12 @@ def autocast(name, device):
 def autocast_type(kind):
     """The name of the type into which autocast casts on a `kind` of device at this moment; None where it is off."""
     if hasattr(torch, "get_autocast_dtype"):  # 2.4 and newer
-        found = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    elif kind == "cpu":
-        found = torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+        is_on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     else:
-        found = torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
-    return found and str(found).replace("torch.", "")
+        on = {"cpu": torch.is_autocast_cpu_enabled, "cuda": torch.is_autocast_enabled}
+        dtypes = {"cpu": torch.get_autocast_cpu_dtype, "cuda": torch.get_autocast_gpu_dtype}
+        is_on, dtype = on[kind](), dtypes[kind]()
+    return str(dtype).replace("torch.", "") if is_on else None
 
 
 def grad_scaler(name, device):

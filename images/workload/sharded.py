@@ -62,6 +62,13 @@ def blocks(model):
     return found
 
 
+def rest(model):
+    """After a forward pass alone: let each rank keep its own part of the parameters again, as it does after a backward pass."""
+    for module in model.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()
+
+
 def of_each(model, action, gradients=False):
     """Calls `action` on every parameter of a model, in order, and returns what it gives.
 

@@ -8,6 +8,7 @@ they are unknown, and the weights alone are judged). Numbers are counted, not pr
 import re
 
 import settings
+import sharded
 import torch
 
 import failures
@@ -120,6 +121,7 @@ class _Watched(_Mode if _CAN_WATCH else object):
                 outputs = family.forward(model, batch)
         else:
             outputs = family.forward(model, batch)
+        sharded.rest(model)
         self.outputs = sorted({_name(tensor.dtype) for tensor in families.tensors_of(outputs)})
 
     def note(self, tensors):
