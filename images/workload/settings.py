@@ -20,7 +20,15 @@ def read():
 
 def differences(own, now):
     """By name, what differs: (own, now)."""
-    return {name: (own[name], now[name]) for name in own if name in now and own[name] != now[name]}
+    return {name: _narrowed(own[name], now[name]) for name in own if name in now and own[name] != now[name]}
+
+
+def _narrowed(own, now):
+    """Of settings by place, only those that differ."""
+    if not isinstance(own, dict) or not isinstance(now, dict):
+        return own, now
+    differ = [place for place in own if own[place] != now.get(place)]
+    return {place: own[place] for place in differ}, {place: now.get(place) for place in differ}
 
 
 def refuse(changed, device):

@@ -35,7 +35,11 @@ CHANGED = {
         "return x",
         "changes float32_matmul_precision from highest to medium",
     ),
-    "autocast for ever": ("torch.set_autocast_enabled('cpu', True)", "pass", "changes autocast from"),
+    "autocast for ever": (
+        "torch.set_autocast_enabled('cpu', True)",
+        "pass",
+        "changes autocast from {'cpu': None} to {'cpu': 'bfloat16'}, which",
+    ),
 }
 
 
