@@ -20,8 +20,7 @@ DEFINITIONS = {
     "method": "steady: warm-up until the step time doesn't drift. cold: each launch starts below a temperature. aime: each "
     "launch starts below 50 °C and takes 50 steps; the mean of 3 launches.",
     "effective_precision": "The precision that matrix products and convolutions really used, probed against float64 in each "
-    "launch, and the types that the model itself gives them. If all is in another than the requested one, the outcome is "
-    "numerics; mixed: several types, each with its share of the numbers.",
+    "launch; mixed: several types. If it is not the requested one, the outcome is numerics.",
     "parity": "In inference, the largest difference of an output from that of eager fp32 with the same weights and inputs, and "
     "the share of rows whose largest output is the same. Weights are random, so that this is no accuracy. Beyond the limits: "
     "numerics.",

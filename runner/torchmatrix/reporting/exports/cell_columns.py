@@ -66,9 +66,7 @@ _RUNNING = (
     a_number("quota_seconds", "how long a CPU quota made processes wait in the timed windows; 0 also where none was told"),
     a_number("ecc_errors", "uncorrected memory errors counted in the timed windows; 0 also where the device has no counter"),
     a_list("foreign", "who else used the devices in the timed windows"),
-    a_text(
-        "changed_settings", "settings of torch that the model's code changed, before and after; none that the matrix decides"
-    ),
+    a_text("changed_settings", "what the model's code changed in torch"),
     a_text("unchecked", "why the losses could not be compared with eager fp32"),
     *(a_number(f"parity_{name}", meaning, f"parity_{name}") for name, meaning in _PARITY.items()),
 )
