@@ -259,9 +259,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)',
         "profiling.prepare(args)",
         "profiling.run(channel, args, world, _begin(channel, args, world).step)",
-        "world.finish()",
-        "return",
-        "raise Numerics(problems[0])",
+        "raise Numerics(wrong)",
         'raise Numerics(record["problems"][0])',
         "return None",
         'return {"peak_bytes": world.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}',
@@ -282,10 +280,18 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'operation.fp32_precision = "ieee"',
         "except (AttributeError, AssertionError):",
         "return",
+        "tensors = [thing] if torch.is_tensor(thing) else [*thing.parameters(), *thing.buffers()]",
+        "if any(tensor.is_complex() for tensor in tensors):",
+        'raise Unsupported("precision %s keeps all in %s, which has no complex numbers" % (name, _WEIGHTS[name]))',
+        "return in_type(thing, _WEIGHTS[name])",
+        'on = {"cpu": torch.is_autocast_cpu_enabled, "cuda": torch.is_autocast_enabled}',
+        'dtypes = {"cpu": torch.get_autocast_cpu_dtype, "cuda": torch.get_autocast_gpu_dtype}',
+        "is_on, dtype = on[kind](), dtypes[kind]()",
         "return torch.cuda.amp.GradScaler(enabled=enabled)",
-        "else None,",
     ],
-    "proofs/reference.py": [  # torch before 2.1; a model with computed weights
+    "proofs/reference.py": [  # weights in half precision; what can't be proven; torch before 2.1; a model with computed weights
+        "self._keep_in(torch.float32)",
+        "return self.answer()[0], self.answer()[0]",
         "except ImportError:",
         "return None",
         "return None",
@@ -318,7 +324,16 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'raise Numerics("GradScaler skipped all %d steps of window %d: nothing was trained" % (count, window))',
         'raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))',
     ],
-    "world.py": ["return sharded.shard(model, self.device)"],  # FSDP, which other tests prove
+    "world.py": [  # FSDP, complex weights over gloo, parameters without a gradient, which other tests prove
+        "return sharded.shard(model, self.device)",
+        'raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")',
+        "except RuntimeError as error:",
+        "found = _WITHOUT_GRADIENT.search(str(error))",
+        "if not found:",
+        "raise",
+        "names = [self._reduced[int(index)] for index in found.group(1).split()]",
+        'raise Unsupported(_UNUSED % (", ".join(names[:5]), ", …" if len(names) > 5 else "")) from error',
+    ],
 }
 """What no launch on invented GPUs reaches, in the files that treat GPUs and CPUs differently, with this version of torch."""
 
