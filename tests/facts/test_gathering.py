@@ -117,6 +117,23 @@ def test_a_flipped_digit_is_refused_by_name_and_the_rest_is_taken(tmp_path: Path
     assert len(Results(tmp_path / "here").runs()[0].launches()) == 2
 
 
+def test_facts_with_other_line_ends_are_verified_and_are_the_same_facts(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    right = files(tmp_path / "there")
+    brought(tmp_path / "before", tmp_path / "there")
+    for path in run.path.rglob("*.jsonl"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    found = brought(tmp_path / "here", tmp_path / "there")
+    assert (found.new, found.unverified, found.refused) == (3, 0, {}) and files(tmp_path / "here") == right
+    again = brought(tmp_path / "before", tmp_path / "there")
+    assert (again.new, again.here, again.refused) == (0, 3, {}) and files(tmp_path / "before") == right
+    last = run.launches()[2].path
+    last.write_bytes(last.read_bytes().replace(b'"steps": 10', b'"steps": 11', 1))
+    assert (
+        "checksum" in brought(tmp_path / "third", tmp_path / "there").refused[last.relative_to(tmp_path / "there").as_posix()]
+    )
+
+
 def test_a_damaged_record_brings_nothing_of_a_new_run_but_launches_of_a_known_one(tmp_path: Path) -> None:
     run = measured(tmp_path / "there", launches=3)
     shutil.copytree(run.path, tmp_path / "good" / "gpu01" / RUN)

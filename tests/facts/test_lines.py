@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,3 +141,56 @@ def test_a_copy_that_is_published_is_as_trustworthy_as_the_facts_were(tmp_path: 
     assert isinstance(first, Launch) and first.verified
     assert isinstance(second, Unreadable) and "checksum" in second.reason
     assert isinstance(third, Launch) and not third.verified
+
+
+TRANSPORTS: dict[str, Callable[[bytes], bytes]] = {
+    "CRLF (Git's autocrlf, FTP)": lambda data: data.replace(b"\n", b"\r\n"),
+    "a byte order mark": lambda data: b"\xef\xbb\xbf" + data,
+    "both": lambda data: b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"),
+    "no last newline": lambda data: data[:-1],
+    "CRLF without a last newline": lambda data: data.replace(b"\n", b"\r\n")[:-2],
+}
+"""What changes no fact."""
+REWRITINGS: dict[str, Callable[[bytes], bytes]] = {
+    "blanks at the ends of lines": lambda data: data.replace(b"\n", b"  \n"),
+    "a blank at the end": lambda data: data[:-1] + b" ",
+    "tabs before CRLF": lambda data: data.replace(b"\n", b"\t\r\n"),
+    "line ends of both kinds after each other": lambda data: data.replace(b"\n", b"\r\r\n"),
+    "upper-case digits": lambda data: re.sub(rb'(?<="crc": ")[0-9a-f]{8}', lambda crc: crc[0].upper(), data),
+    "no blanks, as of jq -c": lambda data: each_line(data, lambda event: json.dumps(event, separators=(",", ":"))),
+    "sorted keys, as of jq -S": lambda data: each_line(data, lambda event: json.dumps(event, sort_keys=True)),
+    "another form of a checksum": lambda data: re.sub(rb'"crc": "(\w+)"', rb'"crc": "0x\1"', data),
+}
+"""What may have changed a fact: the checksums that are there don't fit any more."""
+
+
+def each_line(data: bytes, make: Callable[[dict[str, object]], str]) -> bytes:
+    return b"".join(make(json.loads(line)).encode() + b"\n" for line in data.splitlines())
+
+
+@pytest.mark.parametrize("how", TRANSPORTS)
+def test_what_a_transport_does_to_text_leaves_the_checksums_in_force(file: Path, how: str) -> None:
+    data = file.read_bytes()
+    then = launch_at(file)
+    file.write_bytes(TRANSPORTS[how](data))
+    assert launch_at(file) == then and then.verified
+    assert lines.ends_of(file.read_bytes()).verified
+    file.write_bytes(TRANSPORTS[how](data.replace(b'"steps": ', b'"steps": 1', 1)))
+    assert "checksum in line" in read_launch(file).reason  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", REWRITINGS)
+def test_a_checksum_that_is_there_and_does_not_fit_refuses_the_file(file: Path, how: str) -> None:
+    for changed in (file.read_bytes(), file.read_bytes().partition(b"\n")[0] + b"\n"):
+        file.write_bytes(REWRITINGS[how](changed))
+        found = read_launch(file)
+        assert isinstance(found, Unreadable) and "was changed" in found.reason, found
+
+
+@pytest.mark.parametrize("how", TRANSPORTS)
+def test_a_record_that_was_carried_as_text_goes_on(tmp_path: Path, how: str) -> None:
+    run = write_run(tmp_path, [{}], complete=False)
+    run.record.write_bytes(TRANSPORTS[how](run.record.read_bytes()))
+    RunFolder(run.path).append("run-exit", complete=True)
+    record = RunFolder(run.path).read_record()
+    assert record.verified and record.complete and len(record.planned) == 1 and not record.problems

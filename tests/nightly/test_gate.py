@@ -175,6 +175,19 @@ def test_a_damaged_record_accepts_nothing_and_is_told(
     assert again.returncode == 2 and "is damaged" in again.stderr and "hint: restore it" in again.stderr
 
 
+@pytest.mark.parametrize("change", [(b"driver 580", b"driver 581"), (b'"crc"', b'"CRC"'), (b"}\n", b"} \n")])
+def test_what_was_accepted_is_read_whole_or_refused(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    write_values(tmp_path, *LOWER)
+    results, found = Results(tmp_path), judged(tmp_path)
+    known = accepted.accept(results, found, ["stack-a/*"], "driver 580")
+    path = accepted.path_of(results, found.host)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert accepted.read(results, found.host) == known
+    accepted.accept(results, found, ["stack-a/*"], "driver 580")
+    path.write_bytes(path.read_bytes().replace(*change, 1))
+    assert accepted.read(results, found.host) == {} and [one.path for one in accepted.unreadable(results, found.host)] == [path]
+
+
 def test_what_is_not_slower_cant_be_accepted(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 100.0)
     with pytest.raises(BadInput, match="no slower cell matches"):

@@ -1,5 +1,6 @@
 """The format of the lines: JSON objects with a kind, as the box prints them (version 1) and as they are stored on disk."""
 
+import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,9 +53,15 @@ def most_bytes() -> int:
 def read_lines(path: Path) -> Iterator[Event]:
     """The events of a file of JSON lines; none if there is no file. Raises OSError."""
     try:
-        yield from events_in(plain_bytes(path, most_bytes()))
+        yield from events_in(as_written(plain_bytes(path, most_bytes())))
     except FileNotFoundError:
         return
+
+
+def as_written(data: bytes, is_begin: bool = True) -> bytes:
+    """Lines as the tool wrote them: other tools (Git's autocrlf, FTP, editors) change line ends and add a byte order mark."""
+    data = data.removeprefix(codecs.BOM_UTF8) if is_begin else data
+    return data.replace(b"\r\n", b"\n") if b"\r" in data else data
 
 
 def events_in(data: bytes) -> Iterator[Event]:

@@ -2,7 +2,8 @@
 
 The last field of a line, `crc`, is the CRC-32 of all bytes of the file before that field, in eight hex digits. So the last line
 vouches for the whole file, also for the order and number of its lines; reading needs one pass. It finds damage and mistakes; it
-is no signature. Files of earlier versions have no checksums: they are read, and count as unverified.
+is no signature. Files of earlier versions have no checksums: they are read, and count as unverified. A checksum that is there
+is verified or refuses: other line ends (Git's autocrlf, FTP) and a byte order mark change no fact, whatever else changes does.
 """
 
 import io
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from torchmatrix.facts.events import CUT_OFF, Event, events_in, most_bytes
+from torchmatrix.facts.events import CUT_OFF, Event, as_written, events_in, most_bytes
 from torchmatrix.ground.files import plain_bytes
 
 DAMAGED = "damaged"
@@ -23,7 +24,7 @@ _FORM = b', "crc": "%08x"}\n'
 _LONGEST = len(_FORM % 0)
 _CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n?\Z')
 _WITHIN = re.compile(rb', "crc": "[0-9a-f]{8}"\}.', re.DOTALL)
-_BEGIN = b', "crc": "'
+_NAME = b'"crc"'
 """Within a text of JSON its quotes would be escaped."""
 
 
@@ -46,8 +47,8 @@ class End:
 
     def add(self, data: bytes) -> None:
         """Take note of appended bytes."""
+        self.crc = zlib.crc32(as_written(data, is_begin=self.size == 0), self.crc)
         self.size += len(data)
-        self.crc = zlib.crc32(data, self.crc)
         self.is_cut_off = not data.endswith(b"\n") if data else self.is_cut_off
 
 
@@ -83,11 +84,13 @@ def read(path: Path) -> Lines:
 
 def lines_of(data: bytes) -> Lines:
     """The lines in the content of a file, without their checksums, which are checked."""
+    data = as_written(data)
     return _lines(data, data)
 
 
 def ends_of(data: bytes) -> Lines:
     """As lines_of, but with only the events in the first and the last line, which are the host's."""
+    data = as_written(data)
     first, _, rest = data.partition(b"\n")
     return _lines(data, b"\n".join((first, rest.rstrip(b"\n").rpartition(b"\n")[2])))
 
@@ -113,7 +116,7 @@ def _checked(data: bytes) -> tuple[bool, str | None]:
     last = _CHECKSUM.search(data, max(0, len(data) - _LONGEST))
     if last and zlib.crc32(memoryview(data)[: last.start()]) == int(last[1], 16):
         return True, None
-    return _searched(data) if _BEGIN in data else (False, None)
+    return _searched(data) if _NAME in data else (False, None)
 
 
 def _searched(data: bytes) -> tuple[bool, str | None]:
@@ -123,11 +126,19 @@ def _searched(data: bytes) -> tuple[bool, str | None]:
         found = _CHECKSUM.search(line, max(0, len(line) - _LONGEST))
         if found and zlib.crc32(line[: found.start()], end.crc) != int(found[1], 16):
             return False, f"the checksum in line {number} does not match: it was changed, or something before it"
-        if not found and has_checksums and not _is_cut_off(line):
-            return False, f"line {number} was changed: it has no checksum, which the lines before it have"
+        if not found and not _is_cut_off(line):
+            if _has_checksum(line):
+                return False, f"line {number} was changed: its checksum does not end it"
+            if has_checksums:
+                return False, f"line {number} was changed: it has no checksum, which the lines before it have"
         has_checksums = has_checksums or bool(found)
         end.add(line)
     return has_checksums, None
+
+
+def _has_checksum(line: bytes) -> bool:
+    """Whether it is an event with a checksum, in whatever place or form."""
+    return _NAME in line and any("crc" in event for event in events_in(line))
 
 
 def _is_cut_off(line: bytes) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchmatrix.facts import old_facts
 from torchmatrix.facts.disk import disk_errors
-from torchmatrix.facts.events import most_bytes
+from torchmatrix.facts.events import as_written, most_bytes
 from torchmatrix.facts.gathering.brought import Brought
 from torchmatrix.facts.gathering.placing import Places, beginning_of, begins, machine_in
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
@@ -62,7 +62,7 @@ def take(source: Source, run: OfferedRun, places: Places, brought: Brought, dry_
     before = brought.new + brought.updated
     target, record = _untouched(source, run, places), b""
     if target is None:
-        record = next((content for _, content in source.fetch([run.record])), b"")
+        record = next((as_written(content) for _, content in source.fetch([run.record])), b"")
         target, record = _placed(run, record, places, brought)
     if target is None:
         return
@@ -144,8 +144,9 @@ def _differing(
             brought.here += name.endswith(".jsonl")
         else:
             wanted[there] = name
-    for there, content in source.fetch(wanted):
+    for there, found in source.fetch(wanted):
         name = wanted[there]
+        content = as_written(found) if name.endswith(".jsonl") else found
         state = NEW if missing[name] else _compared(target / name, content)
         if state == OTHER:
             brought.refused[there] = f"it contradicts {_shown(target)}/{name}, which is kept"
