@@ -16,6 +16,11 @@ from torchmatrix.ground import settings
 
 RECORDED = sorted((Path(__file__).parents[1] / "data/recorded").rglob("round*.jsonl"))
 SAMPLE: dict[str, Any] = {"event": "sample", "phase": "measure", "steps": 5, "items": 20, "seconds": [1.0]}
+PEERS: dict[str, Any] = {"event": "peers", "access": [[True] * 2] * 2, "bytes_per_second": [[None, 1.0], [1.0, None]]}
+LOAD: dict[str, Any] = {
+    "event": "load", "start_monotonic_seconds": 1.0, "stop_monotonic_seconds": 2.0, "dtype": "float16",
+    "flops_per_second": [[1.0]], "finite": [True],
+}  # fmt: skip
 
 
 def said(event: dict[str, Any] | str) -> bytes:
@@ -82,6 +87,18 @@ def test_marked_lines_on_stderr_are_texts() -> None:
         ({**SAMPLE, "items": 2.5}, "items is 2.5, not a whole number"),
         ({**SAMPLE, "steps": 0}, "steps is 0, not a whole number from 1"),
         ({**SAMPLE, "step_seconds": [1.0]}, "step_seconds is [1.0], not a list of lists"),
+        ({**SAMPLE, "step_seconds": [[0.1] * 10] * 3}, "step_seconds has 3 ranks, seconds has"),
+        ({"event": "steps", "phase": "measure", "step_seconds": [[0.1], [0.1, 0.1]]}, "1 steps of one rank and 2 of another"),
+        ({**PEERS, "bytes_per_second": [[None]]}, "access is of 2 devices, bytes_per_second of 1"),
+        ({**PEERS, "bytes_per_second": [[None] * 2] * 2}, "bytes_per_second is null between two devices"),
+        ({**PEERS, "wrong": [[0, 2]]}, "wrong is no list of pairs of devices"),
+        ({**PEERS, "wrong": [[0]]}, "wrong is no list of pairs of devices"),
+        ({**LOAD, "finite": [True, True]}, "flops_per_second has 1 ranks, finite has 2"),
+        ({**LOAD, "flops_per_second": [[]]}, "a rank that did nothing"),
+        ({**LOAD, "stop_monotonic_seconds": 0.5}, "it stops 0.500 s before it starts"),
+        ({"event": "devices", "backend": "nccl", "devices": [{"uuid": "x"}]}, "devices: name is missing"),
+        ({"event": "part", "name": "trace", "number": 2, "count": 2, "data": ""}, "number is 2, count is 2"),
+        ({"event": "profile", "steps": 1, "plain_seconds": [1.0], "profiled_seconds": [1.0, 1.0]}, "profiled_seconds has 2 ranks"),
         ({**SAMPLE, "unix_seconds": "now"}, 'unix_seconds is "now", not a number'),
         ({"event": "environment", "packages": 7}, "packages is 7, not a list of texts"),
         ({"event": "memory", "phase": "warm", "peak_bytes": [-1]}, "peak_bytes is [-1], not"),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from read_back import spent, traces_of
 
-from records import launch_lines, write_run
+from records import launch_lines, nights, write_run
+from support import invoke
 from torchmatrix.analysis import tables, time_split
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
@@ -88,6 +89,103 @@ def test_no_change_of_any_field_reaches_a_reader() -> None:
                 assert found.reason
     assert len(read) > 500
     read_all(read)
+
+
+def of_every_kind() -> list[dict[str, Any]]:
+    """An ok launch on two devices that has every event which a reader computes with."""
+    sensed = {"temperature_celsius": 60, "power_watts": 500.0, "reasons": [], "foreign": [], "error": "a sensor is lost"}
+    readings = [(float(t), {"device": f"GPU-{i}", "energy_joules": 500.0 * t, **sensed}) for t in (95, 125) for i in (0, 1)]
+    probed = [{"bytes": size, "seconds": 0.1, "bus_bytes_per_second": 1e9} for size in (1024, 4096)]
+    told: list[dict[str, Any]] = [
+        {"event": "phase", "phase": "import", "seconds": 1.0},
+        {"event": "warm-up", "steps": 10, "seconds": 3.0, "flat": True, "drift": 0.0},
+        {"event": "enqueue", "step_seconds": [0.001, 0.001]},
+        {"event": "all-reduce", "sizes": probed},
+        {"event": "collective", "operation": "all-gather", "sizes": probed, "error": None},
+        {"event": "transport", "library": "nccl", "network": "IB", "paths": ["NET/IB/0"]},
+    ]
+    start = {"waited_seconds": 0.0, "temperature_celsius": 40, "too_warm": False}
+    served = {"latency": [6.0, 6.0], "end-to-end": [7.0, 7.0]}
+    job = {"steps": 2}
+    return launch_lines(devices=(0, 1), readings=readings, flops=1e9, told=told, served=served, start=start, job=job, steps=2)
+
+
+def misfits(value: Any) -> Iterator[Any]:
+    """The value with a null, or with a list of another length or a number of another size, in any one of its places."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            for other in (None, *misfits(inner)):
+                yield {**value, key: other}
+    elif isinstance(value, list) and value:
+        yield from ([], value[:-1], [*value, value[-1]], 2 * value)
+        for other in misfits(value[-1]):
+            yield [*value[:-1], other]
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield from (-value, 2 * value, value / 1000)
+
+
+def test_an_event_that_contradicts_itself_or_another_reaches_no_reader_and_a_launch_that_is_ok_is_whole() -> None:
+    whole, read = of_every_kind(), []
+    for number, line in enumerate(whole):
+        for changed in (*([other] for other in misfits(line)), [], [line, line]):
+            found = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [*whole[:number], *changed, *whole[number + 1 :]])
+            assert isinstance(found, Launch) or found.reason
+            read += [found] if isinstance(found, Launch) else []
+    for launch in read:
+        for block in (*launch.windows, *launch.warm_up_blocks):
+            assert {len(block.seconds)} >= {len(block.step_seconds)} - {0}, launch.path
+            assert {block.steps} >= {len(steps) for steps in block.step_seconds}, launch.path
+    assert len(read) > 500 and sum(launch.outcome == "ok" for launch in read) > 200
+    read_all(read)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("sample", {"step_seconds": [[0.1] * 2] * 3}, "step_seconds has 3 ranks, seconds has 2"),
+        ("sample", {"step_seconds": [[0.1] * 2, [0.1]]}, "step_seconds has 1 steps of rank 1, steps is 2"),
+        ("sample", {"enqueue_seconds": [0.1]}, "enqueue_seconds has 1 ranks, seconds has 2"),
+        ("sample", {"skipped_steps": [0, 0, 0]}, "skipped_steps has 3 ranks, seconds has 2"),
+        ("sample", {"start_monotonic_seconds": 9.0, "stop_monotonic_seconds": 8.5}, "it stops 0.500 s before it starts"),
+        ("requests", {"start_monotonic_seconds": 1e9}, "s before it starts"),
+    ],
+)
+def test_an_event_that_contradicts_itself_makes_a_crash_with_its_reason(kind: str, change: dict[str, Any], said: str) -> None:
+    told = [{**line, **change} if line["event"] == kind else line for line in of_every_kind()]
+    found = launch_of(Path("round1-try1.jsonl"), told)
+    assert (
+        isinstance(found, Launch) and found.outcome == "crashed" and not (found.windows if kind == "sample" else found.requests)
+    )
+    assert f'the box wrote an invalid "{kind}" line: ' in str(found.error) and said in str(found.error)
+
+
+@pytest.mark.parametrize("rows", [[[0.1] * 2] * 3, [[0.1] * 2], [[0.1] * 2, [0.1]]])
+def test_step_times_on_lines_of_their_own_fit_their_window(rows: list[list[float]]) -> None:
+    told = of_every_kind()
+    place = next(place for place, line in enumerate(told) if line.get("phase") == "measure")
+    told.insert(place, {"event": "steps", "phase": "measure", "window": told[place]["window"], "step_seconds": rows})
+    found = launch_of(Path("round1-try1.jsonl"), told)
+    assert isinstance(found, Launch) and found.outcome == "crashed" and "step_seconds has" in str(found.error)
+    assert len(found.windows) < 2 and all(len(block.step_seconds) == 2 for block in found.windows)
+
+
+def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_path: Path) -> None:
+    rows = [[0.1] * 2] * 3
+    changes = ({"step_seconds": rows}, {"step_seconds": rows[:1]}, {"memory_bytes": None}, {"readings": [{"device": "GPU-0"}]})
+    for night in nights(2):
+        run = write_run(tmp_path / "results", [{"rate": 100.0}], run=night)
+        for number, change in enumerate(changes, start=2):
+            told = [{**line, **(change if line.keys() & change.keys() else {})} for line in of_every_kind()]
+            told = [json.loads(json.dumps(line).replace(str(141 * 2**30), "null")) for line in told]
+            told[0] |= {"run": night, "round": number, "host": {"links": [["X", "NV4"], ["NV4", "X"]]}}
+            (run.path / told[0]["cell"]).mkdir(parents=True, exist_ok=True)
+            (run.path / told[0]["cell"] / f"round{number}-try1.jsonl").write_text(
+                "\n".join(map(json.dumps, told)), encoding="utf-8"
+            )
+    for words in ("history --json", "gate", "audit last", "export out --no-charts", "compare last last~1"):
+        done = invoke(tmp_path, *words.split())
+        assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2, 5), done.stderr
+    assert "step_seconds has 3 ranks, seconds has 2" in (tmp_path / "out/launches.csv").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

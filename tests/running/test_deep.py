@@ -115,6 +115,11 @@ def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., Seen], 
     assert (check.mark, check.finding) == ("note", "AMD Instinct MI100; HIP doesn't tell the UUID of GPU 0, 1")
 
 
+@pytest.mark.parametrize("sizes", [[{"bytes": 1 << 20}], [{}], []])
+def test_a_speed_that_was_not_told_is_unknown(seen: Callable[..., Seen], sizes: list[dict[str, Any]]) -> None:
+    assert "n/a GB/s bus bandwidth at" in finding(findings(seen(all_reduce={"sizes": sizes})), "all-reduce").finding
+
+
 SWAPPED = {"devices": [{"name": "NVIDIA H100", "uuid": uuid} for uuid in reversed(UUIDS)]}
 WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes in fp32 (measured against float64)"]}
 
@@ -124,6 +129,7 @@ WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes 
     [
         ({"devices": SWAPPED}, "device mapping", f"device 0 of the box is {UUIDS[1]}, GPU 0 of the host is GPU-{UUIDS[0]}"),
         ({"devices": {"devices": SWAPPED["devices"][:1]}}, "device mapping", "device 0 of the box is"),
+        ({"peers": {"access": [[True] * 3] * 3, "bytes_per_second": [[1.0] * 3] * 3}}, "peer access", "told of 3 devices"),
         ({"peers": {"wrong": [[1, 0]]}}, "peer access", "a copy arrives wrong from GPU 1 to 0"),
         ({"precision": WRONG_PRODUCT}, "precision amp", "matmul computes in fp32"),
         ({"all_reduce": {"wrong_elements": [0, 7]}}, "all-reduce", "the sum is wrong on rank 1"),

@@ -8,6 +8,7 @@ import pandas as pd
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import median_of
+from torchmatrix.ground.numbers import is_known
 
 _OF_CELL = ("cell", "stack", "workload", "devices", "count", "nodes")
 _COLUMNS = [*_OF_CELL, "operation", "bytes", "n", "seconds", "bus_bytes_per_second", "link_bytes_per_second", "of_link"]
@@ -40,6 +41,6 @@ def collectives_table(launches: pd.DataFrame) -> pd.DataFrame:
 
 def _peak(row: Any) -> float:
     """Of the links of the launch's devices; NaN if unknown."""
-    memory = None if math.isnan(row.device_memory_bytes) else int(row.device_memory_bytes)
+    memory = int(row.device_memory_bytes) if is_known(row.device_memory_bytes) else None
     found = gpu_specs.link_peak(gpu_specs.find(row.device_name, memory)) if row.device_name else None
     return math.nan if found is None else found

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from torchmatrix.facts import checked, event_fields
+from torchmatrix.facts import agreement, checked, event_fields
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import ARRIVED, Event, version_problem
 from torchmatrix.facts.parts import (
@@ -49,6 +49,13 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
     made, wrong = _made(kinds)
+    try:
+        blocks = {phase: _blocks(phase, made.get("sample", ()), made.get("steps", ())) for phase in ("measure", "warm-up")}
+    except Malformed as why:
+        blocks, wrong = (
+            {"measure": (), "warm-up": ()},
+            wrong or f'the box wrote "steps" lines that contradict its windows: {why}',
+        )
 
     def all_of(kind: str) -> tuple[Any, ...]:
         return made.get(kind, ())
@@ -62,8 +69,8 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "clock_offset": _clock_offset(events),
         "seen_devices": first_of("setup", (None, ()))[1],
         "compile_cache": first_of("hello"),
-        "windows": _blocks("measure", all_of("sample"), all_of("steps")),
-        "warm_up_blocks": _blocks("warm-up", all_of("sample"), all_of("steps")),
+        "windows": blocks["measure"],
+        "warm_up_blocks": blocks["warm-up"],
         "requests": all_of("requests"),
         "warm_up": next(reversed(all_of("warm-up")), None),
         "phases": dict(reversed(all_of("phase"))),
@@ -127,14 +134,19 @@ def _steps(event: Record) -> tuple[_Place, list[list[float]]]:
 
 
 def _blocks(phase: str, samples: Iterable[tuple[_Place, Block]], parts: Sequence[tuple[_Place, _Rows]]) -> tuple[Block, ...]:
-    """The blocks of a phase. The step times of many steps stand on lines of their own, in order, before their block."""
+    """The blocks of a phase. The step times of many steps stand on lines of their own, in order, before their block.
+
+    Raises Malformed.
+    """
     return tuple(_whole(block, [rows for at, rows in parts if at == place]) for place, block in samples if place[0] == phase)
 
 
 def _whole(block: Block, parts: Sequence[_Rows]) -> Block:
     if not parts:
         return block
-    return replace(block, step_seconds=tuple(tuple(chain.from_iterable(rows)) for rows in zip(*parts, strict=False)))
+    for rows in parts:
+        agreement.same_ranks("step_seconds", rows, block.seconds)
+    return replace(block, step_seconds=tuple(tuple(chain.from_iterable(rows)) for rows in zip(*parts, strict=True)))
 
 
 def _box(event: Record) -> Box:
@@ -230,13 +242,14 @@ def _readings(event: Record) -> Readings:
 
 
 def _reading(reading: Record) -> Record:
-    """As it is, but without numbers that are null."""
+    """As it is, but without what is null."""
     checked.text(reading, "device")
     for key in ("reasons", "foreign"):
         checked.texts(reading, key)
     checked.text_or_none(reading, "error")
-    unknown = [key for key in reading.keys() & _SENSED if checked.number_or_none(reading, key) is None]
-    return {key: value for key, value in reading.items() if key not in unknown} if unknown else reading
+    for key in reading.keys() & _SENSED:
+        checked.number_or_none(reading, key)
+    return {key: value for key, value in reading.items() if value is not None} if None in reading.values() else reading
 
 
 _MAKERS: Mapping[str, Callable[[Event], Any]] = {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torchmatrix.facts import agreement
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import ARRIVED
 from torchmatrix.facts.field_kinds import (
@@ -43,10 +44,14 @@ HOST_EVENTS = frozenset({
 
 
 def check(event: Record) -> None:
-    """Raises Malformed if a field of an event of the box is missing or not valid; unknown events are not checked."""
+    """Raises Malformed if a field of an event of the box is missing or not valid, or contradicts another one.
+
+    Unknown events are not checked.
+    """
     if not _is_valid(event):
         for field in (*_TIMES, *BOX_EVENTS.get(event["event"], ())):
             check_field(event, field)
+    agreement.check(event)
 
 
 def _is_valid(event: Record) -> bool:
@@ -123,7 +128,10 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         numbers_field("wrong_elements", COUNT),
     ),
     "collective": (word_field("operation"), _PROBED, text_field("error")),
-    "devices": (parts_field("devices", text_field("name"), text_field("uuid")), text_field("backend")),
+    "devices": (
+        replace(parts_field("devices", text_field("name", required=True), text_field("uuid")), required=True),
+        text_field("backend", required=True),
+    ),
     "peers": (
         square_field("access", bool),
         square_field("bytes_per_second", int, float, type(None)),
@@ -132,7 +140,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
     "load": (
         number_field("start_monotonic_seconds", 1e12, required=True),
         number_field("stop_monotonic_seconds", 1e12, required=True),
-        text_field("dtype"),
+        text_field("dtype", required=True),
         replace(rows_field("flops_per_second", 1e20), required=True),
         replace(list_field("finite"), required=True),
     ),

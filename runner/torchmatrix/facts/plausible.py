@@ -84,9 +84,8 @@ def _of_counts(window: Block, asked: Asked) -> Iterator[str]:
     if len(window.seconds) != asked.ranks:
         yield f"the box told the times of {len(window.seconds)} ranks; the launch has {asked.ranks}"
     lengths = sorted({len(steps) for steps in window.step_seconds} - {window.steps})
-    if window.step_seconds and (lengths or len(window.step_seconds) != asked.ranks):
-        found = f"{lengths[0]} steps" if lengths else f"{len(window.step_seconds)} ranks"
-        yield f"the box told the step times of {found}; the window has {window.steps} steps of {asked.ranks} ranks"
+    if lengths:
+        yield f"the box told the step times of {lengths[0]} steps; the window has {window.steps}"
     if asked.steps is not None and (window.steps != asked.steps if asked.exactly else window.steps < asked.steps):
         yield f"{window.steps} steps; {asked.steps} were asked for"
     if asked.batch is not None and window.items != asked.batch * window.steps * asked.ranks:

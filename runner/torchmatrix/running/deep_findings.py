@@ -7,7 +7,7 @@ from itertools import product
 from torchmatrix.analysis import watched
 from torchmatrix.facts.launch import bare_uuid
 from torchmatrix.ground.errors import ExitCode
-from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.numbers import figure, number_or_nan
 from torchmatrix.ground.texts import count
 from torchmatrix.machine.host import Gpu
 from torchmatrix.machine.telemetry import SLOWDOWNS
@@ -87,6 +87,9 @@ def _peers(seen: Seen) -> Iterator[Check]:
         yield _note("peer access", "not checked: that needs two GPUs")
         return
     ids = range(len(told["access"]))
+    if len(ids) != len(seen.gpus.indices):
+        yield _bad("peer access", f"the box told of {count(len(ids), 'device')}", "attach both files to an issue")
+        return
     pairs = [(one, other) for one, other in product(ids, ids) if one != other]
     if told.get("wrong"):
         listing = ", ".join(f"{one} to {other}" for one, other in told["wrong"])
@@ -136,9 +139,10 @@ def _all_reduce(seen: Seen) -> Iterator[Check]:
         ranks = ", ".join(str(rank) for rank, wrong in enumerate(told["wrong_elements"]) if wrong)
         yield _bad("all-reduce", f"the sum is wrong on rank {ranks}", f"try NCCL_P2P_DISABLE=1 to find the link; {_LINKS}")
         return
-    largest = (told.get("sizes") or [{"bytes": 0, "bus_bytes_per_second": math.nan}])[-1]
+    largest = (told.get("sizes") or [{}])[-1]
     backend = devices["backend"] if devices else "the backend"
-    speed = f"{figure(largest['bus_bytes_per_second'] / 1e9)} GB/s bus bandwidth at {largest['bytes'] / 2**20:.0f} MiB"
+    size, rate = (number_or_nan(largest.get(name)) for name in ("bytes", "bus_bytes_per_second"))
+    speed = f"{figure(rate / 1e9)} GB/s bus bandwidth at {'n/a' if math.isnan(size) else f'{size / 2**20:.0f}'} MiB"
     yield _ok("all-reduce", f"every element right on every rank; {backend}, {speed}")
 
 

@@ -179,7 +179,7 @@ def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[s
         raise _failed(cell, str(failure)) from None
     if timed_out.is_set():
         raise _failed(cell, f"ended after the time-out of {s.matrix.timeout_seconds:g} s ([run] timeout_minutes)")
-    failures = [str(event.get("message")).splitlines()[0] for event in found if event["event"] == "failure"]
+    failures = [str(event.get("message") or "no message").splitlines()[0] for event in found if event["event"] == "failure"]
     if failures or code or not any(event["event"] == "done" for event in found):
         raise _failed(cell, next(iter(failures), f"exit code {code}; last line: {tail[-1] if tail else 'none'}"))
     return execution.command, found

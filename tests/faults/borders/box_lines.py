@@ -62,7 +62,7 @@ def _bad_line(random: Random, event: dict[str, Any]) -> bytes:
 
 
 def changed(random: Random, value: Any) -> Any:
-    """A copy with one part, at any depth, replaced by something wrong, renamed or left out."""
+    """A copy with one part, at any depth, replaced by something wrong, left out or, of a list, of another length."""
     whole = copy.deepcopy(value)
     inside, key = whole, None
     parts: list[tuple[Any, Any]] = []
@@ -74,6 +74,8 @@ def changed(random: Random, value: Any) -> Any:
         place, key = parts[-1]
         if random.random() < 0.2:
             del place[key]
+        elif isinstance(place[key], list) and random.random() < 0.5:  # of another length than its neighbours
+            place[key] = random.choice((place[key][:-1], [*place[key], *place[key][-1:]], 2 * place[key]))
         else:
             place[key] = copy.deepcopy(random.choice(WRONG))
     return whole

@@ -15,13 +15,15 @@ from read_back import spent, traces_of
 
 from faults.borders.box_lines import changed
 from records import launch_lines, write_run
-from torchmatrix.analysis import facts_cache, tables, time_split, watched
+from torchmatrix.analysis import facts_cache, history, tables, time_split, watched
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable, throughput
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.verifying import verified
+from torchmatrix.nightly import gate
+from torchmatrix.nightly.gate import chosen_runs
 from torchmatrix.reporting import report
 
 FOLDERS = 0.001
@@ -45,7 +47,7 @@ def _good() -> list[dict[str, Any]]:
         (float(t), {"device": "GPU-0", "temperature_celsius": 60, "power_watts": 500.0, "reasons": []}) for t in (95, 110)
     ]
     start = {"waited_seconds": 0.0, "temperature_celsius": 40, "too_warm": False}
-    return launch_lines(readings=readings, flops=1e9, start=start)
+    return launch_lines(devices=(0, 1), readings=readings, flops=1e9, start=start)
 
 
 def _try_launch(seed: float) -> None:
@@ -110,6 +112,8 @@ def _try_folder(seed: float) -> None:
             assert [row["throughput"] for row in read[good.id].launches] == [100.0, 100.0]
         for run in store.runs():
             report.render(report.view_of(run))
+        history.trends(history.series(facts_cache.each(store, store.runs())))
+        gate.judge(chosen_runs.read(store))
 
 
 def _spoil(random: Random, folder: Path) -> None:
