@@ -29,11 +29,12 @@ def test_what_was_kept_is_read_back(tmp_path: Path) -> None:
 
 
 def test_the_newest_of_this_machine_and_this_program_is_taken(tmp_path: Path) -> None:
-    saved(tmp_path, unix_seconds=1.81e9)
-    newest = saved(tmp_path, unix_seconds=1.82e9)
-    saved(tmp_path, unix_seconds=1.83e9, machine="another")
-    saved(tmp_path, unix_seconds=1.84e9, workload_hash="newer")
-    damaged = saved(tmp_path, unix_seconds=1.85e9)
+    saved(tmp_path, unix_seconds=1.61e9)
+    newest = saved(tmp_path, unix_seconds=1.62e9)
+    saved(tmp_path, unix_seconds=1.63e9, machine="another")
+    saved(tmp_path, unix_seconds=1.64e9, workload_hash="newer")
+    saved(tmp_path, unix_seconds=4.0e9)  # of a machine whose clock was wrong
+    damaged = saved(tmp_path, unix_seconds=1.65e9)
     (damaged.folder / RECORD).write_text("{")
     assert profiles.newest(tmp_path, CELL, "m", "h") == newest
     assert profiles.newest(tmp_path, "stack1/resnet50-train-fp32-b4/cpu0", "m", "h") is None

@@ -1,5 +1,6 @@
 """Words for runs: what they name, and what is said when they name nothing."""
 
+import math
 import time
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from records import nights, write_run
 from torchmatrix.analysis import chosen
-from torchmatrix.facts.run_words import select
+from torchmatrix.facts.run_words import select, select_each, undated
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 
@@ -48,6 +49,28 @@ def test_an_age_counts_back_from_now(tmp_path: Path, word: str, found: int) -> N
     for run in names:
         write_run(tmp_path, [], run=run)
     assert ids(Results(tmp_path), word) == names[-found:]
+
+
+@pytest.mark.parametrize(
+    ("name", "begun"),
+    [("20990101T000000Z", 4e9), ("20990101T000000Z", None), ("renamed", 4e9), ("renamed", None), ("9999", 253402300799.0)],
+)
+def test_a_run_that_is_still_to_come_is_told_and_never_the_newest(
+    results: Results, tmp_path: Path, name: str, begun: float | None
+) -> None:
+    write_run(tmp_path, [{}], run=name, unix_seconds=begun)
+    assert [run.id for run in undated(results)] == [name] and ids(results, "all") == [name, *IDS]
+    assert ids(results, "last") == IDS[3:] and ids(results, "last-9999w") == IDS
+    assert ids(results, "all", since="2026-01-03") == IDS[2:]
+    assert [run.id for run in select_each(results, ["last", name])] == [name, IDS[3]]
+    record = results.runs()[0].read_record()
+    assert math.isnan(record.unix_seconds) and [("still to come" in one) for one in record.problems] == [True] * bool(begun)
+    assert chosen.choose(results, name).launches and results.newest_complete("testhost").id == IDS[3]  # type: ignore[union-attr]
+
+
+def test_an_id_that_is_still_to_come_gives_way_to_the_record(results: Results, tmp_path: Path) -> None:
+    write_run(tmp_path, [], run="20990101T000000Z", unix_seconds=1.5e9)
+    assert ids(results, "all") == ["20990101T000000Z", *IDS] and not undated(results)
 
 
 def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None:

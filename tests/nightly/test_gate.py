@@ -175,6 +175,32 @@ def test_a_damaged_record_accepts_nothing_and_is_told(
     assert again.returncode == 2 and "is damaged" in again.stderr and "hint: restore it" in again.stderr
 
 
+def test_a_run_that_is_still_to_come_is_neither_judged_nor_a_night_before(tmp_path: Path) -> None:
+    write_values(tmp_path, *WEEK, 100.4)
+    usual = judged(tmp_path)
+    write_run(tmp_path, three(50.0), run="20990101T000000Z", unix_seconds=4e9)
+    assert judged(tmp_path) == usual and usual.run == day(8)
+    with pytest.raises(BadInput, match="it isn't known when 20990101T000000Z began"):
+        chosen_runs.read(Results(tmp_path), "20990101T000000Z")
+    named = judge(chosen_runs.read(Results(tmp_path), "20990101T000000Z", baseline=day(8)), GateOptions(named=True))
+    assert named.baseline == (day(8),) and math.isnan(named.started)
+
+
+def test_what_was_accepted_in_a_run_that_is_still_to_come_accepts_nothing(tmp_path: Path) -> None:
+    write_values(tmp_path, *LOWER)
+    found = judged(tmp_path)
+    for started in (4e9, math.nan):
+        assert accepted.accept(Results(tmp_path), replace(found, started=started), ["stack-a/*"], "a wrong clock") == {}
+
+
+def test_the_verb_says_which_runs_it_never_takes_for_the_last(torchmatrix: Command, tmp_path: Path) -> None:
+    write_values(tmp_path / "results", *WEEK, 100.4)
+    write_run(tmp_path / "results", three(50.0), run="mine", unix_seconds=4e9)
+    done = torchmatrix("gate")
+    assert done.returncode == 0 and f"{day(8)} on testhost against 7 nights" in done.stdout
+    assert "note: when testhost/mine began isn't known, or is still to come" in done.stderr
+
+
 @pytest.mark.parametrize("change", [(b"driver 580", b"driver 581"), (b'"crc"', b'"CRC"'), (b"}\n", b"} \n")])
 def test_what_was_accepted_is_read_whole_or_refused(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     write_values(tmp_path, *LOWER)

@@ -89,6 +89,23 @@ def test_what_was_before_the_installation_is_not_missed() -> None:
     assert decide([{"event": "installed", "unix_seconds": noon - 30 * HOUR}], noon, "02:30").is_due
 
 
+@pytest.mark.usefixtures("berlin")
+def test_what_is_still_to_come_is_no_night_that_was_measured() -> None:
+    noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
+    events = [began("n1", noon + 9000 * HOUR), ended("n1", 0, "h/r"), {"event": "installed", "unix_seconds": noon + HOUR}]
+    assert decide(events, noon, "02:30").is_due
+
+
+@pytest.mark.parametrize(
+    "line", ['{"event": "night", "night": "n2"}', '{"event": "night", "unix_seconds": "now"}', '{"event": 1}']
+)
+def test_a_line_of_the_journal_without_a_time_is_passed_over(tmp_path: Path, line: str) -> None:
+    held = Journal(tmp_path)
+    held.append("night", night="n1", matrix="m")
+    held.file.write_text(held.file.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
+    assert [night.id for night in held.nights()] == ["n1"]
+
+
 def test_a_continued_night_is_one_night_that_has_no_end_yet() -> None:
     (night,) = journal.nights([began("n", 1.0), ended("n", 130), began("n", 2.0)])
     assert night.began == 1.0 and night.was_cut and night.exit_code is None

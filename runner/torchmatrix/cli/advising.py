@@ -9,7 +9,7 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say_unreadable, write_new
+from torchmatrix.cli.console import say_undated, say_unreadable, write_new
 from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest, shown
@@ -55,6 +55,7 @@ def advise(
         word, known = (aim, _AIMS) if aim not in advice.AIMS else (mode, ("train", "infer"))
         raise BadInput(f"unknown {'aim' if known is _AIMS else 'mode'} {shown(word)}", hint=nearest(word, known))
     store = Results(results)
+    say_undated(store)
     folder = run_words.select_one(store, run)
     digest = facts_cache.digest(store, folder)
     say_unreadable(digest.unreadable)

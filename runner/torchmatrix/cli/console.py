@@ -14,6 +14,7 @@ from torchmatrix.ground.texts import count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
+    from torchmatrix.facts.store import Results
     from torchmatrix.running.allocation import Lane
     from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
@@ -65,6 +66,16 @@ def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL
         say(printable(f"{one.path} can't be read and is left out: {one.reason}"), volume)
     if len(found) > MOST_UNREADABLE:
         say(f"{count(len(found) - MOST_UNREADABLE, 'further file')} can't be read", volume)
+
+
+def say_undated(results: "Results") -> None:
+    """Name the runs that no `last` can mean, since it isn't known when they began."""
+    from torchmatrix.facts.run_words import host_of, undated
+
+    if found := undated(results):
+        names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in found[:MOST_UNREADABLE]))
+        more = f" and {len(found) - MOST_UNREADABLE} more" if len(found) > MOST_UNREADABLE else ""
+        say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
 
 
 def width() -> int:

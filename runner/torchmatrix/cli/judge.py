@@ -8,7 +8,7 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say, say_unreadable
+from torchmatrix.cli.console import say, say_undated, say_unreadable
 from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.ground.files import write_to
@@ -75,8 +75,9 @@ def gate(
     options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
-    runs = chosen_runs.read(Results(results), run, nights, baseline, host)
     store = Results(results)
+    say_undated(store)
+    runs = chosen_runs.read(store, run, nights, baseline, host)
     say_unreadable([*(one for found in runs for one in found.unreadable), *accepted.unreadable(store, runs[-1].host)])
     found = gating.judge(runs, options, accepted.read(store, runs[-1].host))
     if accept or because:

@@ -10,7 +10,7 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say, say_unreadable
+from torchmatrix.cli.console import say, say_undated, say_unreadable
 from torchmatrix.cli.options import (
     HISTORY,
     RESULTS,
@@ -67,6 +67,7 @@ def compare(
     from torchmatrix.reporting import terminal
 
     store, asked = Results(results), metrics.named(metric)
+    say_undated(store)
     sides = [choose(store, word) for word in (a, b)]
     for side in sides:
         say_unreadable(side.unreadable)
@@ -106,6 +107,7 @@ def history(
     from torchmatrix.facts.store import Results
 
     store = Results(results)
+    say_undated(store)
     runs = run_words.select(store, word, since, host)
     from torchmatrix.analysis import facts_cache
     from torchmatrix.analysis import history as trends
@@ -208,6 +210,7 @@ def export(
         raise BadInput(f"{word} is about several machines", hint="add --machines")
     chosen = exports.names_of(formats or list(exports.FORMATS))
     store = Results(results)
+    say_undated(store)
     if machines:
         _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
         return

@@ -10,7 +10,7 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say
+from torchmatrix.cli.console import say, say_undated
 from torchmatrix.cli.options import (
     REPORT,
     RESULTS,
@@ -99,6 +99,7 @@ def report(
         )
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
     several = bool(publish or machines or asked.of_machines)
+    say_undated(store)
     runs = run_words.select_each(store, named or ["all" if several else "last"], since, host)
     from torchmatrix.analysis.prices import held_for
 

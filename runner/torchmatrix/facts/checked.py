@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ Record = Mapping[str, Any]
 _NUMBERS = frozenset({int, float})
 _END_OF_TIME = 253402300800
 """The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
+
+
+_DAY_SECONDS = 86_400.0
 
 
 class Malformed(ValueError):
@@ -56,6 +60,11 @@ def moment(record: Record, key: str) -> float:
 def moment_or_nan(record: Record, key: str) -> float:
     """A time in seconds since 1970 UTC; NaN if there is none."""
     return math.nan if record.get(key) is None else moment(record, key)
+
+
+def is_to_come(unix_seconds: float) -> bool:
+    """Whether a time lies a day or more in the future: so far no clocks of machines differ; whoever wrote it had a wrong one."""
+    return unix_seconds >= time.time() + _DAY_SECONDS
 
 
 def whole(record: Record, key: str) -> int:

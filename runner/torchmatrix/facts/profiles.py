@@ -84,12 +84,13 @@ def save(root: Path, host: str, record: Mapping[str, Any], traces: Mapping[str, 
 
 
 def newest(root: Path, cell: str, machine: str | None, workload_hash: str) -> Profile | None:
-    """The newest profile of a cell on this machine by this workload's program; one that can't be read isn't one."""
+    """The newest profile of a cell on this machine by this workload's program; one that can't be read, or is still to come, isn't one."""
     found = []
     for path in root.glob(f"*/{_escaped(cell)}/*/{RECORD}"):
         with suppress(Malformed):
             found.append(read(path.parent))
     own = [one for one in found if one.machine == machine and one.workload_hash == workload_hash]
+    own = [one for one in own if not checked.is_to_come(one.unix_seconds)]
     return max(own, key=lambda one: one.unix_seconds, default=None)
 
 

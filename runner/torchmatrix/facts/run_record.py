@@ -1,5 +1,6 @@
 """A run's own record (run.jsonl), typed: what was requested, what was planned and skipped, how far it got."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,7 @@ class ParallelTest:
 class RunRecord:
     """One run. `facts`: its first line as it is, empty if that can't be read.
 
-    `machine`: the identity of its machine (machine.identity); None in facts of earlier versions. `key`: what was requested, as
+    `unix_seconds`: when it began; NaN: unknown. `machine`: the identity of its machine (machine.identity); None in facts of earlier versions. `key`: what was requested, as
     one word; `matrix`: the text of the matrix; `complete`: the run finished, after `seconds` in its last session, for which
     `estimated_seconds` were estimated (NaN: unknown). `parallel`: None if nothing was tested. `verified`: the record has
     checksums, and they match. `problems`: lines that can't be read, each with the reason.
@@ -129,7 +130,7 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
 def _header(line: Record, problems: list[str]) -> dict[str, Any]:
     try:
         return {
-            "unix_seconds": checked.moment_or_nan(line, "unix_seconds"),
+            "unix_seconds": _begin(line, problems),
             "machine": checked.text_or_none(line, "machine"),
             "key": checked.text_or_none(line, "key"),
             "command": checked.text_or_none(line, "command"),
@@ -143,6 +144,15 @@ def _header(line: Record, problems: list[str]) -> dict[str, Any]:
     except Malformed as why:
         problems.append(f"its first line: {why}")
         return _header({}, problems)
+
+
+def _begin(line: Record, problems: list[str]) -> float:
+    """NaN where it isn't known: also if it is still to come, since such a run would be the newest one for ever."""
+    found = checked.moment_or_nan(line, "unix_seconds")
+    if not checked.is_to_come(found):
+        return found
+    problems.append(f"its first line: unix_seconds is {found:.0f}, which is still to come: when it began isn't known")
+    return math.nan
 
 
 def _host(host: Record) -> Record:

@@ -1,11 +1,13 @@
 """Words -> runs of a results folder: last, last~2, last-7d, all, an id; narrowed by date and by host."""
 
+import math
 import re
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import takewhile
 
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, in_order
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import shown
 
@@ -40,7 +42,12 @@ def select(results: Results, word: str = "last", since: str | None = None, host:
 def select_each(results: Results, words: Sequence[str], since: str | None = None, host: str | None = None) -> list[RunFolder]:
     """The runs that any of `words` names, each once, oldest first; never none. Raises BadInput as `select` does."""
     found = {run.path: run for word in words for run in select(results, word, since, host)}
-    return sorted(found.values(), key=lambda run: (run.started, str(run.path)))
+    return in_order(found.values())
+
+
+def undated(results: Results) -> list[RunFolder]:
+    """The runs whose start isn't known, or is told to be still to come: none of them is ever the last."""
+    return list(takewhile(lambda run: math.isnan(run.started), results.runs()))
 
 
 def select_one(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> RunFolder:

@@ -18,13 +18,13 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts import lines
+from torchmatrix.facts import checked, lines
 from torchmatrix.facts.disk import disk_errors, held
 from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
@@ -37,7 +37,6 @@ from torchmatrix.ground.files import plain_open, write_whole
 
 IDENTITY_DIGITS = 6
 """So many digits of a machine's identity tell its folder from that of another machine with the same name."""
-_DAY_SECONDS = 86_400.0
 _STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
 
 
@@ -74,11 +73,11 @@ class RunFolder:
     def started(self) -> float:
         """When it started, in unix seconds: from its id or, if the folder was renamed, its record; NaN if neither has it.
 
-        An id of tomorrow or later was not given by the tool.
+        An id or a record of tomorrow or later isn't believed.
         """
         if stamp := _STAMP.fullmatch(self.id):
             found = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
-            if found < time.time() + _DAY_SECONDS:
+            if not checked.is_to_come(found):
                 return found
         return self.read_record().unix_seconds
 
@@ -204,8 +203,7 @@ class Results:
 
     def runs(self) -> list[RunFolder]:
         """All runs, oldest first; runs with an unknown start come before all others."""
-        found = [RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl")]
-        return sorted(found, key=lambda run: (_or_never(run.started), run.id, run.path))
+        return in_order(RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl"))
 
     def home(self, host: str, machine: str | None) -> str:
         """The folder for the runs of this machine: its host's name or, if another machine has that, with its identity's start.
@@ -267,6 +265,11 @@ class Results:
                 if launch.outcome == "ok" and not math.isnan(launch.seconds):
                     known[launch.cell] = launch.seconds
         return known
+
+
+def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
+    """Oldest first; runs with an unknown start come before all others."""
+    return sorted(runs, key=lambda run: (_or_never(run.started), run.id, run.path))
 
 
 def _or_never(seconds: float) -> float:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.facts.disk import held
+from torchmatrix.facts.checked import is_number
 from torchmatrix.facts.events import Event, read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
@@ -102,8 +103,9 @@ class Journal:
             ) from None
 
     def events(self, matrix: Path | None = None) -> list[Event]:
-        """All lines, or those about the nights of one matrix file: several may share a results folder."""
-        return [event for event in read_lines(self.file) if matrix is None or event.get("matrix") == str(matrix)]
+        """All lines that tell their time, or those about the nights of one matrix file: several may share a results folder."""
+        timed = (event for event in read_lines(self.file) if is_number(event.get("unix_seconds")))
+        return [event for event in timed if matrix is None or event.get("matrix") == str(matrix)]
 
     def nights(self, matrix: Path | None = None) -> list[Night]:
         """All nights, or those of one matrix file, oldest first."""
@@ -147,9 +149,9 @@ def decide(events: list[Event], now: float, at: str | None) -> Next:
         return Next(is_due=True, why="a new night")
     due = last_time(at, now)
     moment = f"the night of {in_words(due)}"
-    if any(event["event"] == "installed" and event["unix_seconds"] >= due for event in events):
+    if any(event["event"] == "installed" and due <= event["unix_seconds"] <= now for event in events):
         return Next(is_due=False, why=f"nothing is missed: {moment} was before the installation")
-    measured = [night for night in known if night.began >= due and night.run and not night.was_cut]
+    measured = [night for night in known if due <= night.began <= now and night.run and not night.was_cut]
     if measured:
         return Next(is_due=False, why=f"nothing is missed: {moment} is {measured[-1].id}")
     return Next(is_due=True, why=f"makes up for {moment}, which was missed")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchmatrix.facts import lines
+from torchmatrix.facts import checked, lines
 from torchmatrix.facts.disk import disk_errors
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
@@ -33,11 +33,14 @@ def path_of(results: Results, host: str) -> Path:
 
 
 def read(results: Results, host: str) -> dict[str, Accepted]:
-    """By cell what was accepted last; nothing of a record that is damaged, and no line that lacks a field."""
+    """By cell what was accepted last; nothing of a record that is damaged.
+
+    A line that lacks a field, or whose run is still to come, accepts nothing: what is slower is told again.
+    """
     found = {}
     for event in () if unreadable(results, host) else lines.read(path_of(results, host)).events:
         run, started, because, cell = (event.get(name) for name in ("run", "started", "because", "cell"))
-        if event.get("event") == KIND and isinstance(started, (int, float)) and isinstance(cell, str):
+        if event.get("event") == KIND and _is_past(started) and isinstance(cell, str):
             found[cell] = Accepted(run=str(run), started=float(started), because=str(because))
     return found
 
@@ -47,6 +50,10 @@ def unreadable(results: Results, host: str) -> list[Unreadable]:
     path = path_of(results, host)
     damage = lines.read(path).damage
     return [Unreadable(path=path, reason=damage)] if damage else []
+
+
+def _is_past(started: object) -> bool:
+    return checked.is_number(started) and not checked.is_to_come(float(started))  # type: ignore[arg-type]
 
 
 def slower(gate: Gate, globs: Sequence[str]) -> list[Judged]:

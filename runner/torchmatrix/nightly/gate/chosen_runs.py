@@ -1,5 +1,6 @@
 """Which runs the gate needs: the one to judge and the nights before it, read from the index."""
 
+import math
 from collections.abc import Sequence
 
 from torchmatrix.analysis import facts_cache
@@ -29,10 +30,13 @@ def read(
         )
     folder = _one(select(results, word, host=host), word)
     here = select(results, "all", host=host_of(folder))
-    earlier = here[: [run.path for run in here].index(folder.path)]
+    earlier = [run for run in here[: [run.path for run in here].index(folder.path)] if not math.isnan(run.started)]
     (judged,) = facts_cache.read(results, [folder])
     count = max(LONGEST, nights)
     if baseline is None:
+        if math.isnan(folder.started):
+            hint = "name the run to compare it with: --baseline RUN"
+            raise BadInput(f"it isn't known when {folder.id} began, so not which nights were before it", hint=hint)
         return [*_nights(results, earlier, judged, count), judged]
     named = _one(select(results, baseline, host=host_of(folder)), baseline)
     if named.path == folder.path:

@@ -48,10 +48,10 @@ def fastest(data: Data) -> Headline:
 
 def _scaling(dims: Sequence[Dim], row: Row, rows: Sequence[Row]) -> list[str]:
     """What one device does of the same, and how much more the others give."""
-    if row["S"] is None:
-        return []
     same = [dim.name for dim in dims if dim.name not in ("devices", "set")]
-    one = next(other for other in rows if other["N"] == 1 and other["n"] and all(other[name] == row[name] for name in same))
+    alike = (other for other in rows if other["N"] == 1 and other["n"] and all(other[name] == row[name] for name in same))
+    if row["S"] is None or (one := next(alike, None)) is None:
+        return []
     within = limits(one["low"], one["high"]) or "one launch: no interval"
     alone = f"{where(dims, one)} alone: {figure(one['rate'])} {one['unit']}/s ({within})"
     if row["impossible"]:

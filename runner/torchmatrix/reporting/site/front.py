@@ -14,7 +14,7 @@ from torchmatrix.analysis.newest import Newest
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.ground.numbers import without_nan
+from torchmatrix.ground.numbers import is_known, without_nan
 from torchmatrix.reporting import exports, history_page, machines_page, redaction
 from torchmatrix.reporting.exports import machine_columns
 from torchmatrix.reporting.redaction import Redaction
@@ -45,7 +45,7 @@ def files(
     seen = newest.nothing_seen()
     cleaned = (_cleaned(run, cleaner) for run in facts_cache.each(results, list(links)))
     told = trends.trends(trends.series(newest.noted(cleaned, seen)))
-    figures, started = newest.of(seen), max((run.started for run in seen.last.values()), default=0.0)
+    figures, started = newest.of(seen), max((run.started for run in seen.last.values() if is_known(run.started)), default=0.0)
     pages = {(cleaner.host(run.path.parent.name), cleaner.text(run.id)): _page_of(slug) for run, slug in links.items()}
     found = {badges.address_of(one.host, one.cell): badges.svg(one) for one in figures}
     found |= {CELLS: _json(map(_figure, figures)), feed.FILE: feed.of(told, pages, started, secret)}
