@@ -20,7 +20,7 @@ import pytest
 from records import write_run
 from torchmatrix.facts import lines
 from torchmatrix.facts.disk import held
-from torchmatrix.facts.gathering import Brought, gather
+from torchmatrix.facts.gathering import Brought, Limits, gather
 from torchmatrix.facts.gathering.taken import Taken
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, EngineUnusable
@@ -305,6 +305,94 @@ def test_bombs_are_refused_without_unpacking_them(tmp_path: Path) -> None:
         archive.writestr(f"h/{RUN}/run.jsonl", b"0" * (65 << 20))
     found = brought(tmp_path / "here", large)
     assert not found.runs and len(found.refused) == 1 and not files(tmp_path / "here")
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "tar.gz", "zip"])
+@pytest.mark.parametrize("limits", [Limits(files=3), Limits(bytes=5000)])
+def test_every_source_has_limits_of_number_and_size(tmp_path: Path, kind: str, limits: Limits) -> None:
+    measured(tmp_path / "there", launches=4)
+    with pytest.raises(BadInput, match=r"has more than (3 files|0 MiB): nothing of it is taken"):
+        brought(tmp_path / "here", PACKED[kind](tmp_path / "there", tmp_path), limits=limits)
+    assert not (tmp_path / "here").exists() or not files(tmp_path / "here")
+
+
+@pytest.mark.parametrize("gone", ["run.jsonl", "round2-try1.jsonl"])
+def test_a_file_that_goes_after_it_was_listed_is_missing_and_the_next_call_brings_it(tmp_path: Path, gone: str) -> None:
+    run = measured(tmp_path / "there")
+    path = next(run.path.rglob(gone))
+    whole, name = path.read_bytes(), path.relative_to(tmp_path / "there").as_posix()
+    found = brought(tmp_path / "here", tmp_path / "there", tell=lambda line: path.unlink())
+    assert list(found.refused) == [name] and "it can't be read: No such file" in found.refused[name]
+    assert found.new == (0 if gone == "run.jsonl" else 2) and found.here == 0
+    assert not any(one.read_record().complete for one in Results(tmp_path / "here").runs())
+    path.write_bytes(whole)
+    again = brought(tmp_path / "here", tmp_path / "there")
+    assert not again.refused and again.launches == 3 and Results(tmp_path / "here").runs()[0].read_record().complete
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    os.mkfifo(tmp_path / "pipe.tar.gz")
+    with pytest.raises(BadInput, match="it is not a plain file"):
+        brought(tmp_path / "here", tmp_path / "pipe.tar.gz")
+    os.mkfifo(run.path / "round9-try1.jsonl")
+    os.mkfifo(tmp_path / "there/site.json")
+    found = brought(tmp_path / "here", tmp_path / "there")
+    assert found.new == 3 and set(found.refused) == {"site.json", f"gpu01/{RUN}/round9-try1.jsonl"}
+    assert set(found.refused.values()) == {"it is a link or a device"}
+
+
+def test_what_a_mac_adds_to_an_archive_or_a_disk_is_no_fact(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    right = files(tmp_path / "there")
+    with zipfile.ZipFile(tmp_path / "mac.zip", "w") as archive:
+        for name, data in right.items():
+            archive.writestr(name, data)
+            place, _, last = f"__MACOSX/{name}".rpartition("/")
+            archive.writestr(f"{place}/._{last}", b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")
+        archive.writestr(".DS_Store", b"Bud1")
+    for path in list(run.path.rglob("*.jsonl")):
+        path.with_name(f"._{path.name}").write_bytes(b"\x00\x05\x16\x07")
+    for number, source in enumerate(
+        (tmp_path / "mac.zip", tar_of(tmp_path / "there", tmp_path / "mac.tar", "w"), tmp_path / "there")
+    ):
+        found = brought(tmp_path / f"here{number}", source)
+        assert (found.new, found.refused) == (3, {}) and found.others >= 4 and files(tmp_path / f"here{number}") == right
+
+
+def test_a_zip_with_backslashes_has_folders(tmp_path: Path) -> None:
+    measured(tmp_path / "there")
+    right = files(tmp_path / "there")
+    with zipfile.ZipFile(tmp_path / "windows.zip", "w") as archive:
+        archive.writestr("gpu01\\", b"")
+        for name, data in right.items():
+            archive.writestr(name.replace("/", "\\"), data)
+    found = brought(tmp_path / "here", tmp_path / "windows.zip")
+    assert (found.new, found.refused) == (3, {}) and files(tmp_path / "here") == right
+
+
+def test_an_archive_that_is_damaged_at_one_file_brings_the_others(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    source = zip_of(tmp_path / "there", tmp_path / "x.zip")
+    data = bytearray(source.read_bytes())
+    with zipfile.ZipFile(source) as archive:
+        damaged = archive.getinfo(run.launches()[1].path.relative_to(tmp_path / "there").as_posix())
+    data[damaged.header_offset + 200] ^= 255
+    source.write_bytes(bytes(data))
+    found = brought(tmp_path / "here", source)
+    assert found.new == 2 and list(found.refused) == [damaged.filename] and "damaged there" in found.refused[damaged.filename]
+
+
+@pytest.mark.parametrize("headers", [1, 3000])
+def test_a_tar_that_claims_long_names_is_refused_without_reading_them(tmp_path: Path, headers: int) -> None:
+    long = member("././@LongLink", type=tarfile.GNUTYPE_LONGNAME, size=5 << 20 if headers == 1 else 512)[0].tobuf(
+        tarfile.GNU_FORMAT
+    )
+    with (tmp_path / "x.tar").open("wb") as file:
+        file.write(headers * (long + b"n" * 512))
+        file.truncate(6 << 20)
+    with pytest.raises(BadInput, match="no archive of facts"):
+        brought(tmp_path / "here", tmp_path / "x.tar")
 
 
 def test_a_launch_file_of_more_than_64_mib_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,15 @@
 """Facts from another machine by a real sshd on loopback, and from a published site by a real HTTP server."""
 
 import getpass
+import json
+import os
 import shutil
+import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,12 +18,13 @@ import pytest
 
 from records import write_run
 from torchmatrix.facts import lines
-from torchmatrix.facts.gathering import gather
+from torchmatrix.facts.gathering import Limits, gather
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.reporting import site as sites
 
 RUN = "20260101T000000Z"
+RUNS_IT = 'sh -c "$last"'
 
 
 def measured(root: Path, launches: int = 3, run: str = RUN) -> RunFolder:
@@ -118,6 +125,80 @@ def test_what_came_before_the_connection_was_lost_stays_and_the_next_call_goes_o
     assert not found.refused and found.launches == 20 and facts(here.root) == facts(tmp_path / "there")
 
 
+def standing_in(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: str = RUNS_IT, fetching: str = RUNS_IT) -> None:
+    """An ssh whose other side does this, in shell, when it is asked for the list, and when it is asked for the contents."""
+    script = f"""for last; do :; done
+case "$*" in *"-O exit"*) exit 0;; esac
+case "$last" in *"tar -c"*) {fetching};; *) {listing};; esac
+"""
+    (folder / "other").write_text(script, encoding="utf-8")
+    monkeypatch.setenv("TORCHMATRIX_SSH", f"sh {folder / 'other'}")
+
+
+def test_what_cant_be_read_there_is_missing_by_name_and_the_run_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
+    path = run.launches()[1].path
+    name, whole = path.relative_to(run.path.parents[1]).as_posix(), path.read_bytes()
+    standing_in(tmp_path, monkeypatch, fetching=f"rm -f '{path}'; {RUNS_IT}")
+    found = gather(here, f"box:{run.path.parents[1]}")
+    assert list(found.refused) == [name] and "it can't be read there: No such file" in found.refused[name]
+    assert (found.new, found.here) == (2, 0) and not here.runs()[0].read_record().complete
+    path.write_bytes(whole)
+    standing_in(tmp_path, monkeypatch)
+    again = gather(here, f"box:{run.path.parents[1]}")
+    assert (again.new, again.here, again.refused) == (1, 2, {}) and here.runs()[0].read_record().complete
+
+
+def test_a_folder_that_cant_be_listed_there_is_named_and_the_rest_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
+    standing_in(tmp_path, monkeypatch, f"{RUNS_IT}; echo \"find: './gpu02': Permission denied\" >&2; exit 1")
+    found = gather(here, f"box:{run.path.parents[1]}")
+    assert found.new == 3 and found.refused == {"gpu02": "it can't be read there: Permission denied"}
+
+
+LISTS = f"echo /x; echo '81a4 500 1 ./gpu01/{RUN}/run.jsonl'"
+FEW = Limits(files=1000, seconds=0.4)
+
+
+@pytest.mark.parametrize(
+    ("listing", "fetching", "why"),
+    [
+        ("yes ./x", "exit 0", "lists more than 1,000 files"),
+        (f"yes '81a4 500 1 ./gpu01/{RUN}/a/b/c/round1-try1.jsonl'", "exit 0", "lists more than 1,000 files"),
+        ("cat /dev/zero", "exit 0", "lists more than 1,000 files"),
+        ("echo /x; exec sleep 9", "exit 0", "took longer than 0 s"),
+        ("while printf x; do sleep 0.01; done", "exit 0", "took longer than 0 s"),
+        (LISTS, "exec sleep 9", "took longer than"),
+        (LISTS, "cat /dev/urandom", "can't read box:x: what it sends is no archive"),
+        (LISTS, 'cat "$LONG" /dev/zero', "no archive of what was asked for: a header of"),
+        (LISTS, 'cat "$LARGE" /dev/zero', "no archive of what was asked for: it is longer than"),
+        ("yes why | head -c 9000000 >&2; exit 1", "exit 0", "can't read box:x: why"),
+    ],
+)
+def test_no_other_side_is_waited_for_or_read_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str, fetching: str, why: str
+) -> None:
+    for name, kind in (("LONG", tarfile.GNUTYPE_LONGNAME), ("LARGE", tarfile.REGTYPE)):
+        info = tarfile.TarInfo("./another")
+        info.size, info.type = 5 << 30, kind
+        (tmp_path / name).write_bytes(info.tobuf(tarfile.GNU_FORMAT))
+        monkeypatch.setenv(name, str(tmp_path / name))
+    standing_in(tmp_path, monkeypatch, listing, fetching)
+    with pytest.raises((BadInput, EngineUnusable), match=why):
+        gather(Results(tmp_path / "here"), "box:x", limits=replace(FEW, slowest=1 << 30 if "sleep" in fetching else 1 << 20))
+    assert not facts(tmp_path / "here")
+
+
+def test_a_file_that_the_other_side_lists_and_never_sends_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standing_in(tmp_path, monkeypatch, LISTS, "head -c 1024 /dev/zero")
+    found = gather(Results(tmp_path / "here"), "box:x")
+    assert found.refused == {f"gpu01/{RUN}/run.jsonl": "it was listed, but did not come"} and not found.runs_here
+
+
 def test_a_word_of_ssh_is_no_option_of_it(tmp_path: Path) -> None:
     evil = f"touch${{IFS}}{tmp_path}/evil"
     for word in (
@@ -207,6 +288,35 @@ def test_a_site_leads_nowhere_else(served: tuple[Path, str], tmp_path: Path, pla
     (root / "bench/site.json").write_text(told)
     found = gather(Results(tmp_path / "here"), f"{address}/bench")
     assert list(found.refused.values()) == ["it lies outside of the site"]
+
+
+def test_a_site_on_disk_whose_archive_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    facts_of = {"address": "facts.tar.gz", "bytes": 5, "sha256": "0"}
+    (tmp_path / "site.json").write_text(json.dumps({"format": 1, "runs": [{"page": "x", "facts": facts_of}]}), encoding="utf-8")
+    os.mkfifo(tmp_path / "facts.tar.gz")
+    found = gather(Results(tmp_path / "here"), str(tmp_path))
+    assert ["it is not a plain file" in why for why in found.refused.values()] == [True]
+
+
+class _Dripping(SimpleHTTPRequestHandler):
+    """Sends a list of a byte at a time, without an end."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while self.wfile.write(b" "):
+                time.sleep(0.02)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_a_site_that_drips_is_not_waited_for(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Dripping) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(EngineUnusable, match=r"site\.json: \d+ bytes came in 0 s"):
+            gather(Results(tmp_path / "here"), f"http://127.0.0.1:{server.server_port}", limits=Limits(seconds=0.1))
+        server.shutdown()
 
 
 def test_a_site_that_does_not_answer_is_said(tmp_path: Path) -> None:

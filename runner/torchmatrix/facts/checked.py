@@ -63,7 +63,7 @@ def moment_or_nan(record: Record, key: str) -> float:
 
 
 def is_to_come(unix_seconds: float) -> bool:
-    """Whether a time lies a day or more in the future: so far no clocks of machines differ; whoever wrote it had a wrong one."""
+    """Whether a time lies a day or more in the future, as far as no clocks of machines differ but wrong ones."""
     return unix_seconds >= time.time() + _DAY_SECONDS
 
 

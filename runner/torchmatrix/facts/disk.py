@@ -12,6 +12,9 @@ from typing import IO
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import plain_open
 
+_MOST_BYTES = 1 << 12
+"""Of what a lock file says of its holder."""
+
 
 @contextmanager
 def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
@@ -36,14 +39,14 @@ def held(path: Path, complaint: str, hint: str) -> Iterator[None]:
 def holder(path: Path) -> str | None:
     """Who holds the lock file `path`, as written in it; None if nobody does."""
     try:
-        file = plain_open(path, "r")
+        file = plain_open(path, "rb")
     except OSError:
         return None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return file.read().strip() or "unknown"
+            return file.read(_MOST_BYTES).decode(errors="replace").strip() or "unknown"
     return None
 
 

@@ -84,7 +84,10 @@ def save(root: Path, host: str, record: Mapping[str, Any], traces: Mapping[str, 
 
 
 def newest(root: Path, cell: str, machine: str | None, workload_hash: str) -> Profile | None:
-    """The newest profile of a cell on this machine by this workload's program; one that can't be read, or is still to come, isn't one."""
+    """The newest profile of a cell on this machine by this workload's program.
+
+    One that can't be read, or whose time is still to come, isn't one.
+    """
     found = []
     for path in root.glob(f"*/{_escaped(cell)}/*/{RECORD}"):
         with suppress(Malformed):

@@ -37,21 +37,33 @@ def plain_bytes(path: Path, most: int) -> bytes:
 
     Never waits, as reading a named pipe would.
     """
+    held = _descriptor(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise OSError(error.errno, _LINK, str(path)) if error.errno == errno.ELOOP else error from None
-    try:
-        state = os.fstat(held)
-        if stat.S_ISDIR(state.st_mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
-        if state.st_size > most:
+        size = os.fstat(held).st_size
+        if size > most:
             raise OSError(errno.EFBIG, f"it is larger than {most / 1e6:g} MB", str(path))
-        return _content(held, state.st_size, most)
+        return _content(held, size, most)
     finally:
         os.close(held)
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A regular file, or one that a link leads to, to be read in pieces. Raises OSError for anything else; never waits."""
+    return os.fdopen(_descriptor(path, os.O_RDONLY), "rb")
+
+
+def _descriptor(path: Path, flags: int) -> int:
+    try:
+        held = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise OSError(error.errno, _LINK, str(path)) if error.errno == errno.ELOOP else error from None
+    mode = os.fstat(held).st_mode
+    if stat.S_ISREG(mode):
+        return held
+    os.close(held)
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
 
 
 def _content(held: int, size: int, most: int) -> bytes:
@@ -190,16 +202,9 @@ def plain_open(path: Path, mode: str, buffering: int = -1) -> IO[Any]:
     """Open a file of ours as open() does, in UTF-8. Raises OSError; also for a link, a device or a pipe: it may be planted."""
 
     def opener(name: str, flags: int) -> int:
-        held = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        if not stat.S_ISREG(os.fstat(held).st_mode):
-            os.close(held)
-            raise OSError(errno.EINVAL, _NOT_PLAIN, name)
-        return held
+        return _descriptor(Path(name), flags | os.O_NOFOLLOW)
 
-    try:
-        return open(path, mode, buffering, None if "b" in mode else "utf-8", opener=opener)
-    except OSError as error:
-        raise OSError(error.errno, _LINK, str(path)) if error.errno == errno.ELOOP else error from None
+    return open(path, mode, buffering, None if "b" in mode else "utf-8", opener=opener)
 
 
 def _state_of_plain(path: Path) -> os.stat_result | None:

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts.disk import held
 from torchmatrix.facts.checked import is_number
+from torchmatrix.facts.disk import held
 from torchmatrix.facts.events import Event, read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode

@@ -18,19 +18,27 @@ from torchmatrix.facts.disk import held
 from torchmatrix.facts.gathering import archives, folders, remote, sites
 from torchmatrix.facts.gathering.brought import Brought
 from torchmatrix.facts.gathering.placing import Places
-from torchmatrix.facts.gathering.sources import Source
+from torchmatrix.facts.gathering.sources import Limits, Source
 from torchmatrix.facts.gathering.taken import AlreadyHere, Taken
 from torchmatrix.facts.gathering.taking import runs_of, take
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import count
 
-__all__ = ["Brought", "gather"]
+__all__ = ["Brought", "Limits", "gather"]
 
 LOCK = ".gather.lock"
+_USUAL = Limits()
 
 
-def gather(results: Results, word: str, *, dry_run: bool = False, tell: Callable[[str], None] = lambda line: None) -> Brought:
+def gather(
+    results: Results,
+    word: str,
+    *,
+    dry_run: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+    limits: Limits = _USUAL,
+) -> Brought:
     """Bring what is new in the source `word` into `results`; `tell` gets a line for every run that is looked at.
 
     `dry_run`: nothing is written, and new files are listed without a look into them. Raises BadInput or EngineUnusable if the
@@ -43,7 +51,7 @@ def gather(results: Results, word: str, *, dry_run: bool = False, tell: Callable
             stack.enter_context(held(results.root / LOCK, f"another gather fills {results.root}", hint))
         temporary = Path(tempfile.gettempdir()) if dry_run else results.root
         taken, places = Taken(results.root), Places(results)
-        for digest, source in _opened(word, taken, temporary, stack):
+        for digest, source in _opened(word, taken, temporary, stack, limits):
             if isinstance(source, AlreadyHere):
                 brought.add(Brought(source=word, runs_here=list(source.runs), here=source.launches))
                 continue
@@ -54,18 +62,20 @@ def gather(results: Results, word: str, *, dry_run: bool = False, tell: Callable
     return brought
 
 
-def _opened(word: str, taken: Taken, temporary: Path, stack: ExitStack) -> Iterator[tuple[str | None, Source | AlreadyHere]]:
+def _opened(
+    word: str, taken: Taken, temporary: Path, stack: ExitStack, limits: Limits
+) -> Iterator[tuple[str | None, Source | AlreadyHere]]:
     """The sources that a word names, each with the digest by which it can be known again."""
     path = Path(word)
     if sites.is_site(word):
-        yield from sites.of_site(word, taken, temporary)
+        yield from sites.of_site(word, taken, temporary, limits)
     elif path.is_dir():
-        yield None, folders.of_folder(path)
+        yield None, folders.of_folder(path, limits)
     elif path.exists():
         digest = archives.digest_of(path)
-        yield digest, taken.find(digest) or archives.of_archive(path, temporary, stack)
+        yield digest, taken.find(digest) or archives.of_archive(path, temporary, stack, limits)
     elif remote.is_remote(word):
-        yield None, remote.of_remote(word, stack)
+        yield None, remote.of_remote(word, stack, limits)
     else:
         hint = "name a folder of results, an archive of one, user@host:path, or the address of a published site"
         raise BadInput(f"there is no {word}", hint=hint)

@@ -9,7 +9,8 @@ class Brought:
     """One source. `launches`: how many files of launches are new, updated (they had grown) or already here.
 
     `runs` and `runs_here`: as HOST/RUN, those that got something new and those that did not. `unverified`: how many of the new
-    and updated launches have no checksums. `refused`: what was not taken and why, by name. `others`: files that are no facts.
+    and updated launches have no checksums. `refused`: what was not taken and why, by name; `lost`: which of that was listed,
+    but never came. `others`: files that are no facts.
     """
 
     source: str
@@ -22,6 +23,7 @@ class Brought:
     bytes: int = 0
     others: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
 
     @property
     def launches(self) -> int:
@@ -33,6 +35,7 @@ class Brought:
         self.runs += other.runs
         self.runs_here += other.runs_here
         self.refused |= other.refused
+        self.lost += other.lost
         for name in ("new", "updated", "here", "unverified", "bytes", "others"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

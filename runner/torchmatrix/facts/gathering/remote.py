@@ -9,22 +9,31 @@ import re
 import shlex
 import stat
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Name, Offer, Sorting, Source
+from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
+from torchmatrix.ground import tars
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.texts import in_one_line
+from torchmatrix.ground.texts import clipped, in_one_line
 
 _HOST = r"(?P<host>(?:[^\s/:@]+@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s/:@\[\]]+))"
 _PLACE = re.compile(rf"{_HOST}:(?P<path>.*)", re.DOTALL)
 _URL = re.compile(rf"ssh://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<path>/.*)", re.DOTALL)
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ControlMaster=auto")
 _LISTED = re.compile(rb"([0-9a-f]{1,8}) ([0-9]{1,18}) ([0-9]{1,18}) \./(.+)")
+_UNREAD = re.compile(r"(?:find|stat): (?:cannot stat\w* )?'?\./(.+?)'?: (.+)")
+"""What find or stat says of what it can't read; the rest is listed."""
+_UNREADABLE = "it can't be read there"
+_LONGEST_LINE = 16 << 10
+_MOST_SAID_BYTES = 64 << 10
+_HEADER_BYTES = 4 << 10
+"""In a tar, with a long name and the padding, beside each file."""
+_GRACE_SECONDS = 10.0
 _LOST = 255
 """What ssh ends with when the connection or its login fails."""
 
@@ -34,7 +43,7 @@ def is_remote(word: str) -> bool:
     return word.startswith("ssh://") or ("://" not in word and bool(_PLACE.fullmatch(word)))
 
 
-def of_remote(word: str, stack: ExitStack) -> Source:
+def of_remote(word: str, stack: ExitStack, limits: Limits) -> Source:
     """The facts below a folder on another machine; `stack` ends the connection. Raises BadInput or EngineUnusable."""
     found = (_URL if word.startswith("ssh://") else _PLACE).fullmatch(word)
     if found is None or found["host"].startswith("-"):
@@ -45,90 +54,151 @@ def of_remote(word: str, stack: ExitStack) -> Source:
     once = ("-o", f"ControlPath={folder}/c", "-o", "ControlPersist=60")
     ssh = [*shlex.split(os.environ.get("TORCHMATRIX_SSH") or "ssh"), *_OPTIONS, *once, *port]
     host = re.sub(r"[\[\]]", "", host)
-    stack.callback(subprocess.run, [*ssh, "-O", "exit", "--", host], capture_output=True, stdin=subprocess.DEVNULL)
-    remote = _Remote([*ssh, "--", host], word, path)
-    return remote.listed()
+    stack.callback(_end_connection, [*ssh, "-O", "exit", "--", host])
+    return _Remote([*ssh, "--", host], word, path, limits).listed()
 
 
 class _Remote:
     """A folder on another machine. `command`: runs what is appended to it there."""
 
-    def __init__(self, command: Sequence[str], label: str, path: str) -> None:
-        self._command, self._label = command, label
+    def __init__(self, command: Sequence[str], label: str, path: str, limits: Limits) -> None:
+        self._command, self._label, self._limits = command, label, limits
         self._cd = f"LC_ALL=C; export LC_ALL; cd -- {_quoted(path)}"
         self._prefix = ""
+        self._lost: dict[Name, str] = {}
+        self._sizes: dict[Name, int] = {}
 
     def listed(self) -> Source:
         """What is there, without hidden folders."""
         wanted = "-name '*.jsonl' -o -name '*.log' -o -path '*/locks/*.lock' -o -type l"
         names = rf"\( {wanted} \) ! -type d -exec stat -c '%f %s %Y %n' {{}} +"
-        root, *lines = self._output(f"{self._cd} && pwd -P && find . -name '.?*' -prune -o {names}").split(b"\n")
-        if any(line.endswith(f" ./{RECORD}".encode()) for line in lines):  # of a run's folder, the name is the run's id
+        found, entries, root = Sorting(label=self._label, limits=self._limits), list[re.Match[bytes]](), b""
+        script = f"{self._cd} && pwd -P && find . -name '.?*' -prune -o {names}"
+        with self._running(script, subprocess.DEVNULL, self._limits.seconds) as (stream, end):
+            root = stream.readline(_LONGEST_LINE).rstrip(b"\n")
+            while line := stream.readline(_LONGEST_LINE):
+                if entry := _LISTED.fullmatch(line.removesuffix(b"\n")):
+                    entries.append(entry)
+                else:
+                    found.others += 1
+                if len(entries) + found.others > self._limits.files:
+                    raise BadInput(f"{self._label} lists more than {self._limits.files:,} files", hint="name one of its runs")
+            code, said = end()
+        self._add(found, root, entries)
+        unread = {told[1]: told[2] for line in said if (told := _UNREAD.fullmatch(line))}
+        found.refused |= {self._prefix + name: f"{_UNREADABLE}: {why}" for name, why in unread.items()}
+        if code != 0 and not (root and unread):
+            self._complain(code, said)
+        self._sizes = {name: offer.size for name, offer in found.offers.items()}
+        return found.source(self.fetch, self._lost)
+
+    def _add(self, found: Sorting, root: bytes, entries: Sequence["re.Match[bytes]"]) -> None:
+        if any(entry[4] == RECORD.encode() for entry in entries):  # of a run's folder, the name is the run's id
             self._prefix = f"{Path(os.fsdecode(root)).name}/"
-        found = Sorting()
-        for line in filter(None, lines):
-            if entry := _LISTED.fullmatch(line):
-                problem = None if stat.S_ISREG(int(entry[1], 16)) else LINK
-                offer = Offer(size=int(entry[2]), changed_ns=int(entry[3]) * 10**9)
-                found.add(self._prefix + os.fsdecode(entry[4]), offer, problem)
-            else:
-                found.others += 1
-        return found.source(self._label, self.fetch)
+        for entry in entries:
+            problem = None if stat.S_ISREG(int(entry[1], 16)) else LINK
+            offer = Offer(size=int(entry[2]), changed_ns=int(entry[3]) * 10**9)
+            found.add(self._prefix + os.fsdecode(entry[4]), offer, problem)
 
     def fetch(self, names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
         """The contents as one tar, read as it comes."""
         wanted = {f"./{name.removeprefix(self._prefix)}": name for name in names}
         if not wanted:
             return
-        with tempfile.TemporaryFile() as listed, tempfile.TemporaryFile() as said:
+        most = sum(self._sizes[name] + _HEADER_BYTES for name in wanted.values()) + LONGEST_FILE_BYTES  # some may have grown
+        with tempfile.TemporaryFile() as listed:
             listed.write(b"".join(os.fsencode(name) + b"\n" for name in wanted))
             listed.seek(0)
-            process = subprocess.Popen(
-                [*self._command, _in_shell(f"{self._cd} && tar -c -f - -T -")],
-                stdin=listed,
-                stdout=subprocess.PIPE,
-                stderr=said,
-            )
-            assert process.stdout is not None
-            with process:
+            seconds = self._limits.seconds_for(most)
+            with self._running(f"{self._cd} && tar -c -f - -T -", listed, seconds) as (stream, end):
                 try:
-                    yield from _members(process.stdout, wanted)
-                except (tarfile.TarError, EOFError, OSError):
-                    process.kill()
-                    self._complain(process.wait(), said)
-                finally:
-                    process.stdout.close()
-                if process.wait() in (_LOST, 127):
-                    self._complain(process.returncode, said)
+                    yield from _members(stream, wanted, most)
+                except (*tars.NOT_A_TAR, OSError) as error:
+                    stream.close()
+                    code, said = end()
+                    self._complain(code, said or [f"what it sends is no archive of what was asked for: {error}"])
+                stream.close()
+                code, said = end()
+            if code in (_LOST, 127):
+                self._complain(code, said)
+        for asked, name in wanted.items():
+            if line := next((line for line in said if asked in line), ""):
+                self._lost[name] = f"{_UNREADABLE}: {line.rpartition(': ')[2]}"
 
-    def _output(self, script: str) -> bytes:
-        with tempfile.TemporaryFile() as said:
-            command = [*self._command, _in_shell(script)]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, check=False)
-            if done.returncode != 0:
-                self._complain(done.returncode, said)
-            return done.stdout
+    @contextmanager
+    def _running(
+        self, script: str, given: "IO[bytes] | int", seconds: float
+    ) -> "Iterator[tuple[IO[bytes], Callable[[], tuple[int, list[str]]]]]":
+        """A command there: what it writes, and what waits for its end and gives its exit code and what it said.
 
-    def _complain(self, code: int, said: IO[bytes]) -> None:
+        Raises EngineUnusable if it takes longer than so many seconds.
+        """
+        process = subprocess.Popen(
+            [*self._command, _in_shell(script)], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None and process.stderr is not None
+        said, late = bytearray(), threading.Event()
+        listener = threading.Thread(target=_keep_first, args=(process.stderr, said), daemon=True)
+        listener.start()
+
+        def give_up() -> None:
+            late.set()
+            process.kill()
+
+        watch = threading.Timer(seconds, give_up)
+        watch.daemon = True
+        watch.start()
+
+        def end() -> tuple[int, list[str]]:
+            process.wait()
+            listener.join(timeout=_GRACE_SECONDS)
+            if late.is_set():
+                hint = "the same command goes on with what is missing"
+                raise EngineUnusable(f"{self._label} took longer than {seconds:.0f} s to answer", hint=hint)
+            text = bytes(said).decode(errors="replace")
+            return process.returncode, [in_one_line(line) for line in text.splitlines() if line.strip()]
+
+        try:
+            yield process.stdout, end
+        finally:
+            watch.cancel()
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+    def _complain(self, code: int, said: Sequence[str]) -> None:
         """Raise the error that ssh or the other machine told of in its last line."""
-        said.seek(0)
-        told = [in_one_line(line) for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-        last = told[-1] if told else "the connection ended early"
-        if code == _LOST or not told:
+        last = clipped(said[-1], 300) if said else "the connection ended early"
+        if code == _LOST or not said:
             hint = f"try: ssh {self._command[-1]}; it must log in without asking. The same command then goes on"
             raise EngineUnusable(f"can't reach {self._label}: {last}", hint=hint)
         hint = "name a folder of results there; it needs a Linux with sh, find, stat and tar"
         raise BadInput(f"can't read {self._label}: {last}", hint=hint)
 
 
-def _members(stream: IO[bytes], wanted: dict[Name, Name]) -> Iterator[tuple[Name, bytes]]:
+def _keep_first(stream: IO[bytes], said: bytearray) -> None:
+    """Read a stream to its end, so that nobody waits for that; keep the first and no more than is shown."""
+    with suppress(ValueError, OSError), stream:
+        while data := stream.read1(_LONGEST_LINE):  # type: ignore[attr-defined]  # it is a BufferedReader
+            said += data[: _MOST_SAID_BYTES - len(said)]
+
+
+def _end_connection(command: Sequence[str]) -> None:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_GRACE_SECONDS)
+
+
+def _members(stream: IO[bytes], wanted: dict[Name, Name], most: int) -> Iterator[tuple[Name, bytes]]:
     """The wanted files of a tar that comes as a stream; anything else that the other side sends is passed over."""
-    with tarfile.open(fileobj=stream, mode="r|") as tar:
-        for member in tar:
-            name = wanted.pop(member.name, None) or wanted.pop(f"./{member.name}", None)
-            content = tar.extractfile(member) if name and member.isreg() else None
-            if name and content:
-                yield name, content.read(LONGEST_FILE_BYTES + 1)
+    with tars.streamed(stream, most) as tar:
+        while member := tar.next():
+            tar.members = []  # type: ignore[attr-defined]  # else it keeps all of them
+            name = wanted.get(member.name) or wanted.get(f"./{member.name}")
+            content = tars.content_of(tar, member, LONGEST_FILE_BYTES) if name else None
+            if name and content is not None:
+                yield name, content
+                wanted.pop(member.name, None)
+                wanted.pop(f"./{member.name}", None)
 
 
 def _quoted(path: str) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from torchmatrix import __version__
 from torchmatrix.facts import checked
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.gathering import archives
-from torchmatrix.facts.gathering.sources import Source
+from torchmatrix.facts.gathering.sources import Limits, Source
 from torchmatrix.facts.gathering.taken import AlreadyHere, Taken
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import opened
 
 LIST = "site.json"
 FORMAT = 1
@@ -25,6 +27,7 @@ _LONGEST_LIST = 64 << 20
 _LARGEST_ARCHIVE = 4 << 30
 _TIMEOUT_SECONDS = 60.0
 _CHUNK = 1 << 20
+_AGAIN = "check the address and the network; the same command then goes on"
 
 
 def is_site(word: str) -> bool:
@@ -32,14 +35,14 @@ def is_site(word: str) -> bool:
     return urlsplit(word).scheme in ("http", "https") or (Path(word) / LIST).is_file()
 
 
-def of_site(word: str, taken: Taken, temporary: Path) -> Iterator[tuple[str | None, Source | AlreadyHere]]:
+def of_site(word: str, taken: Taken, temporary: Path, limits: Limits) -> Iterator[tuple[str | None, Source | AlreadyHere]]:
     """Every run of a site with the digest of its archive; each can be read until the next one is asked for.
 
     Raises BadInput or EngineUnusable if the list can't be read or the site can't be reached any more. An archive that is
     damaged or not there is a source with a refusal.
     """
     base = _base(word)
-    for run in _listed(base, word):
+    for run in _listed(base, word, limits):
         try:
             facts = checked.part(run, "facts")
             address, digest = checked.text(facts, "address"), checked.text(facts, "sha256")
@@ -51,40 +54,47 @@ def of_site(word: str, taken: Taken, temporary: Path) -> Iterator[tuple[str | No
             yield None, known
             continue
         with ExitStack() as stack:
-            yield digest, _archive(base, address, size, digest, temporary, stack)
+            yield digest, _archive(base, address, size, digest, temporary, stack, limits)
 
 
-def _archive(base: str, address: str, size: int, digest: str, temporary: Path, stack: ExitStack) -> Source:
+def _archive(base: str, address: str, size: int, digest: str, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
     label = urljoin(base, address)
     if not label.startswith(base) or ".." in unquote(address):
         return _refused(label, "it lies outside of the site")
     try:
         file = stack.enter_context(archives.nameless(temporary))
-        _copy(label, file, min(size, _LARGEST_ARCHIVE), digest)
-        return archives.of_file(file, label, temporary, stack)
+        _copy(label, file, min(size, _LARGEST_ARCHIVE), digest, limits)
+        return archives.of_file(file, label, temporary, stack, limits)
     except BadInput as error:
         return _refused(label, str(error))
     except (OSError, HTTPException) as error:
         raise EngineUnusable(f"the connection to {label} ended: {error}", hint="the same command then goes on") from None
 
 
-def _copy(address: str, file: IO[bytes], size: int, digest: str) -> None:
+def _copy(address: str, file: IO[bytes], size: int, digest: str, limits: Limits) -> None:
     """Raises BadInput if what comes isn't what the site tells."""
     seen = hashlib.sha256()
-    with _opened(address) as stream:
-        while chunk := stream.read(_CHUNK):
-            seen.update(chunk)
-            file.write(chunk)
-            if file.tell() > size:
-                break
+    for chunk in _chunks(address, size, limits):
+        seen.update(chunk)
+        file.write(chunk)
     if file.tell() != size or seen.hexdigest() != digest:
         raise BadInput("it is not as large as the site says, or its digest differs", hint="publish the site again")
 
 
-def _listed(base: str, word: str) -> list[dict[str, Any]]:
+def _chunks(address: str, most: int, limits: Limits, hint: str = _AGAIN) -> Iterator[bytes]:
+    """What comes from there, little more than `most` bytes of it. Raises EngineUnusable if that takes too long."""
+    begin, came = time.monotonic(), 0
+    with _opened(address, hint) as stream:
+        while came <= most and (chunk := stream.read1(_CHUNK)):
+            came += len(chunk)
+            yield chunk
+            if time.monotonic() - begin > limits.seconds_for(came):
+                raise EngineUnusable(f"{address}: {came} bytes came in {time.monotonic() - begin:.0f} s", hint=_AGAIN)
+
+
+def _listed(base: str, word: str, limits: Limits) -> list[dict[str, Any]]:
     hint = "name the address of the first page of a site that torchmatrix report --publish wrote"
-    with _opened(urljoin(base, LIST), hint) as stream:
-        content = stream.read(_LONGEST_LIST)
+    content = b"".join(_chunks(urljoin(base, LIST), _LONGEST_LIST, limits, hint))
     try:
         told = json.loads(content)
         if checked.whole(told, "format") != FORMAT:
@@ -103,7 +113,13 @@ def _base(word: str) -> str:
     return f"{head}/" if last.endswith((".html", ".json")) or not last else f"{address}/"
 
 
-def _opened(address: str, hint: str = "check the address and the network; the same command then goes on") -> Any:
+def _opened(address: str, hint: str) -> Any:
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        try:
+            return opened(Path(unquote(parts.path)))
+        except OSError as error:
+            raise BadInput(f"can't read {unquote(parts.path)}: {error.strerror}", hint=hint) from None
     request = urllib.request.Request(address, headers={"User-Agent": f"torchmatrix/{__version__}"})
     try:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
@@ -112,8 +128,7 @@ def _opened(address: str, hint: str = "check the address and the network; the sa
         raise BadInput(f"{address}: {error.code} {error.reason}", hint=hint) from None
     except (OSError, ValueError, HTTPException) as error:
         why = getattr(error, "reason", error)
-        kind = BadInput if isinstance(why, FileNotFoundError) else EngineUnusable
-        raise kind(f"can't reach {address}: {why}", hint=hint) from None
+        raise EngineUnusable(f"can't reach {address}: {why}", hint=hint) from None
 
 
 def _refused(name: str, why: str) -> Source:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from torchmatrix.ground.errors import BadInput
+
 LONGEST_FILE_BYTES = 64 << 20
 """A larger file is refused: no launch writes so much."""
-MOST_FILES = 1_000_000
 DEEPEST = 24
 _LONGEST_NAME = 200
 RECORD = "run.jsonl"
@@ -15,8 +16,29 @@ _ENDINGS = (".jsonl", ".log")
 _LOCK = re.compile(r"(?:.*/)?locks/[^/]+\.lock")
 _HIDDEN_OR_ODD = re.compile(r"\.|.*[\\:*?\"<>|]", re.DOTALL)
 
+_OF_A_MAC = "._"
+"""Begins the name of what macOS keeps beside a file (AppleDouble, RFC 1740) in its archives and on disks of others."""
+
 Name = str
 """The path of a file in its source, with slashes."""
+Fetch = Callable[[Iterable[Name]], Iterator[tuple[Name, bytes]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a source may bring: so many files, all that are listed counted, and bytes.
+
+    `seconds`: how long an answer may take, such as a list; what is long takes longer, by `slowest` bytes per second.
+    """
+
+    files: int = 1_000_000
+    bytes: int = 64 << 30
+    seconds: float = 600.0
+    slowest: int = 16 << 10
+
+    def seconds_for(self, size: int) -> float:
+        """How long so many bytes may take."""
+        return self.seconds + size / self.slowest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,16 +51,18 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A place with facts. `fetch`: the contents of these files, in their order; a file that has gone since is left out.
+    """A place with facts. `fetch`: the contents of these files, in their order; what can't be read is left out.
 
-    `refused`: names of facts that can't be read, and why; `others`: how many files aren't facts.
+    `refused`: names of facts that can't be read, and why; `others`: how many files aren't facts. `lost`: why a file that was
+    listed did not come, as far as `fetch` has found out.
     """
 
     label: str
     offers: Mapping[Name, Offer]
-    fetch: Callable[[Iterable[Name]], Iterator[tuple[Name, bytes]]]
+    fetch: Fetch
     refused: Mapping[Name, str] = field(default_factory=dict)
     others: int = 0
+    lost: dict[Name, str] = field(default_factory=dict)
 
 
 LINK = "it is a link or a device"
@@ -49,13 +73,24 @@ LINK = "it is a link or a device"
 class Sorting:
     """Collects the names of a source while it is listed: what is offered, what is refused, what isn't a fact."""
 
+    label: str
+    limits: Limits
     offers: dict[Name, Offer] = field(default_factory=dict)
     refused: dict[Name, str] = field(default_factory=dict)
     others: int = 0
+    _bytes: int = 0
 
     def add(self, name: Name, offer: Offer, problem: str | None = None) -> bool:
-        """Take note of a file; whether it is offered. `problem`: why it can't be taken, whatever it is called."""
+        """Take note of a file; whether it is offered. `problem`: why it can't be taken, whatever it is called.
+
+        Raises BadInput beyond the limits.
+        """
         last = name.rpartition("/")[2]
+        if len(self.offers) + len(self.refused) + self.others >= self.limits.files:
+            raise self._beyond(f"{self.limits.files:,} files")
+        if last.startswith(_OF_A_MAC):
+            self.others += 1
+            return False
         if not is_lock(name) and (
             (not last.endswith(_ENDINGS) and problem != LINK)
             or (problem is None and not _FACTS.fullmatch(last) and _is_plain(name))
@@ -65,17 +100,22 @@ class Sorting:
         why = problem or problem_of(name, offer.size)
         if why is None and name in self.offers:
             why = "it is there twice"
-        if why is None and len(self.offers) >= MOST_FILES:
-            why = f"there are more than {MOST_FILES} files"
-        if why is None:
-            self.offers[name] = offer
-        elif len(self.refused) < MOST_FILES:
+        if why is not None:
             self.refused[name] = why
-        return why is None
+            return False
+        self.offers[name] = offer
+        self._bytes += offer.size
+        if self._bytes > self.limits.bytes:
+            raise self._beyond(f"{self.limits.bytes >> 20:,} MiB")
+        return True
 
-    def source(self, label: str, fetch: Callable[[Iterable[Name]], Iterator[tuple[Name, bytes]]]) -> Source:
+    def _beyond(self, limit: str) -> BadInput:
+        return BadInput(f"{self.label} has more than {limit}: nothing of it is taken", hint="gather its runs one by one")
+
+    def source(self, fetch: Fetch, lost: dict[Name, str] | None = None) -> Source:
         """The source with what was found."""
-        return Source(label=label, offers=self.offers, fetch=fetch, refused=self.refused, others=self.others)
+        told = {"refused": self.refused, "others": self.others, "lost": {} if lost is None else lost}
+        return Source(label=self.label, offers=self.offers, fetch=fetch, **told)  # type: ignore[arg-type]
 
 
 def is_lock(name: Name) -> bool:

@@ -62,8 +62,11 @@ def take(source: Source, run: OfferedRun, places: Places, brought: Brought, dry_
     before = brought.new + brought.updated
     target, record = _untouched(source, run, places), b""
     if target is None:
-        record = next((as_written(content) for _, content in source.fetch([run.record])), b"")
-        target, record = _placed(run, record, places, brought)
+        found = next((as_written(content) for _, content in source.fetch([run.record])), None)
+        if found is None:
+            brought.refused[run.record] = f"{_why_lost(source, run.record)}{_and_its(run)}"
+            return
+        target, record = _placed(run, found, places, brought)
     if target is None:
         return
     state = _compared(target / RECORD, record) if record else HERE
@@ -72,8 +75,9 @@ def take(source: Source, run: OfferedRun, places: Places, brought: Brought, dry_
     is_new = state in (NEW, UPDATED)
     if state == NEW and not dry_run:
         _put(target / RECORD, record[: record.index(b"\n") + 1], None)
+    missing = len(brought.lost)
     _settle(_take_files(source, run, target, brought, dry_run))
-    if record and not dry_run and state in (NEW, UPDATED, HERE):
+    if record and not dry_run and state in (NEW, UPDATED, HERE) and len(brought.lost) == missing:
         (_put if is_new else _stamp)(target / RECORD, record, source.offers[run.record].changed_ns)
         _settle([target / RECORD] if is_new else [])
     if is_new or brought.new + brought.updated > before:
@@ -115,8 +119,7 @@ def _placed(run: OfferedRun, record: bytes, places: Places, brought: Brought) ->
     target = places.of(run.id, begin) if begin else None
     is_here = target is not None and (target / RECORD).exists()
     if target is None or begin is None or (damage and not is_here):
-        lost = f"; nor are the other {len(run.files)} files of its run" if run.files else ""
-        brought.refused[run.record] = f"{damage or 'it does not begin with the line of a run'}; it is not taken{lost}"
+        brought.refused[run.record] = f"{damage or 'it does not begin with the line of a run'}; it is not taken{_and_its(run)}"
         return None, b""
     if is_here and not begins(target / RECORD, begin.content):
         brought.refused[run.record] = (
@@ -126,6 +129,14 @@ def _placed(run: OfferedRun, record: bytes, places: Places, brought: Brought) ->
     if damage:
         brought.refused[run.record] = damage
     return target, b"" if damage else record
+
+
+def _and_its(run: OfferedRun) -> str:
+    return f"; nor are the other {len(run.files)} files of its run" if run.files else ""
+
+
+def _why_lost(source: Source, name: Name) -> str:
+    return source.lost.get(name, "it was listed, but did not come")
 
 
 def _differing(
@@ -144,8 +155,9 @@ def _differing(
             brought.here += name.endswith(".jsonl")
         else:
             wanted[there] = name
+    lost = dict(wanted)
     for there, found in source.fetch(wanted):
-        name = wanted[there]
+        name = lost.pop(there)
         content = as_written(found) if name.endswith(".jsonl") else found
         state = NEW if missing[name] else _compared(target / name, content)
         if state == OTHER:
@@ -156,6 +168,8 @@ def _differing(
             brought.here += name.endswith(".jsonl")
             if state == HERE and not dry_run:
                 _stamp(target / name, content, source.offers[there].changed_ns)
+    brought.refused |= {there: _why_lost(source, there) for there in lost}
+    brought.lost += lost
 
 
 def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, brought: Brought) -> str | None:

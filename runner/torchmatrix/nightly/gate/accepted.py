@@ -40,9 +40,9 @@ def read(results: Results, host: str) -> dict[str, Accepted]:
     found = {}
     for event in () if unreadable(results, host) else lines.read(path_of(results, host)).events:
         run, started, because, cell = (event.get(name) for name in ("run", "started", "because", "cell"))
-        if event.get("event") == KIND and _is_past(started) and isinstance(cell, str):
-            found[cell] = Accepted(run=str(run), started=float(started), because=str(because))
-    return found
+        if event.get("event") == KIND and checked.is_number(started) and isinstance(cell, str):
+            found[cell] = Accepted(run=str(run), started=float(started or 0), because=str(because))
+    return {cell: one for cell, one in found.items() if not checked.is_to_come(one.started)}
 
 
 def unreadable(results: Results, host: str) -> list[Unreadable]:
@@ -50,10 +50,6 @@ def unreadable(results: Results, host: str) -> list[Unreadable]:
     path = path_of(results, host)
     damage = lines.read(path).damage
     return [Unreadable(path=path, reason=damage)] if damage else []
-
-
-def _is_past(started: object) -> bool:
-    return checked.is_number(started) and not checked.is_to_come(float(started))  # type: ignore[arg-type]
 
 
 def slower(gate: Gate, globs: Sequence[str]) -> list[Judged]:
