@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("action", choices=("record", "install", "check"))
     parser.add_argument("--packages", default="", help="requirements to add")
     parser.add_argument("--usual", default="", help="requirements to add if the image has no version of the package")
@@ -66,7 +66,7 @@ def main(argv):
 
 
 def load(state):
-    with open(state) as file:
+    with open(state, encoding="utf-8") as file:
         return json.load(file)
 
 
@@ -80,7 +80,7 @@ def record(state):
         "versions": versions(),
         "files": files,
     }
-    with open(state, "w") as file:
+    with open(state, "w", encoding="utf-8") as file:
         json.dump(found, file, indent=0, sort_keys=True)
     print("torch %s of %s, kept: %s" % (found["torch"], sys.executable, ", ".join(sorted(files))))
 
@@ -179,7 +179,7 @@ def install(vendor, packages, usual):
         return
     with tempfile.TemporaryDirectory() as folder:
         constraints = os.path.join(folder, "constraints.txt")
-        with open(constraints, "w") as file:
+        with open(constraints, "w", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in constraints_of(vendor["versions"]))
         # pip adds these to the constraints of PIP_CONSTRAINT, which NGC sets from 25.03 on. They don't go into that variable,
         # since they would then also bind the environments in which pip builds packages, and those change nothing here.
@@ -204,7 +204,11 @@ def pip(folder):
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     done = subprocess.run(
-        [sys.executable, "-m", "venv", os.path.join(folder, "pip")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", "venv", os.path.join(folder, "pip")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
     )
     if done.returncode:
         raise Refused("the image has no pip, and creating one in a virtualenv failed: %s" % " ".join(done.stdout.split()))
@@ -216,7 +220,7 @@ def run_pip(command, wanted, more=None):
     settings = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
     variables = {**os.environ, **settings, **(more or {})}
     process = subprocess.Popen(
-        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
     )
     said = []
     for line in process.stdout:

@@ -64,7 +64,7 @@ def _bridge(name: str) -> Iterator[str]:
     """A bridge with a free subnet whose containers reach what this machine reaches, but can't be reached."""
     network = _free_network()
     path = Path("/proc/sys/net/ipv4/ip_forward")
-    forwarded = path.read_text()
+    forwarded = path.read_text(encoding="utf-8")
     rules = [
         ["nat", "POSTROUTING", "-s", str(network), "!", "-o", name, "-j", "MASQUERADE"],
         ["filter", "FORWARD", "-i", name, "-j", "ACCEPT"],
@@ -75,7 +75,7 @@ def _bridge(name: str) -> Iterator[str]:
         stack.callback(_call, "ip", "link", "delete", name)
         _call("ip", "address", "add", f"{network[1]}/{network.prefixlen}", "dev", name)
         _call("ip", "link", "set", name, "up")
-        path.write_text("1")
+        path.write_text("1", encoding="utf-8")
         stack.callback(path.write_text, forwarded)
         for table, chain, *rule in rules:
             _call("iptables", "--wait", "-t", table, "-I", chain, *rule)
@@ -101,7 +101,7 @@ def _daemon(
     network = ["--bridge", bridge, "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
     nothing_else = ["--config-file", f"{folder}/daemon.json"]
     (folder / "daemon.json").write_text("{}")
-    with log.open("a") as words:
+    with log.open("a", encoding="utf-8") as words:
         process = subprocess.Popen(
             [*within, "dockerd", "--host", host, *nothing_else, *places, *containerd, *network],
             env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True,
@@ -110,7 +110,7 @@ def _daemon(
         end = time.monotonic() + START_SECONDS
         while subprocess.run(["docker", "--host", host, "info"], capture_output=True).returncode:
             if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"dockerd did not start:\n{log.read_text()[-2000:]}")
+                raise RuntimeError(f"dockerd did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
             time.sleep(0.5)
         yield
     finally:
@@ -143,7 +143,7 @@ def _end_orphans(name: str) -> None:
 def _remove(folder: Path) -> None:
     """Remove first what a killed daemon left behind."""
     _end_orphans(folder.name)
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     for place in sorted((mount for mount in mounts if mount.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "--lazy", place], capture_output=True)
     shutil.rmtree(folder)

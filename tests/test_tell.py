@@ -11,7 +11,7 @@ SKIPPED = '<testcase classname="a" name="z" time="0"><skipped message="no zsh"/>
 
 
 def _write(path: Path, *cases: str) -> str:
-    path.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    path.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>", encoding="utf-8")
     return str(path)
 
 

@@ -32,7 +32,7 @@ PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights")
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--model-file", default="", help="a file of your own that builds the model")
     parser.add_argument("--model-builder", default="", help="the function or class in it")

@@ -39,7 +39,7 @@ def prepare(folder, rank, sealed=""):
 def seal(folder, rank):
     """Mark `folder` as filled by a complete launch."""
     if folder and rank == 0:
-        with open(os.path.join(folder, _SEAL), "w"):
+        with open(os.path.join(folder, _SEAL), "w", encoding="utf-8"):
             pass
 
 

@@ -20,7 +20,7 @@ PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
     parser.add_argument("--seconds", type=float, default=30, help="length of the load")
     parser.add_argument("--load-size", type=int, default=0, help="rows and columns of the load's matrices; 0: by device")

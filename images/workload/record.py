@@ -95,7 +95,7 @@ def _packages():
 
 def _os_name():
     try:
-        with open("/etc/os-release") as lines:
+        with open("/etc/os-release", encoding="utf-8", errors="replace") as lines:
             pairs = dict(line.rstrip().split("=", 1) for line in lines if "=" in line)
     except OSError:
         return platform.platform()

@@ -23,7 +23,7 @@ SMALL = ("--batch", "2", "--batches", "1", "--image-size", "32", "--sequence-len
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--require", action="append", default=[], help="name==version that must be installed; may be repeated")
     parser.add_argument("--compile", action="store_true", help="also try torch.compile")
     parser.add_argument("--cache", default="", help="a writable folder")
@@ -80,7 +80,13 @@ def _vendor():
     """The guard's record of the vendor's packages, or None if this isn't a vendor's image; raises if they were changed."""
     if not os.path.exists(VENDOR_GUARD):
         return None
-    done = subprocess.run([sys.executable, VENDOR_GUARD, "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, VENDOR_GUARD, "check"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
     if done.returncode:
         raise RuntimeError(done.stderr.strip().split("\n")[-1])
     return json.loads(done.stdout.strip().split("\n")[-1])

@@ -18,6 +18,7 @@ ALLOCATIONS = 50_000
 def main() -> NoReturn:
     """Carry out a command line. Until the command is loaded, which takes a while, Ctrl-C ends the process at once."""
     gc.set_threshold(ALLOCATIONS)
+    _keep_docstrings()
     _open_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -29,17 +30,26 @@ def main() -> NoReturn:
     cli.main()
 
 
+def _keep_docstrings() -> None:
+    """Begin again where PYTHONOPTIMIZE=2 (or -OO) has removed them: charts are made by a library that needs its own."""
+    if sys.flags.optimize > 1:
+        os.environ["PYTHONOPTIMIZE"] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "torchmatrix", *sys.argv[1:]])
+
+
 def _open_streams() -> None:
     """Open closed standard streams on /dev/null, so that no file of facts gets their number and nothing is printed into it.
 
-    Progress that can't be told ends no measurement.
+    What a terminal's encoding lacks is printed as an escape: no run is lost for a letter. Progress that can't be told ends no
+    measurement.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
             setattr(sys, name, os.fdopen(number, mode))
-    encoding, errors = sys.stderr.encoding, sys.stderr.errors
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Told(2, "w", closefd=False)), encoding, errors, line_buffering=True)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    told = io.BufferedWriter(_Told(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(told, sys.stderr.encoding, "backslashreplace", line_buffering=True)
 
 
 class _Told(io.FileIO):

@@ -232,7 +232,11 @@ print(said(lambda: torch.cuda.set_device(7)))
 
 def executable_lines(path: Path) -> dict[int, str]:
     """The numbers and texts of a file's lines that hold code of a function."""
-    texts, found, waiting = path.read_text().splitlines(), set[int](), [compile(path.read_text(), str(path), "exec")]
+    texts, found, waiting = (
+        path.read_text(encoding="utf-8").splitlines(),
+        set[int](),
+        [compile(path.read_text(encoding="utf-8"), str(path), "exec")],
+    )
     while waiting:
         code = waiting.pop()
         waiting += [one for one in code.co_consts if isinstance(one, CodeType)]

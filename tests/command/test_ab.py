@@ -16,10 +16,10 @@ JOB = "resnet50-train-fp32-b4-224px"
 def two(fake_matrix: Path) -> Path:
     """Stacks a, b and c of the fake interpreter; one workload is for c only."""
     stacks = "".join(f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n' for name in "abc")
-    head, _, tail = fake_matrix.read_text().partition("[[stack]]")
+    head, _, tail = fake_matrix.read_text(encoding="utf-8").partition("[[stack]]")
     workload = tail[tail.index("[[workload]]") :]
     only_c = '[[workload]]\ndevice = "cpu"\nmodel = "resnet50"\nbatch = 8\nsteps = 5\nwindows = 2\nstacks = ["c"]\n'
-    fake_matrix.write_text(f"{head}{stacks}{workload}{only_c}")
+    fake_matrix.write_text(f"{head}{stacks}{workload}{only_c}", encoding="utf-8")
     return fake_matrix
 
 

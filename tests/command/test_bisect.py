@@ -21,11 +21,13 @@ def write_stacks(matrix: Path, levels: dict[str, float]) -> None:
     for name, level in levels.items():
         python = matrix.parent / name / "python"
         python.parent.mkdir()
-        python.write_text(Path(FAKE_PYTHON).read_text().replace("ITEM_SECONDS = 0.0001", f"ITEM_SECONDS = {0.0001 * level}"))
+        python.write_text(
+            Path(FAKE_PYTHON).read_text(encoding="utf-8").replace("ITEM_SECONDS = 0.0001", f"ITEM_SECONDS = {0.0001 * level}")
+        )
         python.chmod(0o755)
         tables.append(f'[[stack]]\nname = "{name}"\npython = "{python}"\naccelerator = "cpu"\n')
-    head, _, tail = matrix.read_text().partition("[[stack]]")
-    matrix.write_text(head + "".join(tables) + tail[tail.index("[[workload]]") :])
+    head, _, tail = matrix.read_text(encoding="utf-8").partition("[[stack]]")
+    matrix.write_text(head + "".join(tables) + tail[tail.index("[[workload]]") :], encoding="utf-8")
 
 
 def searched(torchmatrix: Command, ends: Sequence[str], *words: str, **variables: str) -> dict[str, Any]:

@@ -99,7 +99,10 @@ def test_a_failed_launch_has_its_outcome_its_first_error_line_and_never_a_number
 
 
 def test_a_hanging_launch_is_ended_at_the_time_out(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
-    fake_matrix.write_text(fake_matrix.read_text().replace("launches = 2", "launches = 1\ntimeout_minutes = 0.02"))
+    fake_matrix.write_text(
+        fake_matrix.read_text(encoding="utf-8").replace("launches = 2", "launches = 1\ntimeout_minutes = 0.02"),
+        encoding="utf-8",
+    )
     done = torchmatrix("run", "*cpu0", FAKE_BEHAVIOUR="hang")
     assert done.returncode == 1
     (launch,) = launches(tmp_path)
@@ -120,7 +123,7 @@ def test_a_stack_that_does_not_build_costs_only_its_own_cells(torchmatrix: Comma
     broken.write_text("#!/bin/sh\necho 'ModuleNotFoundError: no torch here' >&2\nexit 1\n")
     broken.chmod(0o755)
     extra = f'[[stack]]\nname = "broken"\npython = "{broken}"\naccelerator = "cpu"\n'
-    fake_matrix.write_text(fake_matrix.read_text() + extra)
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + extra, encoding="utf-8")
     done = torchmatrix("run", "*cpu0")
     assert done.returncode == 1
     outcomes = {launch.stack.name: launch.outcome for launch in launches(tmp_path)}
@@ -234,7 +237,7 @@ def test_progress_that_cant_be_told_ends_nothing_and_a_result_that_cant_is_an_er
     fake_matrix: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     command = [sys.executable, "-m", "torchmatrix", *words, "--engine", "local"]
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
         quiet = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, text=True)
         lost = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     assert quiet.returncode == 0 and quiet.stdout
@@ -253,7 +256,9 @@ def test_nohup_is_honoured(fake_matrix: Path, tmp_path: Path) -> None:
 def test_a_build_that_fails_on_continuing_is_no_success(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     interpreter = tmp_path / "mine"
     interpreter.symlink_to(FAKE_PYTHON)
-    fake_matrix.write_text(fake_matrix.read_text().replace(str(FAKE_PYTHON), str(interpreter)))
+    fake_matrix.write_text(
+        fake_matrix.read_text(encoding="utf-8").replace(str(FAKE_PYTHON), str(interpreter)), encoding="utf-8"
+    )
     assert torchmatrix("run", "*cpu0").returncode == 0
     (run,) = Results(tmp_path / "results").runs()
     run.record.write_text(
@@ -319,7 +324,9 @@ def test_an_unreachable_engine_that_was_asked_for_is_an_error(torchmatrix: Comma
 
 
 def test_all_skipped_is_nothing_to_run_and_says_why(torchmatrix: Command, fake_matrix: Path) -> None:
-    fake_matrix.write_text('[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n')
+    fake_matrix.write_text(
+        '[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n', encoding="utf-8"
+    )
     done = torchmatrix("run")
     assert done.returncode == 3 and "needs an AMD GPU" in done.stderr
 
@@ -352,7 +359,9 @@ def test_init_writes_a_matrix_for_this_machine_that_plan_accepts(torchmatrix: Co
 
 def test_doctor_names_each_skip_with_its_fix(torchmatrix: Command, fake_matrix: Path) -> None:
     fake_matrix.write_text(
-        fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
+        fake_matrix.read_text(encoding="utf-8")
+        + '[[stack]]\ntorch = "2.5.1"\nrocm = "6.2"\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n',
+        encoding="utf-8",
     )
     done = torchmatrix("doctor")
     assert done.returncode == 0
@@ -377,8 +386,8 @@ def test_doctor_counts_the_facts_that_vouch_for_themselves(torchmatrix: Command,
 def test_clean_lists_what_the_matrix_no_longer_needs_and_removes_only_that(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
-    text = fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
-    fake_matrix.write_text(text)
+    text = fake_matrix.read_text(encoding="utf-8") + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
+    fake_matrix.write_text(text, encoding="utf-8")
     from torchmatrix.engines import recipes
     from torchmatrix.matrix import matrix_file
 

@@ -101,3 +101,17 @@ def test_hostile_texts_do_not_reach_the_terminal(torchmatrix: Command, tmp_path:
         write_run(tmp_path / "results", launches, folder=folder, host=host, machine=folder * 8)
     done = torchmatrix("compare", "a" * 8, "b" * 8)
     assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("baseline", "20260103T000000Z"), ("20260103T000000Z", "baseline"), ("results/gpu01/baseline", "last")]
+)
+def test_a_run_whose_folder_was_renamed_is_compared_by_where_it_lies(
+    torchmatrix: Command, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    for number, rate in enumerate((100.0, 100.5, 99.5), start=1):
+        run = write_run(tmp_path / "results", cells(rate, 8), folder="gpu01", machine="a" * 16, run=f"2026010{number}T000000Z")
+        if number == 2:
+            run.path.rename(run.path.with_name("baseline"))
+    done = torchmatrix("compare", *words, "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["rows"]) == 4

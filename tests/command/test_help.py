@@ -73,7 +73,7 @@ def test_verbs_options_and_what_the_matrix_holds_are_completed(fake_matrix: Path
 
 
 def test_a_broken_matrix_does_not_disturb_who_types(fake_matrix: Path, tmp_path: Path) -> None:
-    fake_matrix.write_text("[[stack")
+    fake_matrix.write_text("[[stack", encoding="utf-8")
     assert completions(tmp_path, "torchmatrix run fake") == []
 
 

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +148,48 @@ def test_headlines_say_since_when_how_many_cells_and_what_else_changed(tmp_path:
         write_run(tmp_path, [*launches, {"stack": "c"}], run=run)
     page = history_page.render(trends_of(tmp_path))
     assert f"<li>Since 2026-01-06: 2 of 3 cells -5.0 %; host driver 1 -&gt; 2 (testhost, {nights(6)[5]}).</li>" in page
+
+
+def test_a_run_whose_name_is_not_utf_8_is_named_and_left_out(torchmatrix: Command, tmp_path: Path) -> None:
+    for run in nights(2):
+        write_run(tmp_path / "results", [{}], run=run)
+    odd = tmp_path / os.fsdecode(b"results/caf\xe9")
+    (tmp_path / "results/testhost").rename(odd)
+    write_run(tmp_path / "results", [{}], run=nights(3)[2])
+    for words in ("history --json", "gate", "compare last last~0", "export out --no-charts"):
+        done = torchmatrix(*words.split())
+        assert "results/caf\\xe9/20260101T000000Z is left out: its name is not UTF-8; rename it" in done.stderr
+        assert done.returncode in (0, 2, 3), done.stderr
+    (tmp_path / "results/testhost").rename(tmp_path / os.fsdecode(b"b\xfc")), odd.rename(tmp_path / "results/testhost")
+    Path(tmp_path / "results").rename(tmp_path / os.fsdecode(b"r\xe9"))
+    for words in ("history --json", "gate", "export out2 --no-charts"):
+        done = torchmatrix(*words.split(), "--results", os.fsdecode(b"r\xe9"))
+        assert done.returncode in (0, 3) and "left out" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("verb", ["report --machines", "export --machines out --no-charts"])
+def test_machines_without_a_launch_are_compared_to_nothing(torchmatrix: Command, tmp_path: Path, verb: str) -> None:
+    for folder in ("a", "b"):
+        write_run(tmp_path / "results", [], folder=folder, machine=16 * folder)
+    done = torchmatrix(*verb.split())
+    assert done.returncode == 0 and done.stdout
+
+
+def test_what_the_terminal_cant_show_is_told_in_escapes_also_without_docstrings(tmp_path: Path) -> None:
+    results = tmp_path / os.fsdecode(b"r\xe9")
+    for run in nights(2):
+        write_run(results, [{"rate": 100.0}], run=run)
+    command = [
+        sys.executable,
+        "-m",
+        "torchmatrix",
+        "export",
+        "--results",
+        results,
+        tmp_path / os.fsdecode(b"\xfc"),
+        "--no-charts",
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONOPTIMIZE": "2"}, capture_output=True, check=False
+    )
+    assert done.returncode == 0 and b"Traceback" not in done.stderr and done.stdout.rstrip().endswith(rb"\udcfc")

@@ -30,13 +30,13 @@ def hostile_matrix(fake_matrix: Path, tmp_path: Path) -> Callable[..., None]:
     """Adds a stack with a hostile box of each of these kinds to the matrix of the stand-in."""
 
     def add(*kinds: str) -> None:
-        text = fake_matrix.read_text().replace("launches = 2", "launches = 1")
+        text = fake_matrix.read_text(encoding="utf-8").replace("launches = 2", "launches = 1")
         for kind in kinds:
             python = tmp_path / f"python-{kind}"
             python.write_text(f'#!/bin/sh\nHOSTILE={kind} exec {sys.executable} {HOSTILE} "$@"\n')
             python.chmod(0o755)
             text += f'[[stack]]\nname = "{kind}"\npython = "{python}"\naccelerator = "cpu"\n'
-        fake_matrix.write_text(text)
+        fake_matrix.write_text(text, encoding="utf-8")
 
     return add
 

@@ -122,7 +122,7 @@ def test_explaining_one_device_is_refused(torchmatrix: Command, fake_matrix: Pat
 def test_the_largest_batch_is_found_in_fresh_processes_and_used_for_every_round(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
-    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = "auto"'))
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"'), encoding="utf-8")
     done = torchmatrix("run", FAKE_LARGEST_BATCH="13")
     assert done.returncode == 0, done.stderr
     found = launches(tmp_path)
@@ -133,7 +133,7 @@ def test_the_largest_batch_is_found_in_fresh_processes_and_used_for_every_round(
 
 
 def test_not_even_a_batch_of_one_is_an_oom_of_its_own(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
-    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = "auto"'))
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"'), encoding="utf-8")
     done = torchmatrix("run", "*cpu0", FAKE_LARGEST_BATCH="0")
     assert done.returncode == 1
     (launch,) = launches(tmp_path)
@@ -150,7 +150,7 @@ def test_the_batch_verb_exits_1_if_a_stack_does_not_build_and_still_finds_the_ba
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
     gone = f'[[stack]]\nname = "gone"\npython = "{tmp_path}/no_python"\naccelerator = "cpu"\n'
-    fake_matrix.write_text(fake_matrix.read_text() + gone)
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + gone, encoding="utf-8")
     done = torchmatrix("batch", FAKE_LARGEST_BATCH="13")
     assert done.returncode == 1 and "12 is the largest that fits" in done.stderr
     assert "build-failed gone/" in done.stderr and "no_python can't be run" in done.stderr

@@ -47,8 +47,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def quick(fake_matrix: Path) -> Path:
     """That matrix with one launch of one cell."""
-    text = fake_matrix.read_text().replace("launches = 2", "launches = 1").replace("counts = [1, 2]", "counts = [1]")
-    fake_matrix.write_text(text)
+    text = (
+        fake_matrix.read_text(encoding="utf-8")
+        .replace("launches = 2", "launches = 1")
+        .replace("counts = [1, 2]", "counts = [1]")
+    )
+    fake_matrix.write_text(text, encoding="utf-8")
     return fake_matrix
 
 
@@ -65,7 +69,7 @@ def install(torchmatrix: Command, *words: str) -> Path:
 
 
 def value(unit: Path, key: str) -> str:
-    (found,) = [line.partition("=")[2] for line in unit.read_text().splitlines() if line.startswith(f"{key}=")]
+    (found,) = [line.partition("=")[2] for line in unit.read_text(encoding="utf-8").splitlines() if line.startswith(f"{key}=")]
     return found.replace("%%", "%")
 
 

@@ -16,7 +16,7 @@ CELL = "fake/resnet50-train-fp32-b4-224px/cpu0"
 @pytest.fixture
 def with_skips(fake_matrix: Path) -> Path:
     """The matrix of the fake interpreter, and cells for AMD GPUs."""
-    fake_matrix.write_text(fake_matrix.read_text() + SKIPPED)
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + SKIPPED, encoding="utf-8")
     return fake_matrix
 
 
@@ -27,7 +27,7 @@ def test_plan_first_says_what_will_run_how_long_it_takes_and_the_disk(torchmatri
 
 def test_plan_says_what_building_takes_or_that_it_is_unknown(torchmatrix: Command, fake_matrix: Path) -> None:
     wheels = '[[stack]]\ntorch = "2.5.1"\ncpu = true\npython = "3.11"\n'
-    fake_matrix.write_text(fake_matrix.read_text() + wheels)
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + wheels, encoding="utf-8")
     done = torchmatrix("plan")
     if "can't be built" not in done.stdout and "no Python" not in done.stdout:
         assert re.match(r"4 cells on 2 stacks: 8 launches, .*; (at least \d+ GiB on disk|nothing to build)", done.stderr)
@@ -50,7 +50,9 @@ def test_plan_as_json_lists_the_same_cells_and_every_skip(torchmatrix: Command, 
 
 
 def test_plan_says_which_key_of_a_table_gives_the_batch(torchmatrix: Command, fake_matrix: Path) -> None:
-    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = { default = 4, "A100" = 256 }'))
+    fake_matrix.write_text(
+        fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = { default = 4, "A100" = 256 }'), encoding="utf-8"
+    )
     done = torchmatrix("plan")
     assert '\nresnet50-train-fp32-b4-224px: batch 4, by the key "default"\n' in done.stderr
     assert {cell["batch_key"] for cell in json.loads(torchmatrix("plan", "--json").stdout)["cells"]} == {"default"}
@@ -133,7 +135,9 @@ def test_one_of_several_globs_that_matches_nothing_is_noted(torchmatrix: Command
 
 
 def test_a_wrong_stack_to_lock_names_the_nearest(torchmatrix: Command, fake_matrix: Path) -> None:
-    fake_matrix.write_text(fake_matrix.read_text() + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n')
+    fake_matrix.write_text(
+        fake_matrix.read_text(encoding="utf-8") + '[[stack]]\ntorch = "2.5.1"\ncpu = true\n', encoding="utf-8"
+    )
     done = torchmatrix("lock", "torch2.5.0*")
     assert done.returncode == 3 and "torch2.5.0* matches no stack" in done.stderr and "torch2.5.1-cpu" in done.stderr
 
@@ -141,7 +145,7 @@ def test_a_wrong_stack_to_lock_names_the_nearest(torchmatrix: Command, fake_matr
 def test_cold_compiles_begin_with_empty_caches_and_the_other_launches_share_one(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
-    fake_matrix.write_text(fake_matrix.read_text() + "compile = [true, false]\n")
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + "compile = [true, false]\n", encoding="utf-8")
     done = torchmatrix("run", "*cpu0", "--launches", "4", "--cold-compiles", "2")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()

@@ -17,7 +17,9 @@ EAGER, COMPILED = "fake/resnet50-train-fp32-b4-224px/cpu0", "fake/resnet50-train
 @pytest.fixture
 def two_settings(fake_matrix: Path) -> Path:
     """Eager and compiled steps, which the stand-in makes 10 and 6 ms long."""
-    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", "batch = 4\ncompile = [false, true]"))
+    fake_matrix.write_text(
+        fake_matrix.read_text(encoding="utf-8").replace("batch = 4", "batch = 4\ncompile = [false, true]"), encoding="utf-8"
+    )
     return fake_matrix
 
 
@@ -133,9 +135,10 @@ def test_a_trace_that_was_damaged_is_named(torchmatrix: Command, two_settings: P
 
 def test_a_stack_that_is_not_built_names_the_command(torchmatrix: Command, fake_matrix: Path) -> None:
     fake_matrix.write_text(
-        fake_matrix.read_text()
+        fake_matrix.read_text(encoding="utf-8")
         .replace(f'python = "{FAKE_PYTHON}"', 'torch = "2.5.1"\npackages = ["typing-extensions<4.13"]')
-        .replace('accelerator = "cpu"', "cpu = true")
+        .replace('accelerator = "cpu"', "cpu = true"),
+        encoding="utf-8",
     )
     done = torchmatrix("profile", "*cpu0")
     assert done.returncode == 3 and "is not built" in done.stderr and "torchmatrix build" in done.stderr

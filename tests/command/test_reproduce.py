@@ -47,7 +47,7 @@ def test_print_starts_nothing(torchmatrix: Command, fake_matrix: Path, tmp_path:
 def test_a_batch_that_was_found_is_used_again_though_another_would_fit_now(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
-    fake_matrix.write_text(fake_matrix.read_text().replace("batch = 4", 'batch = "auto"'))
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"'), encoding="utf-8")
     assert torchmatrix("run", "*cpu0", "--launches", "1", FAKE_LARGEST_BATCH="20").returncode == 0
     done = torchmatrix("reproduce", "fake/*/cpu0", FAKE_LARGEST_BATCH="32")
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_another_workload_is_another_measurement(torchmatrix: Command, fake_matr
 def test_a_launch_that_never_started_or_lies_in_no_run_is_refused(
     torchmatrix: Command, fake_matrix: Path, tmp_path: Path
 ) -> None:
-    fake_matrix.write_text(fake_matrix.read_text().replace("fake_python", "no_python"))
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("fake_python", "no_python"), encoding="utf-8")
     assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 1
     (failed,) = launches(tmp_path)
     done = torchmatrix("reproduce", str(failed.path))

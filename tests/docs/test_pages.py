@@ -23,13 +23,13 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 def anchors_of(page: Path) -> set[str]:
     """The ids that a forge makes of a page's headings."""
-    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text()), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    for link in _LINK.findall(_CODE.sub("", page.read_text())):
+    for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
         if link.startswith("https://"):
             continue
         path, _, anchor = link.partition("#")

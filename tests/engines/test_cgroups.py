@@ -107,7 +107,9 @@ def test_what_a_killed_tool_and_supervisor_leave_is_ended_and_removed_at_the_nex
     """)
     process = subprocess.Popen([sys.executable, "-c", tool], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and "up" in process.stdout.readline()
-    (supervisor,) = (pid for pid in running(mark) if f"PPid:\t{process.pid}\n" in Path(f"/proc/{pid}/status").read_text())
+    (supervisor,) = (
+        pid for pid in running(mark) if f"PPid:\t{process.pid}\n" in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    )
     process.send_signal(signal.SIGSTOP)
     subprocess.run(["kill", "-KILL", supervisor], check=True)
     process.kill()

@@ -251,7 +251,7 @@ def test_the_next_start_removes_what_kill_9_left_and_nobody_elses_container(
         process.kill()
         process.communicate(timeout=PATIENCE_SECONDS)
         assert len(ours(client, tmp_path)) == 1
-        docker_matrix.write_text(MATRIX)
+        docker_matrix.write_text(MATRIX, encoding="utf-8")
         assert torchmatrix("run", "*cpu0", engine="docker").returncode == 0
         assert not ours(client, tmp_path)
         other.reload()
@@ -295,7 +295,7 @@ def test_a_users_own_model_is_in_the_container_to_be_read_only(
 ) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "net.py").write_text(OWN)
-    docker_matrix.write_text(MATRIX.replace('"resnet50"', '"own/net.py:Net"') + 'mode = "infer"\n')
+    docker_matrix.write_text(MATRIX.replace('"resnet50"', '"own/net.py:Net"') + 'mode = "infer"\n', encoding="utf-8")
     done = torchmatrix("run", "*cpu0", engine="docker")
     assert done.returncode == 0, done.stderr
     (launch,) = Results(tmp_path / "results").runs()[0].launches()

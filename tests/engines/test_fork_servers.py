@@ -213,7 +213,7 @@ def test_a_killed_server_is_a_killed_launch(make: Callable[..., ForkServer], own
     with LocalExecution([sys.executable, "bench.py", "hang"], {}, owner, server=server) as execution:
         lines = execution.lines()
         parent = int(next(lines)[1].split()[2])
-        above = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+        above = int(Path(f"/proc/{parent}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
         os.kill(above, signal.SIGKILL)
         list(lines)
         assert execution.wait() == Exit(returncode=-signal.SIGKILL, oom_killed=False)
@@ -356,7 +356,7 @@ def told(launch: Launch, name: str) -> dict[str, Any]:
 
 @pytest.mark.thorough
 def test_forked_and_fresh_launches_tell_the_same_facts(torchmatrix: Command, real_matrix: Path, tmp_path: Path) -> None:
-    real_matrix.write_text(real_matrix.read_text() + SMALL)
+    real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + SMALL, encoding="utf-8")
     for words in (("--launches", "2", "--fork"), ("--launches", "1", "--no-fork")):
         done = torchmatrix("run", *words, "--engine", "local")
         assert done.returncode == 0, done.stderr
@@ -381,10 +381,10 @@ def test_forked_and_fresh_launches_tell_the_same_facts(torchmatrix: Command, rea
 def test_a_forked_launch_has_a_deadline_and_the_next_is_measured(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path
 ) -> None:
-    text = real_matrix.read_text().replace("timeout_minutes = 10", "timeout_minutes = 0.75")
+    text = real_matrix.read_text(encoding="utf-8").replace("timeout_minutes = 10", "timeout_minutes = 0.75")
     (tmp_path / "net.py").write_text(NET.replace("found = self.first(images)", "__import__('time').sleep(3600)"))
     endless = '[[workload]]\ndevice = "cpu"\nmodel = "net.py:Net"\nbatch = 2\ncounts = [1]\n'
-    real_matrix.write_text(text + SMALL + endless)
+    real_matrix.write_text(text + SMALL + endless, encoding="utf-8")
     done = torchmatrix("run", "--launches", "1", "--fork", "--engine", "local")
     assert done.returncode == 1, done.stderr
     (run,) = Results(tmp_path / "results").runs()

@@ -21,7 +21,7 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
     small = "batch = 2\nimage_size = 32\nsequence_length = 16\nsteps = 3\nwarmup_steps = 2\nwarmup_cap = 4\n"
     for model, precision in (("resnet18", "amp-bf16"), ("bert-tiny", "fp32")):
         workload = f'[[workload]]\ndevice = "cpu"\nmodel = "{model}"\nprecision = "{precision}"\n{small}'
-        real_matrix.write_text(real_matrix.read_text() + workload)
+        real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + workload, encoding="utf-8")
     done = torchmatrix("run")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
@@ -46,7 +46,7 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process_and_no_file(
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\n'
-    real_matrix.write_text(real_matrix.read_text() + workload)
+    real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + workload, encoding="utf-8")
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "run", "--engine", "local"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -72,9 +72,9 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process_and_no_file(
 def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves_no_process(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path
 ) -> None:
-    text = real_matrix.read_text().replace("timeout_minutes = 10", "timeout_minutes = 1.5")
+    text = real_matrix.read_text(encoding="utf-8").replace("timeout_minutes = 10", "timeout_minutes = 1.5")
     workload = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\nsteps = 100000\nwarmup_cap = 10\n'
-    real_matrix.write_text(text + workload)
+    real_matrix.write_text(text + workload, encoding="utf-8")
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "run", "--fast", "--where", "count=2", "--engine", "local"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -105,10 +105,10 @@ def test_leaving_the_block_ends_grandchildren_in_sessions_of_their_own() -> None
 def test_a_package_that_does_not_exist_is_a_failed_build_in_uvs_words(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path
 ) -> None:
-    text = real_matrix.read_text().replace(
+    text = real_matrix.read_text(encoding="utf-8").replace(
         "cpu = true", 'cpu = true\nname = "bad"\npackages = ["torchmatrix-no-such-package==9"]'
     )
-    real_matrix.write_text(text + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n')
+    real_matrix.write_text(text + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n', encoding="utf-8")
     done = torchmatrix("run", "*cpu0")
     assert done.returncode == 1
     (run,) = Results(tmp_path / "results").runs()

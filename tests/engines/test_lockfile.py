@@ -33,9 +33,9 @@ def test_what_was_written_is_read_back_and_its_identity_is_its_text(path: Path) 
 
 
 def test_a_lock_cut_anywhere_is_refused_and_never_read_as_less(path: Path) -> None:
-    whole = path.read_text()
+    whole = path.read_text(encoding="utf-8")
     for end in range(len(whole.rstrip())):
-        path.write_text(whole[:end])
+        path.write_text(whole[:end], encoding="utf-8")
         with pytest.raises(BadInput, match=r"matrix\.lock (is not a complete lock|is cut short|has the version)") as caught:
             lockfile.read(path)
         assert "torchmatrix lock" in caught.value.hint
@@ -58,9 +58,9 @@ def test_a_lock_cut_anywhere_is_refused_and_never_read_as_less(path: Path) -> No
     ],
 )
 def test_a_lock_that_somebody_edited_or_merged_badly_is_refused(path: Path, old: str, new: str, said: str) -> None:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert old in text
-    path.write_text(text.replace(old, new, 1))
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(BadInput, match=said):
         lockfile.read(path)
 
@@ -75,10 +75,10 @@ def test_no_file_is_an_empty_lock_and_an_unreadable_one_is_none(tmp_path: Path) 
 
 
 def test_one_changed_package_is_one_changed_line(path: Path) -> None:
-    before = path.read_text().splitlines()
+    before = path.read_text(encoding="utf-8").splitlines()
     newer = replace(ONE, packages=("numpy==2.1 --hash=sha256:55", ONE.packages[1]))
     lockfile.write(path, [newer, TWO])
-    after = path.read_text().splitlines()
+    after = path.read_text(encoding="utf-8").splitlines()
     assert [(old, new) for old, new in zip(before, after, strict=True) if old != new] == [
         (f"    {json.dumps(ONE.packages[0])},", f"    {json.dumps(newer.packages[0])},")
     ]

@@ -117,7 +117,7 @@ def daemon_frozen(place: Workplace, daemon: Daemon) -> int:
 def daemon_killed(place: Workplace, daemon: Daemon) -> int:
     """kill -9 of the daemon during a launch: the run stops; once there is a daemon again, it continues."""
     process = _measuring(place, daemon)
-    words = Path(f"/proc/{daemon.pid}/cmdline").read_text().rstrip("\0").split("\0")
+    words = Path(f"/proc/{daemon.pid}/cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")
     os.kill(daemon.pid, signal.SIGKILL)
     ended_as(place.end(process), 4)
     ended_as(place.call(), 4)

@@ -172,7 +172,7 @@ def reader_gone(place: Workplace) -> int:
 
 def output_full(place: Workplace) -> int:
     """Progress goes to a full disk, or the result does: what is measured doesn't depend on it."""
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended_as(place.call(stderr=full), 0)
         completed(place)
         ended_as(place.call(stdout=full), 4)

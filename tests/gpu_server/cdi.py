@@ -112,5 +112,5 @@ def _install(root: Path, log: Path) -> None:
         str(root),
         _mirror(),
     ]
-    with log.open("w") as words:
+    with log.open("w", encoding="utf-8") as words:
         subprocess.run(command, check=True, stdout=words, stderr=words)

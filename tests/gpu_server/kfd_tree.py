@@ -80,4 +80,4 @@ def _lines(facts: dict[str, object]) -> str:
 
 def _file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")

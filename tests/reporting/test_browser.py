@@ -70,7 +70,7 @@ def test_the_page_hands_out_its_tables_and_facts(reader: Reader) -> None:
     reader.open("data")
     with reader.page.expect_download() as download:
         reader.page.locator("#data a", has_text="cells.csv").click()
-    cells = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    cells = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8").splitlines()))
     assert len(cells) == 65 and any(float(row["items_per_second"] or 0) > 0 for row in cells)
 
 

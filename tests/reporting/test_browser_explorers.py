@@ -44,7 +44,7 @@ def explorers(view: report.View) -> Explorers:
 @pytest.fixture(scope="module")
 def address(view: report.View, tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("explorers") / "index.html"
-    path.write_text(report.render(view))
+    path.write_text(report.render(view), encoding="utf-8")
     return path.as_uri()
 
 

@@ -207,7 +207,10 @@ def test_ctrl_c_ends_the_box_and_writes_nothing(fake_matrix: Path, tmp_path: Pat
 def test_the_whole_check_on_a_cpu_is_written_without_names(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real_matrix.write_text(real_matrix.read_text() + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n')
+    real_matrix.write_text(
+        real_matrix.read_text(encoding="utf-8") + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n',
+        encoding="utf-8",
+    )
     monkeypatch.setattr("socket.gethostname", lambda: "secret-host-7")
     done = torchmatrix("doctor", "--deep", "--seconds", "1", "--json")
     assert done.returncode == 0, done.stderr

@@ -22,9 +22,9 @@ def two_slots(real_matrix: Path) -> Path:
     """The stack on two slots; what is certain on any machine is a wide margin."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two slots need two CPUs")
-    text = real_matrix.read_text().replace("counts = [1, 2]", "counts = [2]\neach = true")
+    text = real_matrix.read_text(encoding="utf-8").replace("counts = [1, 2]", "counts = [2]\neach = true")
     text = text.replace("[run]", "[run]\nparallel_percent = 20")
-    real_matrix.write_text(f"{text}{WORKLOAD}warmup_cap_seconds = 0\n")
+    real_matrix.write_text(f"{text}{WORKLOAD}warmup_cap_seconds = 0\n", encoding="utf-8")
     return real_matrix
 
 

@@ -26,7 +26,7 @@ from torch.nn.modules.dropout import _DropoutNd
 import precision
 from channel import Unsupported
 
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json")) as _file:
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"), encoding="utf-8") as _file:
     LIBRARIES = json.load(_file)
 
 

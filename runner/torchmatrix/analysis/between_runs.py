@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.centers import central, squared_error
@@ -12,7 +13,7 @@ from torchmatrix.analysis.intervals import student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric, value_in
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.run_words import host_of
-from torchmatrix.facts.store import Results
+from torchmatrix.facts.store import Results, RunFolder
 
 ENOUGH_RUNS = 3
 """With fewer other runs, how much runs differ is unknown."""
@@ -49,13 +50,24 @@ class Figure:
 
 def of_history(results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT) -> BetweenRuns | None:
     """Of a metric, from other runs of the machine that measured both sides; None where it isn't one, or has too few runs."""
-    ids = {launch.run for launch in (*a, *b)}
-    homes = [{host_of(run) for run in results.runs() if run.id in {one.run for one in side}} for side in (a, b)]
-    if len(homes[0] | homes[1]) != 1 or not differ(a, b):
+    every = results.runs()
+    own = [_runs_of(side, every) for side in (a, b)]
+    homes = {host_of(run) for runs in own for run in runs}
+    if len(homes) != 1 or not differ(a, b):
         return None
-    (home,) = homes[0]
-    others = [run for run in results.runs() if host_of(run) == home and run.id not in ids]
+    (home,) = homes
+    measured = {run.path for runs in own for run in runs}
+    others = [run for run in every if host_of(run) == home and run.path not in measured]
     return estimated(figures(facts_cache.read(results, others[-MOST_RUNS:]), metric))
+
+
+def _runs_of(launches: Iterable[Launch], every: Sequence[RunFolder]) -> list[RunFolder]:
+    """Those that they belong to, by their ids; of a folder that was renamed since, by where they lie."""
+    ids, folders = set[str](), set[Path]()
+    for launch in launches:
+        ids.add(launch.run)
+        folders.update(launch.path.absolute().parents)
+    return [run for run in every if run.id in ids or run.path in folders]
 
 
 def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:

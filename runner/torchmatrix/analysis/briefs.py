@@ -16,6 +16,7 @@ from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.sharing import MOST_PIECES, shared, usable_cpus
+from torchmatrix.ground.texts import as_text
 
 Facts = dict[str, Any]
 FEWEST_FILES = 200
@@ -77,7 +78,7 @@ def reading(run: RunFolder, order: Order) -> Iterator[Callable[[], list[Part]]]:
 def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:
     """Of launches, all tries of each among them."""
     every, unreadable = sorted_out(found)
-    launches = sorted(last_tries(every), key=lambda launch: order(launch.cell, str(launch.path)))
+    launches = sorted(last_tries(every), key=lambda launch: order(launch.cell, as_text(launch.path)))
     counted = {launch.path for launch in launches}
     first = {launch.stack.name: launch for launch in reversed(launches) if launch.box}
     return Part(

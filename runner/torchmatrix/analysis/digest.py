@@ -15,6 +15,7 @@ from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.parts import Box
 from torchmatrix.facts.parts import Facts as Told
 from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.ground.texts import as_text
 
 Facts = dict[str, Any]
 
@@ -58,7 +59,7 @@ def facts_of(folder: Path, parts: Sequence[Part], order: Order) -> Facts:
     """Of all parts of a run, as plain values for a file; paths are relative to the folder."""
     briefs = sorted((one for part in parts for one in part.briefs), key=lambda one: order(one.row["cell"], one.row["path"]))
     tables.borrow_flops([one.row for one in briefs])
-    spent, root = [one.spent for one in briefs if one.spent], len(str(folder))
+    spent, root = [one.spent for one in briefs if one.spent], len(as_text(folder))
     return {
         "launches": [one.row | {"path": one.row["path"][root:]} for one in briefs],
         "started": [one.started for one in briefs],
@@ -68,13 +69,13 @@ def facts_of(folder: Path, parts: Sequence[Part], order: Order) -> Facts:
         "steps": records(time_split.steps_table(spent)),
         "traces": [asdict(trace) for trace in shortened(_traces(parts, order))],
         "installed": _installed(briefs),
-        "unreadable": [(str(one.path)[root:], one.reason) for part in parts for one in part.unreadable],
+        "unreadable": [(as_text(one.path)[root:], one.reason) for part in parts for one in part.unreadable],
     }
 
 
 def digest_from(folder: Path, facts: Facts) -> Digest:
     """Of what facts_of made, perhaps read from a file. Raises errors of many kinds for anything else."""
-    root = str(folder)
+    root = as_text(folder)
     return Digest(
         launches=tuple(row | {"path": root + row["path"]} for row in facts["launches"]),
         started=tuple(facts["started"]),

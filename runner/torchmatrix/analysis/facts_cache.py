@@ -26,6 +26,7 @@ from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import plain_bytes, write_whole
+from torchmatrix.ground.texts import as_text
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.digest import Digest
@@ -168,7 +169,7 @@ def _facts(run: RunFolder) -> Facts:
     """All that is kept of a run, from its files; paths are relative to it."""
     from torchmatrix.analysis import tables
 
-    record, root = run.read_record(), len(str(run.path))
+    record, root = run.read_record(), len(as_text(run.path))
     every, unreadable = sorted_out(run.everything())
     launches = last_tries(every)
     return {
@@ -180,7 +181,7 @@ def _facts(run: RunFolder) -> Facts:
         "skipped": {skip.name.cell: skip.reason for skip in record.skips},
         "environments": _environments(launches),
         "launches": [row | {"path": row["path"][root:]} for row in tables.launch_rows(launches)],
-        "unreadable": [(str(one.path)[root:], one.reason) for one in unreadable]
+        "unreadable": [(as_text(one.path)[root:], one.reason) for one in unreadable]
         + [("/run.jsonl", problem) for problem in record.problems],
     }
 
@@ -195,7 +196,7 @@ def _environments(launches: Sequence[Launch]) -> dict[str, Environment]:
 
 
 def _indexed(run: RunFolder, facts: Facts) -> Indexed:
-    root = str(run.path)
+    root = as_text(run.path)
     return Indexed(
         id=run.id,
         host=host_of(run),

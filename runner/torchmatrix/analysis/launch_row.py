@@ -11,6 +11,7 @@ from torchmatrix.analysis import comparable, metrics, watched
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
+from torchmatrix.ground.texts import as_text
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, FACTORS
 
 Row = dict[str, Any]
@@ -96,7 +97,7 @@ def _as_asked(launch: Launch) -> Row:
         "statistic": launch.method.statistic,
         "flops_key": _flops_key(launch.workload),
         "work": _COMPACT.encode(comparable.work_of(launch)),
-        "path": str(launch.path),
+        "path": as_text(launch.path),
     }
 
 

@@ -61,9 +61,8 @@ def _column(name: str, values: Sequence[Any]) -> Any:
 def cells_table(launches: pd.DataFrame) -> pd.DataFrame:
     """One row per cell: median throughput over its ok launches, interval, n, CV, verdict; failed launches are counted."""
     if launches.empty:
-        return pd.DataFrame(
-            columns=["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome", "parallel"]
-        )
+        names = ["cell", "n", "failed", "throughput", "low", "high", "cv", "verdict", "outcome", "parallel"]
+        return pd.DataFrame(columns=[*names, *told_by(launches.columns)])
     groups: dict[CellKey, list[Row]] = {}
     for row in records(launches):
         groups.setdefault(key_of(row), []).append(row)

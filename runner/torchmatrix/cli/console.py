@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import write_whole
-from torchmatrix.ground.texts import count, printable
+from torchmatrix.ground.texts import as_text, count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
@@ -63,15 +63,17 @@ def write_new(path: Path, text: str) -> None:
 def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
     """Name the files that can't be read, the first ones at least."""
     for one in found[:MOST_UNREADABLE]:
-        say(printable(f"{one.path} can't be read and is left out: {one.reason}"), volume)
+        say(printable(f"{as_text(one.path)} can't be read and is left out: {one.reason}"), volume)
     if len(found) > MOST_UNREADABLE:
         say(f"{count(len(found) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 
 
 def say_undated(results: "Results") -> None:
-    """Name the runs that no `last` can mean, since it isn't known when they began."""
+    """Name the runs that no `last` can mean, since it isn't known when they began; and what no word can mean."""
     from torchmatrix.facts.run_words import host_of, undated
 
+    for path in results.misnamed()[:MOST_UNREADABLE]:
+        say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
     if found := undated(results):
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in found[:MOST_UNREADABLE]))
         more = f" and {len(found) - MOST_UNREADABLE} more" if len(found) > MOST_UNREADABLE else ""

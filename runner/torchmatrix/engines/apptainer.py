@@ -61,7 +61,7 @@ class Apptainer:
             return Isolation(network="machine")
         if self._why_networked is None:
             words = [self._path, "exec", *CLOSED, *NO_NETWORK, image, "python3", "--version"]
-            tried = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+            tried = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
             said = [line for line in tried.stderr.splitlines() if "FATAL" in line or "ERROR" in line]
             self._why_networked = said[-1] if tried.returncode and said else ""
         return Isolation(network="machine" if self._why_networked else "none", note=self._why_networked or None)
@@ -88,6 +88,6 @@ def _how_mounted() -> str:
 def _said_by(*command: str) -> str:
     """What a command prints. Raises EngineUnusable."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineUnusable(f"{command[0]} can't be used: {error}", hint=f"see what `{' '.join(command)}` says") from None

@@ -44,7 +44,9 @@ def has_buildx(where: Endpoint) -> bool:
         return False
     words = ["docker", "buildx", "inspect", where.context]
     try:
-        asked = subprocess.run(words, capture_output=True, text=True, timeout=20, env=_variables(where))
+        asked = subprocess.run(
+            words, capture_output=True, encoding="utf-8", errors="replace", timeout=20, env=_variables(where)
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0 and "Status: running" in re.sub(r" +", " ", asked.stdout)

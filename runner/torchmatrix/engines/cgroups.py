@@ -52,7 +52,7 @@ def find(process: Path = Path("/proc/self")) -> Place:
 
 def _own_groups(process: Path) -> Iterator[tuple[str, str]]:
     """(controller, group); the controller of version 2 is "". Raises OSError."""
-    for line in (process / "cgroup").read_text().splitlines():
+    for line in (process / "cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, group = line.split(":", 2)
         for controller in controllers.split(","):
             yield controller, group
@@ -60,7 +60,7 @@ def _own_groups(process: Path) -> Iterator[tuple[str, str]]:
 
 def _mounted(process: Path, kind: str, option: str) -> Path:
     """Where a hierarchy is mounted. Raises KeyError."""
-    for line in (process / "mounts").read_text().splitlines():
+    for line in (process / "mounts").read_text(encoding="utf-8").splitlines():
         _, place, found, options, *_ = line.split()
         if found == kind and option in options.split(","):
             return Path(place)
@@ -76,7 +76,7 @@ def _beside(process: Path, group: str) -> Path:
     """Version 2: the group above this process's own. Raises OSError if it can't limit, or its group would be escaped."""
     own = _mounted(process, "cgroup2", "rw") / group.lstrip("/")
     parent = own.parent if group != "/" else own
-    enabled = (parent / "cgroup.subtree_control").read_text().split()
+    enabled = (parent / "cgroup.subtree_control").read_text(encoding="utf-8").split()
     if lacking := [name for name in _CONTROLLERS if name not in enabled]:
         raise OSError(0, f"{' and '.join(lacking)} can't be limited there", str(parent))
     if parent != own and (limit := _limit_of(own)):
@@ -111,11 +111,11 @@ def _limit(group: Group, limits: Limits) -> None:
     first, last = group.folders[0], group.folders[-1]
     memory = str(limits.memory_bytes)
     unified = first == last
-    (first / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(memory)
-    (last / "pids.max").write_text(str(limits.processes))
+    (first / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(memory, encoding="utf-8")
+    (last / "pids.max").write_text(str(limits.processes), encoding="utf-8")
     swap = first / ("memory.swap.max" if unified else "memory.memsw.limit_in_bytes")
     if swap.exists():  # only where the kernel counts swap
-        swap.write_text("0" if unified else memory)
+        swap.write_text("0" if unified else memory, encoding="utf-8")
 
 
 def oom_kills(group: Group) -> int:

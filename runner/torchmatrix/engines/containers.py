@@ -242,7 +242,7 @@ class DockerExecution:
     def owns(self, pid: int) -> bool:
         """Whether the process is in the container's control group, as the kernel of this machine sees it."""
         try:
-            groups = Path(f"/proc/{pid}/cgroup").read_text()
+            groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
         except OSError:
             return False
         return self._container is not None and str(self._container.id) in groups

@@ -42,7 +42,7 @@ def limits_of(machine_memory_bytes: int | None) -> Limits:
 def kernel_oom_kills() -> int:
     """How many processes this machine's kernel has ended for memory, in any control group; 0 if it doesn't say."""
     try:
-        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        counts = dict(line.split() for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError):
         return 0
     return int(counts.get("oom_kill", 0))

@@ -88,7 +88,7 @@ class LocalEngine:
         else:
             python = str(self._venv(recipe) / "bin" / "python")
             self._ensure_virtualenv(recipe, log)
-        lock = None if recipe.source == "interpreter" else from_text(self._mark(recipe).read_text())
+        lock = None if recipe.source == "interpreter" else from_text(self._mark(recipe).read_text(encoding="utf-8"))
         facts = {
             "kind": recipe.source,
             "index": recipe.index,
@@ -196,7 +196,7 @@ class LocalEngine:
             self._create(venv, recipe, log)
             lock = recipe.lock or self._resolve_for(recipe, python, log)
             listed = venv / "torchmatrix-requirements.txt"
-            listed.write_text("".join(f"{line}\n" for line in lock.packages))
+            listed.write_text("".join(f"{line}\n" for line in lock.packages), encoding="utf-8")
             options = ["--python", python, "--no-deps", *packages.WHEELS_ONLY, "--requirement", str(listed)]
             options += ["--compile-bytecode"]  # a box writes none, and each process would compile all that it imports
             self._uv(["pip", "install", *options, *packages.index_options(str(recipe.index))], log)
@@ -211,7 +211,9 @@ class LocalEngine:
     def _resolve_for(self, recipe: Recipe, python: str, log: Log) -> StackLock:
         """The recipe resolved for an interpreter of this machine."""
         found = packages.resolve(recipe.requires, str(recipe.index), python, log)
-        version = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True, check=True).stdout.strip()
+        version = subprocess.run(
+            [python, "-c", _VERSION], capture_output=True, encoding="utf-8", errors="replace", check=True
+        ).stdout.strip()
         return replace(asked_lock(recipe, PLATFORM), python=version, packages=found)
 
 
@@ -219,7 +221,7 @@ def _look_at(python: str) -> dict[str, Any]:
     """What an existing interpreter has. Raises BuildFailed if it isn't a Python with torch."""
     code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
     try:
-        result = subprocess.run([python, "-c", code], capture_output=True, text=True, errors="replace", timeout=300)
+        result = subprocess.run([python, "-c", code], capture_output=True, encoding="utf-8", errors="replace", timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildFailed(f"{python} can't be run: {error}") from None
     if result.returncode:

@@ -63,10 +63,10 @@ def _entries(target: list[str], lines: Iterable[str], index: str, log: Callable[
     """The packages of the pylock.toml (PEP 751) that uv makes of requirements."""
     with scratch() as folder:
         wanted, found = folder / "requirements.in", folder / "pylock.toml"
-        wanted.write_text("".join(f"{line}\n" for line in lines))
+        wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         options = [*WHEELS_ONLY, "--format", "pylock.toml", "--no-header", "--quiet", "--output-file", str(found)]
         run_uv(["pip", "compile", str(wanted), *target, *index_options(index), *options], log)
-        return list(tomllib.loads(found.read_text())["packages"])
+        return list(tomllib.loads(found.read_text(encoding="utf-8"))["packages"])
 
 
 def download(lines: Iterable[str], index: str, python: str, platform: str, folder: Path, log: Callable[[str], None]) -> None:

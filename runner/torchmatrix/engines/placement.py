@@ -60,7 +60,7 @@ def _listens_here(client: docker.DockerClient) -> bool:
 
 def _has_started_us(client: docker.DockerClient) -> bool:
     with suppress(NotFound):
-        found = _OWN_CONTAINER.search(Path("/proc/self/mountinfo").read_text(errors="replace"))
+        found = _OWN_CONTAINER.search(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
         return found is not None and client.containers.get(found[1]).id == found[1]
     return False
 

@@ -40,7 +40,9 @@ class Pyxis:
     def version(self) -> str:
         """Enroot's, such as 4.1.2. Raises EngineUnusable."""
         try:
-            said = subprocess.run([PROGRAM, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
+            said = subprocess.run(
+                [PROGRAM, "version"], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=True
+            ).stdout
         except (OSError, subprocess.SubprocessError) as error:
             raise EngineUnusable(f"{PROGRAM} can't be used: {error}", hint=f"see what `{PROGRAM} version` says") from None
         return said.strip()
@@ -89,7 +91,9 @@ class Pyxis:
         """
         if not int(self._job.get("SLURM_RESTART_COUNT", "0")) or "SLURM_JOB_ID" not in self._job:
             return
-        there = subprocess.run([PROGRAM, "list"], capture_output=True, text=True, timeout=60, check=False).stdout.split()
+        there = subprocess.run(
+            [PROGRAM, "list"], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False
+        ).stdout.split()
         for name in there:
             if name.startswith(f"pyxis_{self._job['SLURM_JOB_ID']}."):
                 subprocess.run([PROGRAM, "remove", "--force", name], capture_output=True, timeout=600, check=False)

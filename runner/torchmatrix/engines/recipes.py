@@ -113,7 +113,7 @@ def _recipe(
     requires: tuple[str, ...] = (),
 ) -> Recipe:
     """The contents of `environment` distinguish two images; a mirror or a proxy doesn't."""
-    texts = [path.read_text() for path in assets.build_files(dockerfile)] if dockerfile else []
+    texts = [path.read_text(encoding="utf-8") for path in assets.build_files(dockerfile)] if dockerfile else []
     python = [stack.python or "", stack.python_range or ""]
     locked = lock.text if lock else None
     environment = _digest([dockerfile or "interpreter", texts, arguments, python, base, index, requires, locked])

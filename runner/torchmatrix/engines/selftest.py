@@ -36,7 +36,7 @@ def ensure(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str
 def known(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
     """What the self-test found when the recipe was built here, or None."""
     try:
-        return dict(json.loads(_mark(engine, recipe, marks).read_text()))
+        return dict(json.loads(_mark(engine, recipe, marks).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 

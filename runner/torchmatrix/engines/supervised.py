@@ -65,7 +65,7 @@ def below(argv: Sequence[str], given: IO[bytes] | None = None) -> list[str]:
     `given`: what the command reads instead; whoever starts it passes that descriptor on.
     """
     reading = ["sh", "-c", f'exec "$@" </proc/self/fd/{given.fileno()}', "sh"] if given else []
-    own = Path("/proc/self/oom_score_adj").read_text().strip()
+    own = Path("/proc/self/oom_score_adj").read_text(encoding="utf-8").strip()
     return [sys.executable, "-I", "-S", supervisor.__file__, own, "", *reading, *argv]
 
 

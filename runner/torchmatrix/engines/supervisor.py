@@ -69,9 +69,9 @@ def start(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[str],
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
-        Path("/proc/self/oom_score_adj").write_text(oom_score_adj)
+        Path("/proc/self/oom_score_adj").write_text(oom_score_adj, encoding="utf-8")
         for group in groups:
-            Path(group, "cgroup.procs").write_text("0")
+            Path(group, "cgroup.procs").write_text("0", encoding="utf-8")
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     except OSError as error:
         fail("the launch", error)
@@ -124,8 +124,8 @@ def end_group(group: str) -> None:
     try:
         for name, word in (("pids.max", "0"), ("cgroup.kill", "1")):
             if Path(group, name).exists():
-                Path(group, name).write_text(word)
-        for pid in Path(group, "cgroup.procs").read_text().split():
+                Path(group, name).write_text(word, encoding="utf-8")
+        for pid in Path(group, "cgroup.procs").read_text(encoding="utf-8").split():
             kill(int(pid))
     except OSError:  # it is gone
         return

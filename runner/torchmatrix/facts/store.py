@@ -34,6 +34,7 @@ from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import plain_open, write_whole
+from torchmatrix.ground.texts import as_text
 
 IDENTITY_DIGITS = 6
 """So many digits of a machine's identity tell its folder from that of another machine with the same name."""
@@ -202,8 +203,19 @@ class Results:
             yield
 
     def runs(self) -> list[RunFolder]:
-        """All runs, oldest first; runs with an unknown start come before all others."""
-        return in_order(RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl"))
+        """All runs, oldest first; runs with an unknown start come before all others.
+
+        Without those of `misnamed`.
+        """
+        return in_order(RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl") if self._is_named(path))
+
+    def misnamed(self) -> list[Path]:
+        """The folders of runs whose names, or whose hosts', are no UTF-8: no page or table could name them."""
+        return sorted(path.parent for path in self.root.glob("*/*/run.jsonl") if not self._is_named(path))
+
+    def _is_named(self, record: Path) -> bool:
+        name = str(record.relative_to(self.root))
+        return name == as_text(name)
 
     def home(self, host: str, machine: str | None) -> str:
         """The folder for the runs of this machine: its host's name or, if another machine has that, with its identity's start.

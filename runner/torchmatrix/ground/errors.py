@@ -24,7 +24,7 @@ class ToolError(Exception):
 
     def __init__(self, message: str, *, hint: str, exit_code: ExitCode) -> None:
         super().__init__("\n".join(map(printable, message.split("\n"))))
-        self.hint = hint
+        self.hint = "\n".join(map(printable, hint.split("\n")))
         self.exit_code = exit_code
 
 

@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def as_text(path: object) -> str:
+    """A path as text that any file can hold: bytes of its name that are no UTF-8 as escapes, such as \\xe9."""
+    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def in_one_line(text: str) -> str:
     """Printable, with one blank for whatever stands between words."""
     return printable(" ".join(text.split()))

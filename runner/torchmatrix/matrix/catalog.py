@@ -150,7 +150,7 @@ class Model:
 @cache
 def load() -> Catalog:
     """Read catalog.toml once."""
-    data = tomllib.loads((assets.IMAGES / "catalog.toml").read_text())
+    data = tomllib.loads((assets.IMAGES / "catalog.toml").read_text(encoding="utf-8"))
     return Catalog(
         releases={version: _release(version, table) for version, table in data["torch"].items()},
         drivers=data["driver"],
@@ -201,7 +201,7 @@ def models() -> dict[str, Model]:
 
 @cache
 def _libraries() -> dict[str, dict[str, Any]]:
-    return dict(json.loads((assets.WORKLOAD / "families" / "models.json").read_text()))
+    return dict(json.loads((assets.WORKLOAD / "families" / "models.json").read_text(encoding="utf-8")))
 
 
 def find(name: str) -> Model | None:

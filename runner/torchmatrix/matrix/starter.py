@@ -26,7 +26,7 @@ def starter_matrix(
     only stack. `suited`: the places of the GPUs that a stack runs on, with this driver. If no stack runs on any, all are kept,
     and `plan` says why.
     """
-    blocks = re.split(r"(?m)^(?=\[|# )", assets.DEFAULT_MATRIX.read_text())
+    blocks = re.split(r"(?m)^(?=\[|# )", assets.DEFAULT_MATRIX.read_text(encoding="utf-8"))
     kept = [block for block in blocks if _is_for(block, host, containers, python)]
     runs_on = {block: set(suited(_stack_in(block), host)) for block in kept if block.startswith("[[stack]]")}
     main, used = _main_gpu(host, runs_on.values()), set(range(len(host.gpus)))

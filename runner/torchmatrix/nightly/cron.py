@@ -80,7 +80,7 @@ def runs_here() -> bool:
     found = set()
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
-            found.add(path.read_text().strip())
+            found.add(path.read_text(encoding="utf-8").strip())
         except OSError:
             continue
     return not found.isdisjoint(_DAEMONS)

@@ -119,6 +119,6 @@ def describe(pid: int) -> str:
     """A process by id, program and user; never its command line, which may hold secrets."""
     program, user = "a program not visible from here", "unknown"
     with suppress(OSError, KeyError):
-        program = Path(f"/proc/{pid}/comm").read_text().strip()
+        program = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
         user = pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name
     return f"process {pid} ({program}, user {user})"

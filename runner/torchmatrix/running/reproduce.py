@@ -96,7 +96,7 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     if launch.workload.explain:
         asked = matrix_file.explained(asked)
     name, path = launch.stack.name, folder.lock_of(launch.stack.name)
-    held = lockfile.from_text(path.read_text()) if path.exists() else None
+    held = lockfile.from_text(path.read_text(encoding="utf-8")) if path.exists() else None
     chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
     s = session.assemble(asked, {name: held} if held else {}, results, chosen, [launch.cell], [])
     then, today = launch.workload_hash or "unknown", recipes.workload_hash()

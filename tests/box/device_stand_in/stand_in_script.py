@@ -32,7 +32,7 @@ def uuid(index):
 
 def tell(call, **facts):
     """Record a call of the device's API."""
-    with open(os.path.join(SCRIPT["folder"], "calls-%d.jsonl" % os.getpid()), "a") as file:
+    with open(os.path.join(SCRIPT["folder"], "calls-%d.jsonl" % os.getpid()), "a", encoding="utf-8") as file:
         file.write(json.dumps(dict(facts, call=call, rank=RANK, monotonic_seconds=time.monotonic())) + "\n")
 
 

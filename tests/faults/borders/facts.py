@@ -146,7 +146,7 @@ def _change_file(random: Random, path: Path) -> None:
     if how == "change" and told:
         number = random.randrange(len(told))
         told[number] = changed(random, told[number])
-        path.write_text("".join(json.dumps(line) + "\n" for line in told))
+        path.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
     elif how == "cut":
         os.truncate(path, random.randrange(path.stat().st_size + 1))
     else:

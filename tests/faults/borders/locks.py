@@ -68,4 +68,4 @@ def _read_settings(path: Path) -> None:
 
 def _read_lock(path: Path) -> None:
     lockfile.read(path)
-    lockfile.from_text(path.read_text(errors="replace"))
+    lockfile.from_text(path.read_text(encoding="utf-8", errors="replace"))

@@ -96,7 +96,9 @@ def _import_amdsmi() -> Any:
 def _run_amd_smi(arguments: Sequence[str]) -> str:
     """What `amd-smi` with these arguments prints. Raises OSError or subprocess.SubprocessError."""
     program = shutil.which("amd-smi") or "/opt/rocm/bin/amd-smi"
-    done = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10)
+    done = subprocess.run(
+        [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=10
+    )
     if not done.stdout.strip():
         raise OSError(f"amd-smi ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
     return done.stdout

@@ -49,7 +49,7 @@ def written_before(target: Path, force: bool) -> list[str]:
     if not target.is_dir():
         raise BadInput(f"{target} is a file", hint="name a folder")
     try:
-        return [str(name) for name in json.loads((target / MARKER).read_text())["files"]]
+        return [str(name) for name in json.loads((target / MARKER).read_text(encoding="utf-8"))["files"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         if any(target.iterdir()) and not force:
             hint = "name another folder, or use --force: files of the same names are replaced, all others stay"
@@ -68,7 +68,7 @@ def _fill(part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str
     (part / "README.md").write_text(_readme(tables, charts, formats), encoding="utf-8")
     names = sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file())
     marker = {"tool": __version__, "run": tables.run, "files": [*names, MARKER]}
-    (part / MARKER).write_text(json.dumps(marker, indent=1))
+    (part / MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
     return [*names, MARKER]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import plain_open, write_whole
+from torchmatrix.ground.files import plain_bytes, plain_open, write_whole
 
 FILE, LOCK = ".pseudonyms.json", ".pseudonyms.lock"
 VERSION = 1
@@ -56,11 +56,14 @@ class Pseudonyms:
             )
 
 
+_MOST_BYTES = 64 << 20
+
+
 def load(root: Path) -> Pseudonyms:
     """Those stored in a results folder, if any. Raises BadInput if the file is damaged."""
     path = root / FILE
     try:
-        held = json.loads(path.read_text())
+        held = json.loads(plain_bytes(path, _MOST_BYTES))
         return Pseudonyms({str(kind): dict(names) for kind, names in held["numbers"].items()}, str(held["secret"]))
     except FileNotFoundError:
         return Pseudonyms()

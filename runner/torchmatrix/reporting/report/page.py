@@ -83,7 +83,7 @@ def _script() -> str:
     """What the files in templates/scripts do, as one script without their comments that leaves no names in the page."""
     shared = {"PALETTE": PALETTE, "SHAPES": SHAPES, "PHASES": PHASES, "QUANTILES": list(QUANTILES)}
     told = [f"const {name} = {json.dumps(values)};" for name, values in shared.items()]
-    files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text() for name in SCRIPTS]
+    files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     parts = [re.sub(r"(?m)^ *//.*\n", "", text) for text in files]
     return "\n".join(['(() => {\n"use strict";', *told, *parts, "})();"])
 

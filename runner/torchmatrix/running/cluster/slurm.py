@@ -208,7 +208,9 @@ class Slurm:
                 hint="run torchmatrix where Slurm's commands are: on a login node of the cluster",
             )
         try:
-            return subprocess.run(words, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+            return subprocess.run(
+                words, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=ANSWER_SECONDS, check=False
+            )
         except subprocess.TimeoutExpired:
             raise on_timeout(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
 
