@@ -383,6 +383,19 @@ def test_an_archive_that_is_damaged_at_one_file_brings_the_others(tmp_path: Path
     assert found.new == 2 and list(found.refused) == [damaged.filename] and "damaged there" in found.refused[damaged.filename]
 
 
+@pytest.mark.parametrize("how", ["a header is damaged", "cut off in a header", "cut off between two files"])
+def test_a_tar_that_ends_early_says_that_something_is_missing(tmp_path: Path, how: str) -> None:
+    measured(tmp_path / "there")
+    source = tar_of(tmp_path / "there", tmp_path / "x.tar", "w")
+    with tarfile.open(source) as tar:
+        place = tar.getmembers()[-1].offset
+    data = source.read_bytes()
+    damaged = data[: place + 10] + b"\xff" + data[place + 11 :]
+    source.write_bytes({"a header is damaged": damaged, "cut off in a header": data[: place + 99]}.get(how, data[:place]))
+    found = brought(tmp_path / "here", source)
+    assert "what came after its last readable file is missing" in found.refused[str(source)]
+
+
 @pytest.mark.parametrize("headers", [1, 3000])
 def test_a_tar_that_claims_long_names_is_refused_without_reading_them(tmp_path: Path, headers: int) -> None:
     long = member("././@LongLink", type=tarfile.GNUTYPE_LONGNAME, size=5 << 20 if headers == 1 else 512)[0].tobuf(

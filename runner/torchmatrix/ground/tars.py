@@ -21,6 +21,13 @@ def streamed(stream: IO[bytes], most: int) -> tarfile.TarFile:
     return opened(_Forwards(stream, most))  # type: ignore[arg-type]  # what tarfile needs of a file
 
 
+def ends_well(tar: tarfile.TarFile) -> bool:
+    """Whether zeros end what was read, as POSIX has it: tarfile takes a damaged header, and the file's end, for that too."""
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    return tar.fileobj.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
+
+
 def content_of(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes | None:
     """What a plain file in an archive holds, one byte more than `most` at most; None for what is no plain file."""
     content = tar.extractfile(member) if member.isreg() and not member.issparse() else None

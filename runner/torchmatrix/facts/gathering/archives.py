@@ -120,6 +120,8 @@ def _tar(tar: tarfile.TarFile, found: Sorting) -> Source:
             name = member.name.removeprefix("./")
             if found.add(name, Offer(size=member.size), problem):
                 members[name] = member
+    if not tars.ends_well(tar):
+        found.refused[found.label] = "it is damaged, or cut off: what came after its last readable file is missing"
 
     def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
         for name in names:
