@@ -98,7 +98,7 @@ def test_marked_lines_on_stderr_are_texts() -> None:
         ({**LOAD, "stop_monotonic_seconds": 0.5}, "it stops 0.500 s before it starts"),
         ({"event": "devices", "backend": "nccl", "devices": [{"uuid": "x"}]}, "devices: name is missing"),
         ({"event": "part", "name": "trace", "number": 2, "count": 2, "data": ""}, "number is 2, count is 2"),
-        ({"event": "profile", "steps": 1, "plain_seconds": [1.0], "profiled_seconds": [1.0] * 2}, "profiled_seconds has 2 ranks"),
+        ({"event": "profile", "steps": 1, "plain_seconds": [1.0], "profiled_seconds": [1.0] * 2}, "has 2 ranks"),
         ({**SAMPLE, "unix_seconds": "now"}, 'unix_seconds is "now", not a number'),
         ({"event": "environment", "packages": 7}, "packages is 7, not a list of texts"),
         ({"event": "memory", "phase": "warm", "peak_bytes": [-1]}, "peak_bytes is [-1], not"),
