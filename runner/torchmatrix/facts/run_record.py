@@ -77,8 +77,9 @@ class RunRecord:
 
     `unix_seconds`: when it began; NaN: unknown. `machine`: the identity of its machine (machine.identity); None in facts of
     earlier versions. `key`: what was requested, as one word; `matrix`: the text of the matrix; `complete`: the run finished,
-    after `seconds` in its last session, for which `estimated_seconds` were estimated (NaN: unknown). `parallel`: None if nothing
-    was tested. `verified`: the record has checksums, and they match. `problems`: lines that can't be read, each with the reason.
+    after `seconds` in its last session, for which `estimated_seconds` were estimated (NaN: unknown). `parallel`: None if
+    nothing was tested. `verified`: the record has checksums, and they match. `problems`: lines that can't be read, each with
+    the reason.
     """
 
     unix_seconds: float
