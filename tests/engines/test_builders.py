@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from torchmatrix.engines import builders
+from torchmatrix.engines.docker_context import Endpoint
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed
 
+WHERE = Endpoint(host="unix:///nowhere.sock")
 BUILD = builders.Build(
     files={}, dockerfile="Dockerfile", arguments={"BASE": "nvcr.io/nvidia/pytorch:25.02-py3"}, tag="t", labels={}
 )
@@ -79,10 +81,10 @@ def test_buildx_reads_the_whole_context_and_its_lines_are_logged(tmp_path: Path,
     monkeypatch.setenv("CODE", "0")
     files = {"Dockerfile": b"FROM scratch\n", "large": b"x" * 1_000_000}
     said: list[str] = []
-    builders.buildx(replace(BUILD, files=files), said.append)
+    builders.buildx(WHERE, replace(BUILD, files=files), said.append)
     with tarfile.open(tmp_path / "context.tar") as tar:
         assert tar.getnames() == ["Dockerfile", "large"] and tar.getmember("large").size == 1_000_000
     assert said[0] == "#1 [1/1] RUN make" and said[1].endswith("no rule")
     monkeypatch.setenv("CODE", "1")
     with pytest.raises(BuildFailed, match="no rule"):
-        builders.buildx(replace(BUILD, files=files), said.append)
+        builders.buildx(WHERE, replace(BUILD, files=files), said.append)

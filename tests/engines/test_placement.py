@@ -22,9 +22,15 @@ TESTS = Path(__file__).parent.parent
 def test_a_daemon_is_here_if_it_sees_what_only_this_machine_has(
     tmp_path: Path, sees: Sees, here: bool | None, where: str, podman: bool
 ) -> None:
-    with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", sees, podman=podman) as host:
+    asked: list[str] = []
+
+    def told(path: str) -> tuple[int, str]:
+        asked.append(path)
+        return sees(path)
+
+    with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", told, podman=podman) as host:
         assert is_here(connect(Endpoint(host=host)), podman) is here
-    assert not list(Path("/dev/shm").glob("torchmatrix-*"))
+    assert len(asked) == 2 and not any(Path(path).exists() for path in asked)
 
 
 def test_a_daemon_that_sees_little_of_this_machine_is_here_if_its_own_process_listens_at_the_socket(tmp_path: Path) -> None:

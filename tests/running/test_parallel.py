@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support import PATIENCE_SECONDS
-from torchmatrix.engines.engine import Exit, Image, LaunchSpec
+from torchmatrix.engines.engine import Capabilities, Exit, Image, LaunchSpec
 from torchmatrix.engines.output import Line
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
@@ -68,6 +68,7 @@ class Machine:
         return Box(self, spec)
 
     name = "stand-in"
+    capabilities = Capabilities(runs_images=False, isolates=False, build_seconds=0.0)
 
     def meet(self, box: "Box") -> None:
         if threading.current_thread().name != "lane":
