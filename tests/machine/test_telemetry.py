@@ -52,7 +52,9 @@ def test_a_healthy_nvidia_gpu_is_read_in_the_units_of_the_keys() -> None:
 def test_without_nvml_there_is_a_note_that_says_what_is_missing_and_what_to_do() -> None:
     sensor, note = open_nvidia(["GPU-1"], FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
     assert sensor is None and note is not None
-    assert note.startswith("no temperature, clocks, power: NVML can't be used: NVML Shared Library Not Found; ")
+    assert note.startswith(
+        "unseen: temperature, clocks, power and other programs: NVML can't be used: NVML Shared Library Not Found; "
+    )
     assert "driver" in note
     assert open_nvidia([], FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))) == (None, None)
 
@@ -456,7 +458,11 @@ def test_without_library_and_command_there_is_a_note(amd_host: Host) -> None:
 
     sensor, note = open_amd(amd_host.gpus, load=_no_library, run=run)
     assert sensor is None and note is not None
-    assert note.startswith("no temperature, clocks, power: ") and "/opt/rocm/bin/amd-smi" in note and "pip install" in note
+    assert (
+        note.startswith("unseen: temperature, clocks, power and other programs: ")
+        and "/opt/rocm/bin/amd-smi" in note
+        and "pip install" in note
+    )
     sensor, note = open_amd(amd_host.gpus, load=_no_library, run=FakeCommand("", listed='[{"gpu": 0}, {"gpu": 1}]').run)
     assert sensor is None and note is not None and "GPU-a0, GPU-a1" in note
     assert open_amd((), load=_no_library, run=run) == (None, None)

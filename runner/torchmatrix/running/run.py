@@ -13,7 +13,7 @@ from torchmatrix.engines import recipes
 from torchmatrix.facts.launch import last_tries, throughput
 from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
-from torchmatrix.machine.telemetry import Sensor
+from torchmatrix.machine.telemetry import UNWATCHED, Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import allocation, housekeeping, launch_order, rounds
@@ -77,7 +77,7 @@ def job_of(s: Session, folder: RunFolder) -> Job:
 def watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
     """The machine's sensors; none where the engine runs elsewhere."""
     if not s.is_here:
-        yield (), ("the engine runs on another machine: no temperature, clocks, power, energy",)
+        yield (), (f"{UNWATCHED}: the engine runs on another machine",)
         return
     from torchmatrix.machine.telemetry.sensors import opened
 

@@ -28,6 +28,9 @@ SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 OF_THE_WHOLE = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
 """What is known of a whole GPU only: it says nothing of one of its parts, beside which others are in use."""
 
+UNWATCHED = "unseen: temperature, clocks, power and other programs"
+"""What nobody knows of a device that can't be read; the reason follows. Whether others use it was not looked at, either."""
+
 
 class Sensor(Protocol):
     """Reads some devices of one kind through one persistent handle."""

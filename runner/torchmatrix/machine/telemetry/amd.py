@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.machine.host import Gpu
-from torchmatrix.machine.telemetry import OF_THE_WHOLE, Reading, Sensor
+from torchmatrix.machine.telemetry import OF_THE_WHOLE, UNWATCHED, Reading, Sensor
 
 COMMAND_SECONDS = 5.0
 """The command starts a Python interpreter each time; running it more often would disturb the measurement."""
@@ -132,7 +132,7 @@ def _open_command(gpus: Sequence[Gpu], run: _Run, clock: Callable[[], float], wh
     try:
         listed = [(e["gpu"], _named(e.get("render"), e.get("bdf"), e.get("hip_uuid"))) for e in _entries(run(_LIST))]
     except Exception as error:
-        return None, f"no temperature, clocks, power: {why}; amd-smi can't be used: {error}; {_HINT}"
+        return None, f"{UNWATCHED}: {why}; amd-smi can't be used: {error}; {_HINT}"
     indexes = _match(gpus, listed)
     slow = f"GPUs are read every {COMMAND_SECONDS:.0f} s only, without process ids and power limit: {why}; {_HINT}"
     notes = [slow if indexes else why, _missing(gpus, indexes)]
@@ -321,4 +321,4 @@ def _match(gpus: Sequence[Gpu], things: Sequence[tuple[Any, _Names]]) -> dict[st
 
 def _missing(gpus: Sequence[Gpu], found: Mapping[str, Any]) -> str | None:
     uuids = ", ".join(gpu.uuid for gpu in gpus if gpu.uuid not in found)
-    return f"no temperature, clocks, power of {uuids}: AMD's tools don't identify the GPU; {_HINT}" if uuids else None
+    return f"{UNWATCHED} of {uuids}: AMD's tools don't identify the GPU; {_HINT}" if uuids else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmatrix.machine import slices
 from torchmatrix.machine.host_gpus import LOST_HINT
-from torchmatrix.machine.telemetry import OF_THE_WHOLE, Reading, Sensor
+from torchmatrix.machine.telemetry import OF_THE_WHOLE, UNWATCHED, Reading, Sensor
 
 REASONS = {
     0x001: "gpu_idle",
@@ -43,15 +43,15 @@ def open_nvidia(uuids: Sequence[str], nvml: Any = None) -> tuple[Sensor | None, 
     try:
         module = nvml or _pynvml()
     except ImportError as error:
-        return None, f"no temperature, clocks, power: {error}; reinstall torchmatrix (it needs nvidia-ml-py)"
+        return None, f"{UNWATCHED}: {error}; reinstall torchmatrix (it needs nvidia-ml-py)"
     try:
         module.nvmlInit()
     except module.NVMLError as error:
         hint = next((hint for name, hint in _HINTS.items() if _is(module, error, (name,))), "try nvidia-smi")
-        return None, f"no temperature, clocks, power: NVML can't be used: {error}; {hint}"
+        return None, f"{UNWATCHED}: NVML can't be used: {error}; {hint}"
     sensor = NvidiaSensor(module, uuids)
     missing = "; ".join(f"{uuid}: {why}" for uuid, why in sensor.missing.items())
-    note = f"no temperature, clocks, power of some GPUs: {missing}; {LOST_HINT}" if missing else None
+    note = f"{UNWATCHED} of some GPUs: {missing}; {LOST_HINT}" if missing else None
     if len(sensor.missing) < len(uuids):
         return sensor, note
     sensor.close()
