@@ -188,6 +188,29 @@ def test_a_private_registry_is_known_from_an_image_and_found_in_all_texts() -> N
     assert learnt({"stack": {"image": "nvcr.io/nvidia/pytorch:24.10-py3"}}).text("nvcr.io/nvidia") == "nvcr.io/nvidia"
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"argv": ["train.py", "--token", TOKEN]},
+        {"argv": ["docker", "login", "-u", "me", "-p", TOKEN, "host"]},
+        {"password": [TOKEN]},
+        {"credentials": {"user": "x", "it": TOKEN}},
+        {"env": [{"name": "HF_TOKEN", "value": TOKEN}]},
+        {"env": [["HF_TOKEN", TOKEN]]},
+        {"headers": [["authorization", TOKEN]]},
+        {"hf_" + TOKEN: 1},
+        {"lines": ["-----BEGIN PRIVATE KEY-----", TOKEN, "-----END PRIVATE KEY-----"]},
+    ],
+)
+def test_a_credential_in_a_member_of_its_own_goes(value: dict[str, Any]) -> None:
+    assert TOKEN not in repr(cleaner(False).value(value))
+
+
+def test_lists_without_credentials_stay() -> None:
+    value = {"argv": ["bench.py", "--tokens", "4096"], "packages": ["keyring==25.5", "secretstorage==3.3.3"], "pass": [1, 2]}
+    assert cleaner(False).value(value) == value
+
+
 def test_fields_with_telling_names_lose_their_values() -> None:
     value = {
         "variables": {"MY_API_KEY": TOKEN, "NCCL_DEBUG": "INFO"},

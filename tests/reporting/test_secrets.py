@@ -23,6 +23,11 @@ SHAPED = {
     "npm": "npm_" + "Ab12Cd34" * 5,
     "dckr": "dckr_pat_" + "Ab12Cd34Ef" * 3,
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
+    "kubeconfig": "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t" + "Ab12" * 10,
+    "discord": "discord.com/api/webhooks/1234567890/" + "Ab12Cd34Ef" * 4,
+    "telegram": "bot1234567890:AA" + "Ab12Cd34Ef" * 3,
+    "wandb": "wandb_v1_" + "Ab12Cd34Ef" * 4,
+    "grafana": "glsa_" + "Ab12Cd34Ef" * 4,
     "azure": "abc8Q~" + "Ab12Cd34Ef" * 3 + "xyz1",
 }
 """Tokens that are known by their form."""
@@ -235,9 +240,40 @@ CARRIERS = [
     "bearer: {}",
     "BasicAuth('u', '{}')",
     'HTTPBasicAuth("u", "{}")',
+    'setx HF_TOKEN "{}"',
+    "postgresql+psycopg2://u:{}@h:5432/db?sslmode=require",
+    "s3://key:{}@bucket",
+    "jdbc:oracle:thin:scott/{}@//h:1521/x",
+    "The password is: {}",
+    "client-key-data: {}",
+    "Incorrect API key provided: {}. You can find it",
+    "bad credentials ('user', '{}')",
+    "GH_PAT={}",
+    "LDAP_BIND_PW={}",
+    "db_pw: {}",
+    "rootpw={}",
+    "SSHPASS={} sshpass -e ssh",
+    "fernet_key={}",
+    'oauth_signature="{}"',
+    '<password type="plain">{}</password>',
+    '<string name="api_key">{}</string>',
+    "<property><name>fs.s3a.secret.key</name>\n <value>{}</value></property>",
+    "secrets:\n  one: {}\n  two: {}",
+    "credentials:\r\n  - user: x\r\n    it: {}\r\n",
+    "'credentials': {{\n  'user': 'x',\n  'it': '{}'\n}}",
 ]
 """Texts in which a name tells that {} is a credential."""
-LINES = ("password {}", "  password {}  ", "db.host:5432:name:user:{}", "WANDB_API_KEY {}", "wandb: api_key {}", "token\t{}")
+LINES = (
+    "token is {}",
+    "my api key is '{}'",
+    "invalid token '{}'",
+    "password {}",
+    "  password {}  ",
+    "db.host:5432:name:user:{}",
+    "WANDB_API_KEY {}",
+    "wandb: api_key {}",
+    "token\t{}",
+)
 """Lines of files and of logs; only a value that looks like one is known in some of them."""
 VALUES = ("hunter2-Zq9xLmP4", "p,w;x9Zq", "0123456789abcdef0123456789abcdef", "aB3dxYc9zZ==")
 
@@ -253,7 +289,7 @@ def test_a_token_is_known_by_its_form_after_any_letter(name: str) -> None:
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_value_is_known_by_its_name_in_any_notation(carrier: str) -> None:
     for value, (begin, end) in product(VALUES, (("", ""), ("ran: ", "\nnext line"), ('{"error": "', '"}'))):
-        text = begin + carrier.format(value) + end
+        text = begin + carrier.format(value, value) + end
         shown = without_secrets(text)
         assert value not in shown and value[4:] not in shown, (text, shown)
         assert without_secrets(shown) == shown
@@ -330,10 +366,23 @@ def test_a_private_key_goes_whole(key: str) -> None:
         "x[::2]",
         "std::vector<int>",
         "sequence_length",
+        "time to first token: 12.3 ms, seconds per token: 0.0031",
+        "forward pass: 3.2 ms, pass: 3, max_token=77",
+        "the loss went step:100:loss:0.5:acc:0.9",
+        "epoch:1000:loss:1:2",
+        "sk-learn-contrib-project-templates, pypi-server-of-the-company",
+        "grep -E 'foo:bar' x; sed -E s:a:b:",
+        "unexpected token: '}'",
+        "API key: not set",
     ],
 )
 def test_what_is_no_credential_stays(text: str) -> None:
     assert without_secrets(text) == text
+
+
+def test_a_bearer_token_is_known_behind_a_colour() -> None:
+    for colour in ("\x1b[0m ", "\\x1b[33m", " \\n"):
+        assert "abcdefghijklmnopqrst" not in without_secrets(f"sent Bearer{colour}abcdefghijklmnopqrst")
 
 
 def test_what_is_too_long_to_be_looked_at_is_cut_and_never_shown() -> None:

@@ -11,8 +11,9 @@ field only.
 
 import getpass
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from torchmatrix.ground.files import files_below
 from torchmatrix.reporting.redaction.identities import Identities, strings
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
 from torchmatrix.reporting.redaction.places import Places
-from torchmatrix.reporting.redaction.secrets import GONE, MOST_LETTERS, is_secret_name, without_secrets
+from torchmatrix.reporting.redaction.secrets import GONE, MOST_LETTERS, each_without_secrets, is_secret_name, without_secrets
 
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 
@@ -37,6 +38,7 @@ _VOCABULARY = frozenset((
 _OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
 _NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
+_identifier = lru_cache(4096)(without_secrets)
 _SAMPLES = (
     "sample",
     "steps",
@@ -105,24 +107,38 @@ class Redaction:
         if isinstance(value, dict):
             return {self._key(name): self._member(name, member, value) for name, member in value.items()}
         if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
-            return type(value)(self.value(member, key, parent) for member in value)
+            return type(value)(self.value(member, key, parent) for member in _each(value))
         return value
 
     def _member(self, name: str, member: Any, parent: Any) -> Any:
-        if is_secret_name(name) and not isinstance(member, (dict, list, bool, type(None))):
-            return GONE
+        if is_secret_name(name) or (name == "value" and is_secret_name(str(parent.get("name", "")))):
+            return _without_texts(member)
         if self.enabled and name in _OWN and isinstance(member, int):
             return self._identities.of(_OWN[name], str(member))
         return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
 
     def _key(self, name: str) -> str:
-        return name if name.isidentifier() else self.text(name)
+        return _identifier(name) if name.isidentifier() else self.text(name)
 
     def _string(self, text: str, key: str, parent: Any) -> str:
         if key in _VOCABULARY or (key == "name" and _is_device(parent)):
             return text
         kind = _kind_of(parent, key) if self.enabled else None
         return self._identities.of(kind, text) if kind else self.text(text)
+
+
+def _each(members: Sequence[Any]) -> Sequence[Any]:
+    is_of_texts = len(members) > 1 and all(isinstance(member, str) for member in members)
+    return each_without_secrets(members) if is_of_texts else members
+
+
+def _without_texts(value: Any) -> Any:
+    """The value of a telling name: "…" for a text or number; of an object or list, for the texts in it."""
+    if isinstance(value, dict):
+        return {name: member if isinstance(member, _NUMBERS) else _without_texts(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(member if isinstance(member, _NUMBERS) else _without_texts(member) for member in value)
+    return value if isinstance(value, (bool, type(None))) else GONE
 
 
 def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction:

@@ -6,7 +6,7 @@ again is bounded, and what it has found isn't looked at again.
 
 import base64
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from torchmatrix.ground.credentials import KEY, SHAPES
@@ -19,13 +19,13 @@ MOST_LETTERS = 1_000_000
 _CUT_LETTERS = 2_000
 """What goes, too, before such a cut: it may be the beginning of a credential."""
 _VARIABLES = re.compile(
-    r"TOKEN(?!IZ|S(?:_|$))|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|KEY|AUTHORIZATION|COOKIE|(?:^|_)(?:PASS|AUTH|CREDS)$|_PWD$"
+    r"TOKEN(?!IZ|S(?:_|$))|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|KEY|AUTHORIZATION|COOKIE|(?:^|_)(?:PASS|AUTH|CREDS|PW|PAT)$|_PWD$|(?:SSH|BIND|ROOT)P(?:ASS|W)$"
 )
 _NOUNS = (
     "passwords?|passwd|passphrase|passcode|passwort|pwd|storepass|keypass|secrets?|credentials?|creds|authorization|cookies?|"
     "auth_?token|(?:api|app|access|private|secret|sign(?:ing)?|account|encryption|shared|master|ssh|auth|deploy|service|"
-    "subscription|license|storage|session|webhook|ngc|wandb)_?key|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf)|"
-    "(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass"
+    "subscription|license|storage|session|webhook|ngc|wandb|client|fernet|hmac)_?key|(?:oauth|amz|goog)_signature|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf|pw)|"
+    "(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass|(?:root|bind)pw"
 )
 _FIELDS = re.compile(
     rf"(?:{_NOUNS})(?:$|_?\d+$|_(?!file|path|name|count|type|kind|length|len|size|id$))"
@@ -58,6 +58,15 @@ def without_secrets(text: str) -> str:
     return _scanned(text)
 
 
+def each_without_secrets(members: Sequence[str]) -> list[str]:
+    """The texts of a list, such as the words of a command, where one may tell that the next is a credential."""
+    plain = [member.replace("\n", " ") for member in members]
+    shown = without_secrets("\n".join(plain)).split("\n")
+    if len(shown) != len(plain):  # one credential in several texts
+        return [GONE] * len(plain)
+    return [member if old == new else new for member, old, new in zip(members, plain, shown, strict=True)]
+
+
 def _scanned(text: str) -> str:
     for pattern, replacement in _FORMS:
         text = pattern.sub(replacement, text)
@@ -84,6 +93,16 @@ def _parameter(found: re.Match[str]) -> str:
     return f"{found[1]}{name}={GONE}" if value and (is_telling or is_long) else found[0]
 
 
+def _element(found: re.Match[str]) -> str:
+    """Of XML: one whose tag or attribute `name` tells."""
+    names = [found["tag"], *_ATTRIBUTE.findall(found["attributes"])]
+    return f"{found['begin']}{GONE}" if any(map(is_secret_name, names)) else found[0]
+
+
+def _property(found: re.Match[str]) -> str:
+    return f"{found[1]}{GONE}" if is_secret_name(found[2]) else found[0]
+
+
 def _basic(found: re.Match[str]) -> str:
     """What HTTP calls basic: user:password in base 64."""
     try:
@@ -94,24 +113,27 @@ def _basic(found: re.Match[str]) -> str:
 
 
 _PARAMETER = re.compile(r"(?i)(?:key|sig|signature|auth|code|session|token|secret|sid)(?:$|[_.-])|(?:token|secret|passw)")
+_ATTRIBUTE = re.compile(r"""\bname=["']([\w.-]+)["']""")
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"{KEY}.*?(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), GONE),
-    (re.compile(r"""(?i)([a-z]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
-    (re.compile(r"""(?i)([a-z]:(?:\\*/){2})[^\s/"'<>@:]{0,200}:(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}@"""), r"\1"),
-    (re.compile(r"""(?i)([a-z]%3A%2F%2F)(?:(?!%2F|%40)[^\s"'<>&]){1,300}%40"""), r"\1"),
+    (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
+    (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>@:]{0,200}:(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}@"""), r"\1"),
+    (re.compile(r"""(?i)([a-z\d]%3A%2F%2F)(?:(?!%2F|%40)[^\s"'<>&]){1,300}%40"""), r"\1"),
     (re.compile(r"""([?&;])([\w.-]{1,80})=([^&\s"'#<>]*)"""), _parameter),
+    (re.compile(r"(?P<begin><(?P<tag>[\w.:-]{1,80})(?P<attributes>\s[^<>]{1,300})>)[^<]{1,5000}(?=</)"), _element),
+    (re.compile(r"(<name>([\w.-]{1,100})</name>\s{0,80}<value>)[^<]{1,5000}(?=</)"), _property),
     (re.compile("|".join(SHAPES)), GONE),
-    (re.compile(r"(?i)(?<![a-z])(bearer\s{1,4})[\w.~+/=-]{16,}"), rf"\1{GONE}"),
+    (re.compile(rf"(?i)(?<![a-z])(bearer{GAP}{{1,4}})[\w.~+/=-]{{16,}}"), rf"\1{GONE}"),
     (re.compile(r"(?i)(?<![a-z])(basic\s{1,4})([A-Za-z0-9+/]{6,2000}={0,2})"), _basic),
 )
 """What is a credential by its form."""
 
-_TELLING = re.compile(r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf")
+_TELLING = re.compile(r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf|signature|p(?:w|at)\Z")
 _NAME = re.compile(r"[\w.-]+")
 _LONGEST_NAME = 100
 _HEADER = re.compile(r"(?i)(?:authorization|cookie2?)$")
 _KIND_OF_KEY = re.compile(r"(?i)(?:api|access|secret|private|auth|account|licen[cs]e|encryption|signing|ssh)[ _-]\Z")
-_DECLARES = re.compile(r"\b(?:ENV|ARG|setenv|SetEnv|set -\w{1,3})[ \t]{1,8}\Z")
+_DECLARES = re.compile(r"\b(?:ENV|ARG|setenv|SetEnv|setx?|set -\w{1,3})[ \t]{1,8}\Z")
 _SEPARATOR = re.compile(
     rf"(?P<close>(?:{QUOTE}|[\])]){{0,4}})(?P<gap>{GAP}{{0,12}})"
     rf"(?P<sign>=>|->|!?[:=]{{1,3}}|%3[AaDd]|\\u003[AaDd]|,|>)?{GAP}{{0,20}}(?:-[ \t]+)?"
@@ -120,8 +142,13 @@ _NAMED_VALUE = re.compile(rf"(?i){QUOTE}?{GAP}{{0,4}},?{GAP}{{0,20}}{QUOTE}?valu
 """As Kubernetes and others write variables: name and value in fields of their own."""
 _IN_BRACKETS, _NO_FIELD = re.compile(rf"[(]\s{{0,4}}{QUOTE}\Z"), re.compile(rf"(?<![:=\s])\s{{0,4}}{QUOTE}\Z|\A{QUOTE}\Z")
 _QUOTED = re.compile(rf"[bBrRuUfF]{{0,2}}{QUOTE}")
-_AT_RANDOM = re.compile(r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[\w+/=-]{14,}")
-_NO_VALUE = re.compile(r"(?i)(?:none|null|nil|true|false|undefined|not set)\b|[/~.]\S*\Z")
+_RANDOM = r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[\w+/=-]{14,}"
+_AT_RANDOM = re.compile(_RANDOM)
+_NO_VALUE = re.compile(r"(?i)(?:none|null|nil|true|false|undefined|not(?: set)?)\Z|[/~.]\S*\Z|[^\w\s…]{1,3}\Z")
+_COUNTED, _NUMBER = re.compile(r"(?i)(?:token|pass)(?:_[a-z]+)?\Z"), re.compile(r"\d{1,5}\Z|\d{1,9}\.\d{1,9}\Z")
+"""What is read by a model, and passes of it, have numbers."""
+_NESTED = re.compile(r":[ \t]*\r?\n((?P<depth>[ \t]+)(?:- )?[\w.-]+:\s[^\n]*(?:\n(?P=depth)[^\n]*)*)")
+"""Fields below a telling name, in YAML."""
 _S = r"(?:[\s,\"'\[\]\x00]|\\x00|\\[nrt]?){1,8}"
 _W = r"[^\s,\"'\\\[\]\x00]{1,200}"
 _ORDINARY = (
@@ -139,17 +166,21 @@ _COMMANDS = (
     rf"\b(?:ipmitool|sqlcmd|bcp|unzip|zip){_S}(?:{_W}{_S}){{0,8}}?-P(?:{_S})?",
     rf"\b7z\w?{_S}(?:{_W}{_S}){{0,4}}?-p",
     rf"\b(?:wandb|vault|ngc|huggingface-cli|hf|gh|glab|clearml){_S}(?:auth{_S})?login{_S}(?:--?\w+{_S}){{0,2}}(?!-)",
-    rf"(?<![\w-])(?:-[uU]|--(?:proxy-)?user|--(?:src-|dest-)?creds|--cert|-E)(?:{_S}|=)?(?!-)(?:[^\s:%,\"'/]{{1,200}}[:%])(?!\d{{1,7}}(?!\w))(?=\S)",
+    rf"(?<![\w-])(?:-[uU]|--(?:proxy-)?user|--(?:src-|dest-)?creds|--cert)(?:{_S}|=)?(?!-)(?:[^\s:%,\"'/]{{1,200}}[:%])(?!\d{{1,7}}(?!\w))(?=\S)",
     rf"-pass\w{{0,5}}{_S}pass:",
     rf"\blogin{_S}{_W}{_S}password{_S}",
     rf"(?m:^)[ \t]*password[ \t]+{_ORDINARY}(?=\S+[ \t]*(?m:$))",
-    rf"(?i:\bpass(?:word|phrase|code)\s{{1,4}}(?:is|was)\s{{1,4}}){_ORDINARY}",
+    rf"(?i:\bpass(?:word|phrase|code)\s{{1,4}}(?:is|was):?\s{{1,4}}){_ORDINARY}",
+    rf"(?i:\b(?:token|secret|key)(?:\s{{1,4}}(?:is|was):?)?\s{{1,4}})(?={QUOTE}?{_RANDOM})",
+    r"(?i:\bapi key provided:\s{1,4})",
+    r"(?i:\bcredentials?\s{1,4})(?=\()",
+    r"\bjdbc:oracle:thin:[^\s/@]{1,200}/",
     r"(?i:\bpass(?:word|phrase|code)\s{1,4})(?=[\"'`])",
     r"(?i:\bpass(?:word|phrase|code) for [^\n:]{1,80}:\s{1,4})(?=\S)",
     r"\b(?:Secret(?:Str|Bytes)?|HTTP(?:Basic|Digest|Proxy)Auth|BasicAuth)(?=\()",
-    rf"\bcurl{_S}(?:{_W}{_S}){{0,8}}?-b(?:{_S})?",
+    rf"\bcurl{_S}(?:{_W}{_S}){{0,8}}?-[bE](?:{_S})?",
     r"\becho\s{1,8}(?=[^|\n]{1,300}\|[^\n]{0,200}(?:login|passwd|sudo -S|password-stdin))",
-    r"(?m:^)[\w.*-]{1,200}:(?:\d{3,5}|\*):[^:\s]{1,100}:[^:\s]{1,100}:(?=\S+(?m:$))",
+    r"(?m:^)[\w.*-]{1,200}:(?:\d{3,5}|\*):[^:\s]{1,100}:[^:\s\d][^:\s]{0,100}:(?![\d.]+(?m:$))(?=(?:[^:\s\\]|\\.){1,200}(?m:$))",
 )  # fmt: skip
 """Words of commands and files after which a credential comes, whatever its name: only those that mean nothing else there."""
 _COMMAND = re.compile("|".join(_COMMANDS))
@@ -172,6 +203,8 @@ def _value_of(text: str, found: re.Match[str]) -> Span | None:
         return None
     if given := _NAMED_VALUE.match(text, end):
         return value_at(text, given.end())
+    if nested := _NESTED.match(text, end):
+        return nested.span(1)
     after = _SEPARATOR.match(text, end)
     if after is None or not _may_follow(text, name, begin, after):
         return None
@@ -181,16 +214,14 @@ def _value_of(text: str, found: re.Match[str]) -> Span | None:
     if after["sign"] == ">":
         return at, max(at, text.find("<", at))
     span = value_at(text, at)
-    return (
-        None
-        if _NO_VALUE.match(text, *span) and not text[slice(*span)].startswith((".", "/", "~"))
-        else _no_folder(name, text, span)
-    )
+    return None if _is_ordinary(name, text, span) else span
 
 
-def _no_folder(name: str, text: str, span: Span) -> Span | None:
-    """The folder that a shell works in is called PWD."""
-    return None if name.upper().endswith("PWD") and text.startswith(("/", "~", "."), span[0]) else span
+def _is_ordinary(name: str, text: str, span: Span) -> bool:
+    """Whether a value of this name is no credential: a word for none, a number, a shell's folder."""
+    if text.startswith(("/", "~", "."), span[0]):
+        return name.upper().endswith("PWD")
+    return bool(_NO_VALUE.match(text, *span) or (_COUNTED.search(name) and _NUMBER.match(text, *span)))
 
 
 def _tells(text: str, name: str, begin: int) -> bool:

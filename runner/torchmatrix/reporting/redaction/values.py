@@ -70,7 +70,9 @@ def _word_end(text: str, begin: int) -> int:
 
 def _after_next(text: str, closed: str, begin: int) -> int:
     """Behind the bracket that closes what is open here; at the end of the line if there is none."""
-    found = text.find(closed, begin, end := _line_end(text, begin))
+    end = _line_end(text, begin)
+    is_below = text[begin + 1 : end].isspace() or begin + 1 == end  # what is in brackets begins on the next line
+    found = text.find(closed, begin, begin + _LONGEST_QUOTED if is_below else end)
     return found + 1 if found >= 0 else end
 
 
