@@ -519,3 +519,10 @@ def test_the_records_of_gathered_runs_are_json_lines(tmp_path: Path) -> None:
 def test_a_list_of_what_was_taken_that_is_nested_without_end_knows_nothing(tmp_path: Path) -> None:
     (tmp_path / ".gathered.json").write_text("[" * 100_000)
     assert Taken(tmp_path).find("0" * 64) is None
+
+
+def test_a_file_larger_than_a_source_may_be_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "sparse.tar").touch()
+    os.truncate(tmp_path / "sparse.tar", 8 << 40)
+    with pytest.raises(BadInput, match="is larger than"):
+        gather(Results(tmp_path / "here"), str(tmp_path / "sparse.tar"), dry_run=True)

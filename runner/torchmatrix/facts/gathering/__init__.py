@@ -72,7 +72,7 @@ def _opened(
     elif path.is_dir():
         yield None, folders.of_folder(path, limits)
     elif path.exists():
-        digest = archives.digest_of(path)
+        digest = archives.digest_of(path, limits)
         yield digest, taken.find(digest) or archives.of_archive(path, temporary, stack, limits)
     elif remote.is_remote(word):
         yield None, remote.of_remote(word, stack, limits)

@@ -34,10 +34,14 @@ _LARGEST_PAGE = 256 << 20
 _HINT = "it is a .tar, .tar.gz or .zip of a results folder, facts.tar.gz of a site, or a report that carries its facts"
 
 
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file's content. Raises BadInput."""
+def digest_of(path: Path, limits: Limits) -> str:
+    """SHA-256 of a file's content. Raises BadInput; also for one that is far larger than all that a source may bring."""
+    most = max(FREE_BYTES, 2 * limits.bytes)  # names and padding count, too
     try:
         with opened(path) as file:
+            if file.seek(0, 2) > most:
+                raise BadInput(f"{path} is larger than {most >> 20:,} MiB: it is no archive of facts", hint=_HINT)
+            file.seek(0)
             return sha256_of(file)
     except OSError as error:
         raise BadInput(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
