@@ -348,6 +348,10 @@ def test_a_batch_is_chosen_by_model_first_then_by_the_nearest_memory_size(name: 
         ('"80GB" = 8, "72GB" = 16', "GPU of ours", 76.0, "80GB"),  # 5.0 % and 5.6 % off
         ('"MI300X" = 8, "MI300" = 4', "AMD Instinct MI300X", 191.7, "MI300X"),
         ('"MI300" = 4', "AMD Instinct MI300X", 191.7, "default"),
+        ('"A100 80GB" = 256, "10GB" = 16', "NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9.5, "10GB"),  # the size of its whole
+        ('"A100-SXM4-80GB" = 256', "NVIDIA A100-SXM4-80GB MIG 2g.20gb", 19.5, "default"),
+        ('"A100 MIG 1g.10gb" = 16, "A100" = 8', "NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9.5, "A100 MIG 1g.10gb"),
+        ('"GH200 480GB" = 256', "NVIDIA GH200 480GB", 95.0, "GH200 480GB"),  # the name bears the size of the CPU's memory
     ],
 )
 def test_a_batch_goes_by_whole_words_the_longest_key_first(table: str, name: str, gib: float, key: str) -> None:

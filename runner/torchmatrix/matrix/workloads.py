@@ -211,7 +211,8 @@ def batch_key(workload: Workload, name: str, memory_bytes: int | None) -> str:
 def _fit(key: tuple[str, ...], gpu: tuple[str, ...], memory_bytes: int | None) -> tuple[int, float] | None:
     """How well a key fits, the larger the better; None if it doesn't.
 
-    A size such as "80GB" is meant as vendors write it: within 10 % of so many GiB, the nearest first.
+    A size such as "80GB" is meant as vendors write it: within 10 % of so many GiB, the nearest first. A key that says the whole
+    name may bear another (a GH200 480GB has 96), not so one that says a part: a slice of an A100 80GB has less.
     """
     errors = {
         word: gpu_words.memory_error(size, memory_bytes) for word in key if memory_bytes and (size := gpu_words.gib(word))
@@ -219,9 +220,11 @@ def _fit(key: tuple[str, ...], gpu: tuple[str, ...], memory_bytes: int | None) -
     if len(key) == 1 and gpu_words.gib(key[0]):
         near = errors.get(key[0], 1.0)
         return (1, -near) if near < gpu_words.MEMORY_TOLERANCE else None
-    if any(word not in gpu and errors.get(word, 1.0) >= gpu_words.MEMORY_TOLERANCE for word in key):
+    is_whole = gpu_words.names_whole(key, gpu)
+    known = gpu if is_whole else tuple(word for word in gpu if word not in errors)
+    if any(word not in known and errors.get(word, 1.0) >= gpu_words.MEMORY_TOLERANCE for word in key):
         return None
-    return (2 if gpu_words.names_whole(key, gpu) else 0, len(set(key)))
+    return (2 if is_whole else 0, len(set(key)))
 
 
 def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int | str, ...], tuple[tuple[str, int], ...]]:
