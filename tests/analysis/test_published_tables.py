@@ -66,6 +66,9 @@ def write(folder: Path, name: str, text: str) -> Path:
         ("4x NVIDIA A100-SXM4-80GB on one node", 4, "NVIDIA A100 SXM4 80GB", "on one node", "A100 80GB SXM4"),
         ("2x 8x H100 PCIe", None, "H100 PCIe", "2x", "H100 PCIe 80GB"),  # 8, 10 or 16
         ("4x L4 x2", None, "L4", "", "L4"),
+        ("2 nodes x 8 H100 PCIe", None, "H100 PCIe", "2 nodes", "H100 PCIe 80GB"),  # 16; of "8x L4 (2 nodes)" nobody knows
+        ("8x L4 (2 nodes)", None, "L4", "(2 nodes)", "L4"),
+        ("8x L4 (1 node)", 8, "L4", "(1 node)", "L4"),
         # drivers' names
         ("8x AMD Instinct MI300X OAM", 8, "AMD Instinct MI300X OAM", "", "Instinct MI300X"),
         ("2x NVIDIA RTX 6000 Ada Generation", 2, "NVIDIA RTX 6000 Ada Generation", "", "RTX 6000 Ada"),
@@ -117,6 +120,12 @@ def test_lambdas_table_has_a_figure_per_column(tmp_path: Path) -> None:
     assert (bert.model, bert.unit, bert.sequence_length) == ("bert-base-cased", "sequences/s", 384)
     assert taken.figures[2].unit == "" and taken.figures[2].published_model == "ncf"
     assert (taken.figures[8].gpu, taken.figures[8].published_gpu, taken.figures[8].machine) == ("", "V100 16GB", "LambdaCloud")
+
+
+def test_a_row_of_lambdas_that_says_two_numbers_of_gpus_is_not_one_gpu(tmp_path: Path) -> None:
+    table = "name_gpu,resnet50\n2x 8x L4,1500\nL4 on 4 nodes,1500\n2x L4,1500\nL4,1500\n"
+    taken = figure_files.take(write(tmp_path, "pytorch-train-throughput-fp16.csv", table))
+    assert [figure.gpus for figure in taken.figures] == [None, None, 2, 1]
 
 
 def test_lambdas_batches_beside_are_read_and_its_fp32_is_tf32_where_there_is_one(tmp_path: Path) -> None:

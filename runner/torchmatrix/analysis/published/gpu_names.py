@@ -37,17 +37,25 @@ def _row() -> re.Pattern[str]:
 
 _ROW, _MODEL = _row(), re.compile(rf"{_NAME}(?!\w)", re.IGNORECASE)
 _COUNTED = re.compile(r"(?P<count>\d{1,4}) ?x (?P<gpu>.+)", re.IGNORECASE)
-_ANOTHER_COUNT = re.compile(r"(?<!\w)(?:\d{1,4} ?x|x ?\d{1,4})(?!\w)", re.IGNORECASE)
+_HOSTS = r"(?:nodes?|servers?|machines?|hosts?)"
+_ANOTHER_COUNT = re.compile(
+    rf"(?<!\w)(?:\d{{1,4}} ?x|x ?\d{{1,4}}|per {_HOSTS}|0*(?:[2-9]|[1-9]\d{{1,3}}) {_HOSTS})(?!\w)", re.IGNORECASE
+)
+"""Of several nodes one can't tell whether they have so many GPUs each or together."""
 _GLUED = ((r"[×✕*]", "x"), (r"(?<![\w.])(\d{1,4}x(?=[a-z])|\d{1,3}x(?=\d))", r"\1 "), (r"(?<=[\dsx])x(?=\d{1,4}(?!\w))", " x"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Named:
-    """`gpu`: as written, without what stands around it. `count`: None if not said. `rest`: the words around it, "" if none."""
+    """`gpu`: as written, without what stands around it. `count`: None if not said, or said in more than one way (`is_unclear`).
+
+    `rest`: the words around it, "" if none.
+    """
 
     gpu: str
     count: int | None
     rest: str
+    is_unclear: bool = False
 
 
 def split(text: str) -> Named:
@@ -60,11 +68,13 @@ def split(text: str) -> Named:
     if row is None or _is_another(rest := f"{row['before']} {row['after']}", row["model"]):
         return Named(gpu=text, count=None, rest="")
     counts = {int(said) for name, said in row.groupdict().items() if name.startswith("count") and said}
+    is_unclear = len(counts) > 1 or bool(_ANOTHER_COUNT.search(rest))
     others = [word for word in words(rest) if word in _PRODUCTS]
     return Named(
         gpu=_spaced(" ".join((row["gpu"] + (row["more"] or ""), *others))),
-        count=counts.pop() if len(counts) == 1 and not _ANOTHER_COUNT.search(rest) else None,
+        count=counts.pop() if counts and not is_unclear else None,
         rest=_spaced(rest),
+        is_unclear=is_unclear,
     )
 
 

@@ -136,7 +136,8 @@ def _lambda(path: Path, names: list[str], table: Mapping[int, Mapping[str, str]]
         named = gpu_names.split(name)
         common = {
             "vendor": "Lambda", "framework": "pytorch", "mode": "train", "machine": named.rest,
-            "gpu": named.gpu, "gpus": row.get("num_gpu", "") or str(named.count or 1), "named_gpus": str(named.count or ""),
+            "gpu": named.gpu, "named_gpus": str(named.count or ""),
+            "gpus": row.get("num_gpu", "") or ("" if named.is_unclear else str(named.count or 1)),
         }  # fmt: skip
         for column in names[1:]:
             if column not in _LAMBDA_NOT_MODELS:
