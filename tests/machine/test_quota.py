@@ -85,6 +85,13 @@ def test_the_tightest_limit_of_all_groups_above_holds(
     assert (found.cpus, found.memory_bytes) == (cpus, memory)
 
 
+@pytest.mark.parametrize("name", ["a\u2028b", "a\x0cb", "a\rb", "a\x85 - cgroup2"])
+def test_a_mounted_folder_of_any_name_hides_no_limit(tmp_path: Path, name: str) -> None:
+    mounts = (f"40 22 8:2 / /mnt/{name} rw - ext4 /dev/sdb1 rw\n", *V2)
+    root = tree(tmp_path, f"1:name=systemd:/{name}\n0::/\n", mounts, {"cpu.max": "50000 100000"})
+    assert quota(root).cpus == 0.5
+
+
 def test_without_proc_nothing_is_limited(tmp_path: Path) -> None:
     assert quota(tmp_path) == Quota() and throttled(Quota()) is None
 

@@ -14,6 +14,9 @@ from torchmatrix.ground.files import text_of
 
 _NO_LIMIT = 1 << 60
 """Version 1 writes the largest number of pages for no limit of memory."""
+_OWN = re.compile(r"^\d+:([^:\n]*):([^\n]*)$", re.MULTILINE)
+_MOUNT = re.compile(r"^\d+ \d+ \d+:\d+ ([^ \n]+) ([^ \n]+) [^\n]* - (cgroup2?) [^ \n]* ([^ \n]+)$", re.MULTILINE)
+"""Lines of proc(5). The kernel writes a folder's name as it is, whatever ends a line elsewhere: other lines may be anything."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,13 +56,10 @@ def throttled(found: Quota) -> Throttled | None:
 def _groups(root: Path) -> Iterator[Path]:
     """The folders of this process's groups that can be seen, and of those above them, where they are mounted."""
     own: dict[str, str] = {}
-    for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, group = line.split(":", 2)
-        own |= dict.fromkeys(controllers.split(","), group)
-    for line in (text_of(root / "proc/self/mountinfo") or "").splitlines():
-        about, _, kind = line.partition(" - ")
-        top, mounted = (_plain(word) for word in about.split(" ")[3:5])
-        filesystem, _, options = kind.split(" ")[:3]
+    for controllers, name in _OWN.findall(text_of(root / "proc/self/cgroup") or ""):
+        own |= dict.fromkeys(controllers.split(","), name)
+    for *folders, filesystem, options in _MOUNT.findall(text_of(root / "proc/self/mountinfo") or ""):
+        top, mounted = map(_plain, folders)
         names = {"cgroup2": [""], "cgroup": options.split(",")}.get(filesystem, [])
         for group in {own[name] for name in names if name in own}:
             place = root / mounted.lstrip("/")
