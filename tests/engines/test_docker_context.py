@@ -90,7 +90,12 @@ def test_a_context_that_is_not_there_or_says_nothing_is_never_taken_for_the_defa
     config: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     give(config, "odd", said)
-    for name, reason in {"gone": 'Docker has no context "gone"', "odd": 'context "odd" says no endpoint'}.items():
+    undecodable = {"\udcff": 'Docker has no context "'}
+    for name, reason in {
+        "gone": 'Docker has no context "gone"',
+        "odd": 'context "odd" says no endpoint',
+        **undecodable,
+    }.items():
         monkeypatch.setenv("DOCKER_CONTEXT", name)
         with pytest.raises(EngineUnusable, match=reason):
             choose("auto", "test")

@@ -78,7 +78,7 @@ def _current(config: Path) -> str:
 
 
 def _of_context(contexts: Path, name: str) -> Endpoint:
-    folder = hashlib.sha256(name.encode()).hexdigest()
+    folder = hashlib.sha256(name.encode(errors="replace")).hexdigest()
     path = contexts / "meta" / folder / "meta.json"
     try:
         said: dict[str, Any] = json.loads(path.read_bytes())["Endpoints"]["docker"]
