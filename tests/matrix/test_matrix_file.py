@@ -136,6 +136,7 @@ compile = 1
         ('[[stack]]\ntorch = "2.5.1+cu126"\n' + WORKLOAD, 'and cuda = "12.6"'),
         ('[[stack]]\ntorch = "2.5.1+xpu"\n' + WORKLOAD, "there are no other wheels here"),
         ('[[stack]]\ntorch = "2.9.0.dev20260102+cu126"\n' + WORKLOAD, "a nightly is pinned by address and hash: wheels = ["),
+        ('[[stack]]\ntorch = "2.3.0a0+git6c8c5ad"\n' + WORKLOAD, '"2.3.0a0+git6c8c5ad" is no release; '),
         (STACK + 'torchvision = "0.20.1+cu124"\n' + WORKLOAD, 'write torchvision = "0.20.1" and cuda = "12.4"'),
         (STACK + 'index = "--help"\n' + WORKLOAD, 'is not the address of a package index, https://…: "--help"'),
         (STACK + 'base = "--privileged"\n' + WORKLOAD, "is not an image reference"),

@@ -111,7 +111,7 @@ def _check_spellings(values: dict[str, Any], place: Place, problems: Problems) -
             problems.add(place, key, why)
     for key in ("torch", "torchvision"):
         version, plus, variant = (values[key] or "").partition("+")
-        if plus and key == "torch" and "dev" in version:
+        if plus and key == "torch" and not version.replace(".", "").isdecimal():
             problems.add(place, key, f'"{values[key]}" is no release{_NIGHTLY}')
         elif plus:
             also = catalog.key_of(variant) or 'cuda = "12.4", rocm = "6.2" or cpu = true; there are no other wheels here'
