@@ -342,6 +342,8 @@ def test_a_batch_is_chosen_by_model_first_then_by_the_nearest_memory_size(name: 
         ('"A100 80GB" = 16', "NVIDIA A100-SXM4-40GB", 39.5, "default"),
         ('"H200 141GB" = 16', "NVIDIA H200", 140.4, "H200 141GB"),  # the driver doesn't say the size, the memory does
         ('"80GB" = 8, "A100" = 16', "NVIDIA A100-SXM4-80GB", 79.2, "A100"),
+        ('"80G" = 8, "40G" = 16', "NVIDIA A100-SXM4-80GB", 79.2, "80G"),
+        ('"10G" = 8', "NVIDIA A10G", 22.5, "default"),
         ('"RTX" = 8, "24GB" = 16', "NVIDIA GeForce RTX 3090", 24.0, "24GB"),  # a family
         ('"RTX" = 8, "48GB" = 16', "NVIDIA GeForce RTX 3090", 24.0, "RTX"),
         ('"RTX 4090" = 128, "16GB" = 32', "NVIDIA GeForce RTX 4090 Laptop GPU", 16.0, "16GB"),  # another GPU

@@ -8,6 +8,7 @@ _SPELLINGS = tuple(
         (r"[™®]|\((?:tm|r)\)", ""),
         (r"\bmax[- ]?([pq])\b", r"max\1"),
         (r"(?<=\d)[ -]?gi?b\b", "gb"),
+        (r"(?<![\w.])(\d{1,4})g(?![\w.])", r"\1gb"),  # neither A10G nor 1g.10gb
         (r"\b(geforce|rtx|gtx|quadro|radeon)(?=\d)", r"\1 "),
         (r"(?<=\b\d{4})(ti|[dm])?(super)?\b", r" \1 \2 "),
         (r"(?<=\d)(?=(?:sxm|pcie|nvl|oam)\d?\b)", " "),
