@@ -55,7 +55,7 @@ EVERY = (
     Sabotage("no_autocast", (*BERT, *HALF, "--mode", "infer"), 1, "the step doesn't compute in it"),
     Sabotage("no_optimizer", (*RESNET, *IN_HALF), 1, "change of the parameters"),
     Sabotage("no_optimizer", (*BERT, *IN_HALF), 1, "change of the parameters"),
-    Sabotage("weights_in_float32", (*RESNET, *IN_HALF, "--mode", "infer"), 1, "the step doesn't compute in it"),
+    Sabotage("weights_in_float32", (*RESNET, *IN_HALF, "--mode", "infer"), 1, "the model's products are float32"),
     Sabotage("stale_graph", (*RESNET, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
     Sabotage("stale_graph", (*BERT, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
     Sabotage("graph_of_other_weights", (*RESNET, *TRACED), 1, "the outputs differ from eager fp32 by up to"),

@@ -22,7 +22,9 @@ def prepare(args, model, example):
     share = _share(model)
     if share < LEAST:
         raise Unsupported("torchao quantizes linear layers, which are only %.0f %% of this model's products" % (100 * share))
+    asked = torch.get_float32_matmul_precision()
     quantization.quantize_(model, getattr(quantization, _CONFIGS[args.runtime])())
+    torch.set_float32_matmul_precision(asked)  # torchao sets "high" for what it doesn't quantize; the matrix decides that
     model.facts = {"name": args.runtime, "version": library("torchao").__version__, "quantized_share": share}
     return model
 
