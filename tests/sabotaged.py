@@ -32,6 +32,9 @@ class Sabotage:
         """Did it end as numerics and nothing else, for that reason?"""
         failures = {event["kind"] for event in events if event["event"] == "failure"}
         problems = [problem for event in events if event["event"] == "reference" for problem in event["problems"]]
+        problems += [
+            event["message"] for event in events if event["event"] == "failure"
+        ]  # what was wrong before the proof of work
         is_done = any(event["event"] == "done" for event in events)
         return code != 0 and not is_done and failures == {"numerics"} and any(self.said in problem for problem in problems)
 
