@@ -24,6 +24,21 @@ _MOST_LINKS = 40
 _SCRATCH = "torchmatrix-scratch."
 
 
+class NotPlain(OSError):
+    """What is there is no regular file; `kind` says what it is."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        is_folder = stat.S_ISDIR(mode)
+        super().__init__(*((errno.EISDIR, os.strerror(errno.EISDIR)) if is_folder else (errno.EINVAL, _NOT_PLAIN)), str(path))
+        self.kind = _kind(mode)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "a socket"
+
+
 def text_of(path: Path) -> str | None:
     """The text of a small file, such as one of /sys, without surrounding white space; None if it can't be read."""
     try:
@@ -61,9 +76,7 @@ def _descriptor(path: Path, flags: int) -> int:
     if stat.S_ISREG(mode):
         return held
     os.close(held)
-    if stat.S_ISDIR(mode):
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
+    raise NotPlain(path, mode)
 
 
 def _content(held: int, size: int, most: int) -> bytes:
@@ -213,10 +226,8 @@ def _state_of_plain(path: Path) -> os.stat_result | None:
         state = path.lstat()
     except FileNotFoundError:
         return None
-    if stat.S_ISDIR(state.st_mode):
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(state.st_mode) and not stat.S_ISLNK(state.st_mode):
-        raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
+        raise NotPlain(path, state.st_mode)
     return state if stat.S_ISREG(state.st_mode) else None
 
 

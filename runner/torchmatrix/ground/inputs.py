@@ -8,14 +8,13 @@ import csv
 import json
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import NotPlain, opened
 from torchmatrix.ground.texts import clipped, printable
 
 if sys.version_info >= (3, 11):
@@ -61,17 +60,17 @@ def read_text(path: Path, *, hint: str, most_bytes: int = SMALL_FILE_BYTES) -> s
 def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
     """The content of a regular file of at most so many bytes. Raises FileNotFoundError if nothing is there, else BadInput."""
     try:
-        with _opened(path) as file:
-            state = os.fstat(file)
-            if not stat.S_ISREG(state.st_mode):
-                raise BadInput(f"{_named(path)} is {_kind(state.st_mode)}, not a file", hint=hint)
-            content = b"" if state.st_size > most_bytes else _all_of(file, most_bytes + 1)
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            content = b"" if size > most_bytes else file.read(most_bytes + 1)
     except FileNotFoundError:
         raise
+    except NotPlain as error:
+        raise BadInput(f"{_named(path)} is {error.kind}, not a file", hint=hint) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadInput(f"can't read {_named(path)}: {reason}", hint=hint) from None
-    if max(state.st_size, len(content)) > most_bytes:
+    if max(size, len(content)) > most_bytes:
         raise BadInput(f"{_named(path)} is larger than {_size(most_bytes)}, the most that such a file may hold", hint=hint)
     return content
 
@@ -152,25 +151,6 @@ def _lines(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Its descriptor; a pipe without a writer isn't waited for."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
-def _all_of(file: int, most_bytes: int) -> bytes:
-    """Until the end or so many bytes: what says that it is empty, as files in /proc do, may hold more."""
-    blocks = []
-    while most_bytes > 0 and (block := os.read(file, min(most_bytes, 1 << 20))):
-        blocks.append(block)
-        most_bytes -= len(block)
-    return b"".join(blocks)
-
-
 def _decoded(content: bytes, name: str, hint: str) -> str:
     try:
         return content.decode()
@@ -248,9 +228,3 @@ def _named(path: Path) -> str:
 
 def _size(most_bytes: int) -> str:
     return f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISDIR(mode):
-        return "a folder"
-    return "a pipe" if stat.S_ISFIFO(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "a socket"

@@ -11,8 +11,7 @@ import json
 import re
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -24,7 +23,7 @@ from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.ground import assets, inputs, tars
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.ground.files import followed, sha256_of, whole
+from torchmatrix.ground.files import NotPlain, followed, opened, sha256_of, whole
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.ground.toml_keys import shown
@@ -163,17 +162,14 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
 
 
-@contextmanager
-def _opened(archive: Path) -> Iterator[IO[bytes]]:
+def _opened(archive: Path) -> IO[bytes]:
     """The archive, open once: what was verified is what is loaded. Raises BadInput for what is no file."""
     try:
-        if archive.exists() and not archive.is_file():
-            raise BadInput(f"can't read {archive}: it is not a file", hint="name a bundle")
-        file = archive.open("rb", buffering=0)
+        return opened(archive)
+    except NotPlain as error:
+        raise BadInput(f"can't read {archive}: it is {error.kind}, not a file", hint="name a bundle") from None
     except OSError as error:
         raise BadInput(f"can't read {archive}: {error.strerror or error}", hint=_CUT) from None
-    with file:
-        yield file
 
 
 def _members(file: IO[bytes]) -> tarfile.TarFile:
