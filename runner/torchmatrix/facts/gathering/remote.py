@@ -7,18 +7,21 @@ business of ssh and its configuration; nothing is ever typed. TORCHMATRIX_SSH: a
 import os
 import re
 import shlex
+import signal
 import stat
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
 from torchmatrix.ground import tars
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.sharing import end_with
 from torchmatrix.ground.texts import clipped, in_one_line
 
 _HOST = r"(?P<host>(?:[^\s/:@]+@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s/:@\[\]]+))"
@@ -134,8 +137,9 @@ class _Remote:
         Raises EngineUnusable if it takes longer than so many seconds.
         """
         process = subprocess.Popen(
-            [*self._command, _in_shell(script)], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+            [*self._command, _in_shell(script)], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+        )  # fmt: skip
         assert process.stdout is not None and process.stderr is not None
         said, late = bytearray(), threading.Event()
         listener = threading.Thread(target=_keep_first, args=(process.stderr, said), daemon=True)

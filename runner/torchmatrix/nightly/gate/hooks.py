@@ -7,7 +7,10 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
+
+from torchmatrix.ground.sharing import end_with
 
 TIMEOUT_SECONDS = 60.0
 _PASSED = re.compile(
@@ -27,8 +30,9 @@ def call(command: str, verdict: Mapping[str, Any], timeout_seconds: float = TIME
     environment = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
     environment |= {"TORCHMATRIX_VERDICT": str(verdict["verdict"]), "TORCHMATRIX_RUN": str(verdict["run"])}
     process = subprocess.Popen(
-        command, shell=True, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True, bufsize=0
-    )
+        command, shell=True, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True, bufsize=0,
+        preexec_fn=partial(end_with, os.getpid()),
+    )  # fmt: skip
     try:
         process.communicate(json.dumps(verdict).encode() + b"\n", timeout=timeout_seconds)
     except subprocess.TimeoutExpired:

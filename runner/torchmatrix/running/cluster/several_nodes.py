@@ -7,6 +7,7 @@ their box prints), "exit" (how it ended), "failed" (why there is none).
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -23,6 +25,7 @@ from torchmatrix.engines.output import Line
 from torchmatrix.facts.launch import in_words
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import EngineLost, LaunchFailed
+from torchmatrix.ground.sharing import end_with
 from torchmatrix.machine import network
 from torchmatrix.running.cluster.slurm import Slurm
 from torchmatrix.running.launch_cell import OF_NODE
@@ -96,8 +99,9 @@ class Together:
     def __enter__(self) -> "Together":
         try:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+            )  # fmt: skip
         except OSError as error:
             raise LaunchFailed(f"srun can't be started: {error.strerror}") from None
         try:
