@@ -50,8 +50,10 @@ def test_a_machine_without_gpus_is_called_by_its_cpu_and_an_unreadable_record_by
 
 
 NO_CPU = ("unknown CPU", "unknown CPU (aarch64)", "CPU of head (model unknown from here)", "aarch64", "x86_64", "",
-          "ARMv8 Processor rev 1 (v8l)", "Common KVM processor", "QEMU Virtual CPU version 2.5+", None)  # fmt: skip
-NO_GPU = ("", "AMD GPU", "ip discovery", "unknown AMD GPU renderD128", None)
+          "ARMv8 Processor rev 1 (v8l)", "Common KVM processor", "QEMU Virtual CPU version 2.5+", "QEMU TCG CPU version 2.5+",
+          "VirtualApple @ 2.50GHz", "DO-Regular", "Apple part 0x000 (linux,dummy-virt)", "implementer 0x00 part 0x051", "N/A",
+          "Virtual CPU 6db7dc0e7704", "unknown", None)  # fmt: skip
+NO_GPU = ("", "AMD GPU", "NVIDIA Graphics Device", "Graphics Device", "ip discovery", "unknown AMD GPU renderD128", None)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
 
 from fake_nvml import FakeNvml, raises
 from torchmatrix.machine.host import Gpu, Host, detect, hyper_threading, seen_through, sockets
-from torchmatrix.machine.host_gpus import Found, amd_gpus, nvidia_gpus
+from torchmatrix.machine.host_gpus import LOST_HINT, Found, amd_gpus, nvidia_gpus
 from torchmatrix.machine.masks import masked
 from torchmatrix.planning.fit import why_not_mixed
 
@@ -82,7 +84,7 @@ def test_a_gpu_lost_while_listing_is_said(tmp_path: Path) -> None:
     notes: list[str] = []
     nvml = FakeNvml(nvmlDeviceGetUUID=raises(pynvml.NVML_ERROR_GPU_IS_LOST))
     assert nvidia_gpus(notes, nvml, tmp_path, tmp_path) == Found() and nvml.calls[-1] == "nvmlShutdown"
-    assert notes == ["NVML failed while listing GPUs: GPU is lost"]
+    assert notes == [f"NVML failed while listing GPUs: GPU is lost; {LOST_HINT}"]
 
 
 def test_an_engine_on_another_machine_is_described_as_that_machine(nvidia_host: Host) -> None:
@@ -202,6 +204,66 @@ def test_amd_gpus_without_a_name_are_told_apart_by_their_chip_or_not_at_all(tmp_
     alike, other, unknown = tuple(found[:2]), tuple(found[1:3]), tuple(found[3:])
     assert why_not_mixed(alike) is None
     assert why_not_mixed(other) and why_not_mixed(unknown), "unknown is never like unknown"
+
+
+@pytest.mark.parametrize("mode", ["CPX", "DPX", "TPX", "QPX", "SPX", None])
+def test_the_only_partition_of_a_card_that_was_given_to_a_container_is_no_whole_card(tmp_path: Path, mode: str | None) -> None:
+    slot = tmp_path / "sys/bus/pci/devices/0000:05:00.0"
+    slot.mkdir(parents=True)
+    if mode:
+        (slot / "current_compute_partition").write_text(f"{mode}\n")
+    (gpu,) = kfd_gpus(tmp_path, {"unique_id": 0xAB, "location_id": FIRST})
+    is_part = mode not in ("SPX", None)
+    assert (gpu.partition_of, gpu.pci_bus) == (("0000:05:00", None) if is_part else (None, "0000:05:00.0"))
+
+
+@pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "Graphics Device", ""])
+def test_gpus_whose_driver_doesnt_know_their_product_are_told_apart_by_their_chip_or_not_at_all(
+    tmp_path: Path, name: str
+) -> None:
+    chips = {0: 0x20B210DE, 1: 0x20B210DE, 2: 0x234210DE, 3: None, 4: None}
+
+    def pci(gpu: int) -> SimpleNamespace:
+        return SimpleNamespace(busId=f"00000000:{gpu + 10:02X}:00.0", domain=0, bus=gpu + 10, device=0, pciDeviceId=chips[gpu])
+
+    answers = {"nvmlDeviceGetCount": lambda: 5, "nvmlDeviceGetName": lambda _: name, "nvmlDeviceGetPciInfo": pci}
+    found = nvidia_gpus([], FakeNvml(**answers), tmp_path, tmp_path).gpus
+    assert found[0].name == f"{name or 'NVIDIA GPU'} (device 0x20b2)" and found[3].name == "unknown NVIDIA GPU GPU-3"
+    assert why_not_mixed(found[:2]) is None
+    assert why_not_mixed(found[1:3]) and why_not_mixed(found[3:]), "unknown is never like unknown"
+
+
+@pytest.mark.parametrize(
+    "question", ["nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetVbiosVersion", "nvmlSystemGetDriverVersion"]
+)
+def test_words_of_a_driver_that_are_no_text_cost_no_other_gpu_and_no_command(tmp_path: Path, question: str) -> None:
+    """As under WSL: pynvml decodes what it gets."""
+
+    def garbled(*of: int) -> str:
+        return b"\xf8\x91".decode() if of in ((), (1,)) else FakeNvml().answers[question](*of)
+
+    notes: list[str] = []
+    found = nvidia_gpus(notes, FakeNvml(**{question: garbled}), tmp_path, tmp_path)
+    is_dead = question in ("nvmlDeviceGetName", "nvmlDeviceGetUUID")
+    assert [gpu.uuid for gpu in found.gpus] == (["GPU-0"] if is_dead else ["GPU-0", "GPU-1"])
+    assert is_dead is ("GPU 1 can't be used: 'utf-8' codec can't decode" in " ".join(notes)), notes
+
+
+@pytest.mark.parametrize(
+    ("why", "hint"),
+    [
+        (raises(pynvml.NVML_ERROR_NO_PERMISSION), "ls -l /dev/nvidia* shows the owners"),
+        (raises(pynvml.NVML_ERROR_GPU_IS_LOST), "look for Xid in the kernel log"),
+        (lambda: "GPU-0", "update NVIDIA's driver"),
+    ],
+)
+def test_each_gpu_that_cant_be_used_comes_with_a_way_out_of_its_own(tmp_path: Path, why: Any, hint: str) -> None:
+    notes: list[str] = []
+    nvml = FakeNvml(
+        nvmlDeviceGetCount=lambda: 3, nvmlDeviceGetUUID=lambda gpu: "GPU-0" if gpu == 0 else why() if gpu == 1 else "GPU-2"
+    )
+    nvidia_gpus(notes, nvml, tmp_path, tmp_path)
+    assert notes and all(hint in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -452,6 +452,41 @@ def test_a_command_that_prints_no_reading_is_an_error(amd_host: Host, printed: s
         assert reading.keys() == {"device", "error"} and "amd-smi" in reading["error"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[WARNING] User is missing the group: render\n", ""),
+        ("[1] a job\n", ""),
+        ("{}\n", "\nlegend:\n  N/A: not available\n"),
+    ],
+)
+def test_what_else_the_command_prints_hides_no_reading(amd_host: Host, before: str, after: str) -> None:
+    printed = json.dumps([_printed(), {"info": "no driver"}, _printed(gpu=1)])
+    sensor, _ = _open_command(amd_host, FakeCommand(before + printed + after, listed=f"{before}{FakeCommand.listed}{after}"))
+    assert [reading["power_watts"] for reading in sensor.read()] == [203, 203]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), "nan", "-inf", "1e999", 10**400])
+def test_what_is_no_finite_number_is_absent_and_spoils_no_launch(amd_host: Host, number: Any) -> None:
+    answers = _mi300() | {
+        "amdsmi_get_power_info": {"socket_power": number},
+        "amdsmi_get_gpu_activity": {"gfx_activity": number},
+    }
+    answers["amdsmi_get_gpu_metrics_info"] |= {"indep_throttle_status": number, "ppt_residency_acc": number}
+    readings = _amd(amd_host, FakeAmdSmi(answers)).read()
+    assert all(r["temperature_celsius"] == 71 and not {"power_watts", "utilization_percent"} & r.keys() for r in readings)
+    assert json.loads(json.dumps(readings, allow_nan=False)) == readings
+
+
+@pytest.mark.parametrize(
+    "told", [[{"name": "python"}], [{"pid": 9}, {"pid": "N/A"}], [{"process_info": "none"}], [{"pid": [9]}]]
+)
+def test_processes_that_cant_be_told_are_unknown_and_hide_no_other_device(amd_host: Host, told: Any) -> None:
+    answers = _mi300() | {"amdsmi_get_gpu_process_list": lambda handle: told if handle == 128 else [{"pid": 7}]}
+    first, second = _amd(amd_host, FakeAmdSmi(answers)).read()
+    assert "processes" not in first and first["power_watts"] == 650 and second["processes"] == [7]
+
+
 def test_without_library_and_command_there_is_a_note(amd_host: Host) -> None:
     def run(arguments: Sequence[str]) -> str:
         raise FileNotFoundError(2, "No such file or directory", "/opt/rocm/bin/amd-smi")

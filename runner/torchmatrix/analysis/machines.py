@@ -29,10 +29,11 @@ _SHORTEST_ID = 4
 _FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
 """What a short name leaves out, since the rest of the name says it already."""
 _NAMELESS = re.compile(
-    r"(?i)|none|amd gpu|ip discovery|.*\bunknown\b.*|armv\d.*|aarch64|arm64|x86_64|amd64|i[36]86|riscv64|ppc64le|s390x"
-    r"|(qemu virtual|common( \S+)? kvm|virtual) (cpu|processor).*"
+    r"(?i)|none|n/a|amd gpu|ip discovery|(nvidia )?graphics device|.*\bunknown\b.*|armv\d.*|aarch64|arm64|x86_64|amd64|i[36]86"
+    r"|riscv64|ppc64le|s390x|(qemu virtual|qemu tcg|common( \S+)? kvm|virtual) (cpu|processor).*|virtualapple.*|do-\w+"
+    r"|(apple part 0x000|implementer 0x00) ?.*"
 )
-"""What stands for a name where there is none: drivers, kernels, hypervisors and earlier versions of this tool wrote so."""
+"""What stands for a name where there is none: drivers, kernels, hypervisors, clouds and earlier versions of ours write so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

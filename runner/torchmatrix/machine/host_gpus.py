@@ -77,7 +77,7 @@ def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"
     try:
         return _nvidia_found(module, sys_root, notes)
     except module.NVMLError as error:
-        notes.append(f"NVML failed while listing GPUs: {error}")
+        notes.append(f"NVML failed while listing GPUs: {error}; {_hint(module, error)}")
         return Found()
     finally:
         module.nvmlShutdown()
@@ -94,10 +94,20 @@ def _open_nvml(nvml: Any, device: Path) -> tuple[Any, str | None]:
     try:
         module.nvmlInit()
     except module.NVMLError as error:
-        name = next((name for name in _HINTS if getattr(module, name, None) == getattr(error, "value", "")), "")
+        name = _code(module, error)
         note = f"{trouble}: NVML says {error}; {_HINTS.get(name, 'try nvidia-smi')}"
         return None, note if device.exists() or name not in _ABSENT else None
     return module, None
+
+
+def _code(nvml: Any, error: Exception | str) -> str:
+    """The name of an error's code, if there is a hint for it."""
+    return next((name for name in _HINTS if getattr(nvml, name, None) == getattr(error, "value", "")), "")
+
+
+def _hint(nvml: Any, why: Exception | str) -> str:
+    """What to do about a device that can't be used: one that contradicts itself, or that answers with an error."""
+    return _HINTS.get(_code(nvml, why), LOST_HINT) if isinstance(why, nvml.NVMLError) else "update NVIDIA's driver"
 
 
 def _nvidia_found(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
@@ -120,14 +130,14 @@ def _left_out(nvml: Any, devices: Sequence[slices.Usable], dead: Sequence[slices
     if dead and not devices and isinstance(dead[0].why, nvml.NVMLError):
         raise dead[0].why
     left = f"{len(devices)} of {len(devices) + len(dead)} GPUs are used; gpu0 is the first of them"
-    return [f"{one.what} can't be used: {one.why}; {LOST_HINT}; {left}" for one in dead]
+    return [f"{one.what} can't be used: {one.why}; {_hint(nvml, one.why)}; {left}" for one in dead]
 
 
 def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """None where NVML refuses or pynvml has no such function."""
+    """None where NVML refuses, pynvml has no such function, or the driver's words are no text."""
     try:
         return slices.as_text(getattr(nvml, function)(*arguments))
-    except (nvml.NVMLError, AttributeError):
+    except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
         return None
 
 
@@ -143,7 +153,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) ->
     return Gpu(
         index=index,
         uuid=device.uuid,
-        name=device.name,
+        name=_nvidia_name(device, pci),
         vendor="nvidia",
         slice_of=device.slice_of,
         memory_bytes=memory.total if memory else None,
@@ -159,6 +169,14 @@ def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) ->
         pcie=topology.nvidia_pcie(nvml, device.whole),
         clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_SM),
     )
+
+
+def _nvidia_name(device: slices.Usable, pci: Any) -> str:
+    """The driver's name. It calls each product that it doesn't know "Graphics Device": two of these need not be alike."""
+    if device.name and "Graphics Device" not in device.name:
+        return device.name
+    chip = getattr(pci, "pciDeviceId", None)
+    return f"{device.name or 'NVIDIA GPU'} (device {chip >> 16:#06x})" if chip else f"unknown NVIDIA GPU {device.uuid}"
 
 
 def amd_gpus(sys_root: Path, dev_root: Path) -> Found:

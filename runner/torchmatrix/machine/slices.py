@@ -45,7 +45,7 @@ def usable(nvml: Any, notes: list[str]) -> tuple[list[Usable], list[Dead]]:
         try:
             whole = nvml.nvmlDeviceGetHandleByIndex(number)
             parts = _slices(nvml, whole) if _is_sliced(nvml, whole) else None
-        except nvml.NVMLError as error:
+        except (nvml.NVMLError, UnicodeDecodeError) as error:
             dead.append(Dead(what=f"GPU {number}", why=error))
             continue
         if parts == []:
@@ -56,7 +56,7 @@ def usable(nvml: Any, notes: list[str]) -> tuple[list[Usable], list[Dead]]:
         for place, handle in enumerate([whole] if parts is None else parts):
             try:
                 found.append(_identified(nvml, number, whole, handle, is_first=place == 0))
-            except nvml.NVMLError as error:
+            except (nvml.NVMLError, UnicodeDecodeError) as error:
                 what = f"GPU {number}" if parts is None else f"slice {place} of GPU {number}"
                 dead.append(Dead(what=what, why=error))
     return _without_twins(found, dead)

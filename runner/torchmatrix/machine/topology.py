@@ -104,10 +104,16 @@ def amd_nodes(sys_root: Path) -> list[Node]:
             properties=properties,
             address=f"{card}.{properties['location_id'] & 7}" if (card := _card(properties)) else None,
             partition=(partition := properties.get("location_id", 0) >> 28),
-            partition_of=card if partition or cards[card] > 1 else None,
+            partition_of=card if partition or cards[card] > 1 or _is_divided(sys_root, card) else None,
         )
         for node, properties in gpus
     ]
+
+
+def _is_divided(sys_root: Path, card: str | None) -> bool:
+    """Whether a card is partitioned: where only one of the partitions was given to this machine, nothing else shows it."""
+    mode = text_of(sys_root / f"bus/pci/devices/{card}.0/current_compute_partition")
+    return mode in ("DPX", "TPX", "QPX", "CPX")
 
 
 def _card(properties: Mapping[str, int]) -> str | None:

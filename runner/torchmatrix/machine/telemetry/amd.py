@@ -7,6 +7,7 @@ told from others is not read.
 """
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -234,7 +235,8 @@ def _reading(uuid: str, answers: Mapping[str, Any], throttle: _Throttle, trouble
     fields["energy_joules"] = _energy(answers)
     processes = answers.get("processes")
     if isinstance(processes, list):  # of opaque handles in older releases
-        fields["processes"] = sorted({process["pid"] for process in processes if isinstance(process, dict)})
+        pids = [process.get("pid") for process in processes if isinstance(process, dict)]
+        fields["processes"] = sorted(set(pids)) if all(type(pid) is int for pid in pids) else None
     known = {key: value for key, value in fields.items() if value is not None and key not in without}
     return {"device": uuid, **known} if known else {"device": uuid, "error": f"{trouble}; look at sudo dmesg and amd-smi"}
 
@@ -276,17 +278,21 @@ def _number_in(value: Any) -> float | None:
     if isinstance(value, list):
         numbers = [number for item in value if (number := _number_in(item)) is not None]
         return sum(numbers) / len(numbers) if numbers else None
-    with suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError, OverflowError):
         number = value if isinstance(value, int) else float(value)  # 64 bits don't fit a float
-        return None if isinstance(value, bool) or number in _NOT_AVAILABLE else number
+        return number if math.isfinite(number) and number not in _NOT_AVAILABLE and not isinstance(value, bool) else None
     return None
 
 
 def _entries(printed: str) -> list[dict[str, Any]]:
-    """Per GPU, what amd-smi printed as JSON: a list, in newer releases under "gpu_data"; warnings may stand before it."""
-    start = re.search(r"^[\[{]", printed, re.MULTILINE)
-    data = json.loads(printed[start.start() :] if start else printed)
-    return list(data["gpu_data"] if isinstance(data, dict) else data)
+    """Per GPU, what amd-smi printed as JSON: a list, in newer releases under "gpu_data"; warnings may stand around it."""
+    for start in re.finditer(r"^[\[{]", printed, re.MULTILINE):
+        with suppress(ValueError, KeyError, TypeError):
+            data, _ = json.JSONDecoder().raw_decode(printed, start.start())
+            told = data["gpu_data"] if isinstance(data, dict) else data
+            if entries := [entry for entry in told if isinstance(entry, dict) and "gpu" in entry]:
+                return entries
+    raise ValueError(f"no GPU in {printed.strip()[:80]!r}")
 
 
 def _names(library: Any, handle: Any) -> _Names:
