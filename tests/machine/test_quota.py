@@ -6,11 +6,17 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from records import launch_lines
+from torchmatrix.facts.environments import environment_of
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
+from torchmatrix.machine.host import Host
 from torchmatrix.machine.quota import Quota, Throttled, quota, throttled
 from torchmatrix.machine.telemetry.cpu import open_cpu
 
@@ -75,6 +81,27 @@ UNLIMITED_V1 = {
             2.0, None,
         ),
         ("1:cpu:/\n", (v1("cpu", "/", r"a\040b"),), {"a b/cpu.cfs_quota_us": "9", "a b/cpu.cfs_period_us": "9"}, 1.0, None),
+        (  # version 1 tells a limit of a group above that a container doesn't see
+            f"4:memory:{POD}\n", (v1("memory", POD),),
+            {"memory/memory.limit_in_bytes": "8589934592", "memory/memory.stat": f"cache 1\nhierarchical_memory_limit {GIB}"},
+            None, GIB,
+        ),
+        (  # no limit, in the words of version 1
+            "4:memory:/\n", (v1("memory", "/"),),
+            {"memory/memory.stat": f"hierarchical_memory_limit {(1 << 63) - 4096}\nhierarchical_memsw_limit 1"}, None, None,
+        ),
+        # slices of systemd, one of which may burst
+        (
+            "0::/user.slice/user-1.slice/run.scope\n", V2,
+            {"user.slice/cpu.max": "800000 100000", "user.slice/user-1.slice/cpu.max": "250000 100000",
+             "user.slice/user-1.slice/cpu.max.burst": "100000", "user.slice/memory.swap.max": "0"},
+            2.5, None,
+        ),
+        # in a container of LXC, whose own group is one below the root of its namespace
+        (
+            "0::/init.scope\n", V2,
+            {"cpu.max": "400000 100000", "memory.max": str(GIB), "init.scope/cpu.max": "max 100000"}, 4.0, GIB,
+        ),
         ("", (), {}, None, None),
     ],
 )  # fmt: skip
@@ -90,6 +117,47 @@ def test_a_mounted_folder_of_any_name_hides_no_limit(tmp_path: Path, name: str) 
     mounts = (f"40 22 8:2 / /mnt/{name} rw - ext4 /dev/sdb1 rw\n", *V2)
     root = tree(tmp_path, f"1:name=systemd:/{name}\n0::/\n", mounts, {"cpu.max": "50000 100000"})
     assert quota(root).cpus == 0.5
+
+
+@pytest.mark.parametrize(
+    ("own", "mounts", "unseen"),
+    [
+        ("0::/\n", V2, False),
+        ("0::/\n", (), True),
+        ("4:memory:/a\n1:cpu,cpuacct:/a\n", (v1("memory", "/"), v1("cpu,cpuacct", "/")), False),
+        ("4:memory:/a\n1:cpu,cpuacct:/a\n", (v1("memory", "/"),), True),
+        ("4:memory:/a\n1:cpu,cpuacct:/a\n0::/\n", V2, True),
+        ("5:freezer:/\n1:cpu:/a\n0::/\n", (v1("cpu", "/"), V2[0].replace("cgroup rw", "cgroup/unified rw")), False),
+        # the host's groups in a container with a namespace of its own: which of them is its own isn't told
+        ("0::/\n", (V2[0].replace(" / ", " /../../.. "),), True),
+        ("0::/\n", (V2[0].replace(" / ", " /../../.. "), *V2), False),
+        ("1:name=systemd:/\n", (), False),  # no controller of either
+        ("", (), False),
+    ],
+)
+def test_groups_that_cant_be_seen_are_unknown_limits_and_not_none(
+    tmp_path: Path, cpu_host: Host, own: str, mounts: tuple[str, ...], unseen: bool
+) -> None:
+    found = quota(tree(tmp_path, own, mounts, {"cpu.max": "max 100000"}))
+    assert (found.unseen, found.cpus, found.memory_bytes) == (unseen, None, None)
+    host = replace(cpu_host, limits_unseen=found.unseen)
+    assert host.limits_in_words.startswith("no limit of CPU time and memory is known: ") is unseen
+    (launch,) = (launch_of(Path("x"), launch_lines(host=host.as_record())),)
+    assert isinstance(launch, Launch)
+    assert environment_of(launch)["host cpu_quota"] == ("null" if unseen else "no limit")
+
+
+def test_each_of_several_groups_may_hold_a_launch_up(tmp_path: Path) -> None:
+    """The outer one had its share of trouble long ago; now the inner one is the tighter."""
+    files = {"a/cpu.max": "90000 100000", "a/b/cpu.max": "50000 100000"}
+    files |= {"a/cpu.stat": "nr_throttled 900\nthrottled_usec 500000000", "a/b/cpu.stat": "nr_throttled 1\nthrottled_usec 1"}
+    root = tree(tmp_path, "0::/a/b\n", V2, files)
+    found = quota(root)
+    before = throttled(found)
+    (root / "sys/fs/cgroup/a/b/cpu.stat").write_text("nr_throttled 31\nthrottled_usec 20000001\n")
+    after = throttled(found)
+    assert before and after
+    assert (after.periods - before.periods, after.seconds - before.seconds) == (30, pytest.approx(20.0))
 
 
 def test_without_proc_nothing_is_limited(tmp_path: Path) -> None:

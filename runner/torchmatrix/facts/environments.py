@@ -20,7 +20,7 @@ def environment_of(launch: Launch) -> Environment:
     image, box = launch.image, launch.box
     fields = {f"host {name}": launch.host.get(name) for name in _HOST_FIELDS}
     if _QUOTA in launch.host:
-        fields[f"host {_QUOTA}"] = launch.host[_QUOTA] or "no limit"
+        fields[f"host {_QUOTA}"] = launch.host[_QUOTA] or (None if launch.host.get("limits_unseen") else "no limit")
     for index, gpu in enumerate(launch.devices.gpus):
         fields |= {f"GPU {index} {name}": gpu.facts.get(name) for name in _GPU_FIELDS}
     fields |= {"engine": launch.engine.get("engine"), "image": (image.id or image.reference) if image else None}

@@ -26,7 +26,7 @@ _UNTOLD = "the engine doesn't tell whether it runs on this machine, and is taken
 class Host:
     """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use, no more than
     `cpu_quota`, the CPUs' worth of time that we have; `core_groups`: the same in groups of those that are alike.
-    `memory_bytes`: all; `memory_limit_bytes`: what of it we may use. None: no limit.
+    `memory_bytes`: all; `memory_limit_bytes`: what of it we may use. None: no limit, or, where `limits_unseen`, nothing tells.
 
     `links` and `p2p`: a row and a column per GPU, in the words of `topology`. `machine`: its identity, which its name is not.
     """
@@ -55,6 +55,7 @@ class Host:
     core_groups: tuple[CoreGroup, ...] = ()
     cpu_quota: float | None = None
     memory_limit_bytes: int | None = None
+    limits_unseen: bool = False
 
     @property
     def gpus_in_words(self) -> str:
@@ -64,7 +65,9 @@ class Host:
 
     @property
     def limits_in_words(self) -> str:
-        """What this process's control groups let it use; empty without a limit."""
+        """What this process's control groups let it use, or that they can't be seen; empty without a limit."""
+        if self.limits_unseen:
+            return "no limit of CPU time and memory is known: the control groups aren't mounted here (at /sys/fs/cgroup)"
         time = f"{self.cpu_quota:g} CPUs' worth of time" if self.cpu_quota is not None else ""
         limit = self.memory_limit_bytes
         memory = f"{limit / 2**30:.1f} of {self.memory_bytes / 2**30:.1f} GiB of memory" if limit is not None else ""
@@ -107,6 +110,7 @@ def detect() -> Host:
         governor=text_of(cpus / "cpu0/cpufreq/scaling_governor"),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         memory_limit_bytes=limits.memory_bytes,
+        limits_unseen=limits.unseen,
         kernel=platform.release(),
         os=_os_name(),
         libc=" ".join(platform.libc_ver()).strip() or None,

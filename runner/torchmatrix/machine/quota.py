@@ -6,7 +6,7 @@ CPUs a group may use needs no look: the kernel keeps a process's affinity within
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from torchmatrix.ground.files import text_of
 
 _NO_LIMIT = 1 << 60
 """Version 1 writes the largest number of pages for no limit of memory."""
+_OF_ALL_ABOVE = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
 _OWN = re.compile(r"^\d+:([^:\n]*):([^\n]*)$", re.MULTILINE)
 _MOUNT = re.compile(r"^\d+ \d+ \d+:\d+ ([^ \n]+) ([^ \n]+) [^\n]* - (cgroup2?) [^ \n]* ([^ \n]+)$", re.MULTILINE)
 """Lines of proc(5). The kernel writes a folder's name as it is, whatever ends a line elsewhere: other lines may be anything."""
@@ -23,17 +24,18 @@ _MOUNT = re.compile(r"^\d+ \d+ \d+:\d+ ([^ \n]+) ([^ \n]+) [^\n]* - (cgroup2?) [
 class Quota:
     """`cpus`: how many CPUs' worth of time; `memory_bytes`: of all processes together; None: no limit.
 
-    `groups`: the folders of those that limit the time.
+    `groups`: the folders of those that limit the time. `unseen`: there are groups, but none is mounted, so that nothing tells.
     """
 
     cpus: float | None = None
     memory_bytes: int | None = None
     groups: tuple[Path, ...] = ()
+    unseen: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Throttled:
-    """How often, and for how long, processes had to wait since their group is there because it had used up its time."""
+    """How often, and for how long, processes had to wait since their groups are there because one had used up its time."""
 
     periods: int
     seconds: float
@@ -41,30 +43,47 @@ class Throttled:
 
 def quota(root: Path = Path("/")) -> Quota:
     """The tightest limits. `root`: where /proc and /sys are."""
-    groups = tuple(dict.fromkeys(_groups(root)))
+    own = _own(root)
+    seen = _seen(root, own)
+    groups = tuple(dict.fromkeys(group for found in seen.values() for group in found))
     cpus = {group: found for group in groups if (found := _cpus(group)) is not None}
     memory = [found for group in groups for found in _memory(group)]
-    return Quota(cpus=min(cpus.values(), default=None), memory_bytes=min(memory, default=None), groups=tuple(cpus))
+    return Quota(
+        cpus=min(cpus.values(), default=None),
+        memory_bytes=min(memory, default=None),
+        groups=tuple(cpus),
+        unseen=not {name if name in own else "" for name in ("cpu", "memory")} & own.keys() <= seen.keys(),
+    )
 
 
 def throttled(found: Quota) -> Throttled | None:
-    """Of the group that had to wait longest; None without a limit of time, or if it doesn't tell."""
+    """Of all groups: each may be the one that holds a launch up. None without a limit of time, or if none tells."""
     told = [one for group in found.groups if (one := _throttled(group)) is not None]
-    return max(told, key=lambda one: one.seconds, default=None)
+    return Throttled(periods=sum(one.periods for one in told), seconds=sum(one.seconds for one in told)) if told else None
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """The folders of this process's groups that can be seen, and of those above them, where they are mounted."""
+def _own(root: Path) -> dict[str, str]:
+    """This process's group by controller; that of version 2 by ""."""
     own: dict[str, str] = {}
     for controllers, name in _OWN.findall(text_of(root / "proc/self/cgroup") or ""):
         own |= dict.fromkeys(controllers.split(","), name)
+    return own
+
+
+def _seen(root: Path, own: Mapping[str, str]) -> dict[str, list[Path]]:
+    """By controller the folders of the own group and of those above it, where they are mounted.
+
+    A mount that begins above the root of a namespace doesn't show where the own group is.
+    """
+    found: dict[str, list[Path]] = {}
     for *folders, filesystem, options in _MOUNT.findall(text_of(root / "proc/self/mountinfo") or ""):
         top, mounted = map(_plain, folders)
         names = {"cgroup2": [""], "cgroup": options.split(",")}.get(filesystem, [])
-        for group in {own[name] for name in names if name in own}:
+        for name in (one for one in names if one in own and ".." not in Path(top).parts):
             place = root / mounted.lstrip("/")
-            inner = place / _below(top, group)
-            yield from (one for one in (inner, *inner.parents) if one == place or place in one.parents)
+            inner = place / _below(top, own[name])
+            found.setdefault(name, []).extend(one for one in (inner, *inner.parents) if one == place or place in one.parents)
+    return found
 
 
 def _plain(word: str) -> str:
@@ -87,11 +106,10 @@ def _cpus(group: Path) -> float | None:
 
 
 def _memory(group: Path) -> Iterator[int]:
-    """Also the limit from which on a group is slowed down."""
-    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
-        said = text_of(group / name) or ""
-        if said.isdigit() and int(said) < _NO_LIMIT:
-            yield int(said)
+    """Also the limit from which on a group is slowed down, and what version 1 tells of the groups above, seen or not."""
+    told = [text_of(group / name) or "" for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
+    told += _OF_ALL_ABOVE.findall(text_of(group / "memory.stat") or "")
+    yield from (int(said) for said in told if said.isdigit() and int(said) < _NO_LIMIT)
 
 
 def _throttled(group: Path) -> Throttled | None:

@@ -76,8 +76,7 @@ def _machine(s: session.Session) -> Check:
 
 
 def _gpus(s: session.Session) -> list[Check]:
-    fix = "reinstall or reload the driver" if s.is_here else ""
-    notes = [Check(mark="note", subject="GPU", finding=note, fix=fix) for note in s.host.notes]
+    notes = [Check(mark="note", subject="GPU", finding=note) for note in s.host.notes]
     if not s.host.gpus:
         return [
             *notes,
@@ -114,7 +113,8 @@ def _quota(s: session.Session) -> list[Check]:
     words = s.host.limits_in_words
     few = s.host.cpu_quota is not None and s.host.cpu_quota < 1
     fix = "less than one CPU: every launch will be held up; ask for at least one" if few else ""
-    return [Check(mark="note", subject="share", finding=f"{words}; it is planned by them", fix=fix)] if words else []
+    finding = words if s.host.limits_unseen else f"{words}; it is planned by them"
+    return [Check(mark="note", subject="share", finding=finding, fix=fix)] if words else []
 
 
 def _limits(s: session.Session) -> list[Check]:
