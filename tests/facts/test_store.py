@@ -13,6 +13,7 @@ from torchmatrix.facts.events import parse_line
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
+from torchmatrix.facts.run_words import select
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable
 
@@ -216,3 +217,11 @@ def test_a_lock_or_a_record_that_is_a_link_is_refused_and_what_it_leads_to_stays
         with pytest.raises(EngineUnusable, match="symbolic link"):
             write()
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_runs_of_one_second_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    names = ["20260101T000000Z", *(f"20260101T000000Z-{number}" for number in range(2, 13))]
+    for name in sorted(names):
+        write_run(tmp_path, [], run=name)
+    assert [run.id for run in Results(tmp_path).runs()] == names
+    assert [run.id for run in select(Results(tmp_path), "last~1")] == ["20260101T000000Z-11"]

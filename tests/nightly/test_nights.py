@@ -199,6 +199,19 @@ def test_where_nothing_could_be_measured_nothing_is_judged(tmp_path: Path, monke
     assert found == code and asked == ["run"] and "no run" in summary
 
 
+@pytest.mark.parametrize("name", ["20991231T235959Z", "release-2.7"])
+def test_a_run_of_the_same_command_that_is_still_to_come_or_was_renamed_is_not_this_nights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    began = 4102444799.0 if name[0] == "2" else 1.7e9
+    night(tmp_path, monkeypatch, {})
+    (run,) = Results(tmp_path / "results").runs()
+    text = run.record.read_text().replace('"event": "run"', f'"event": "run", "unix_seconds": {began}')
+    run.path.rename(run.path.with_name(name)).joinpath("run.jsonl").write_text(text)
+    found, asked, summary = night(tmp_path, monkeypatch, {"run": 4})
+    assert (found, asked) == (4, ["run"]) and "no run" in summary
+
+
 def test_a_run_that_is_interrupted_by_itself_interrupts_the_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         night(tmp_path, monkeypatch, {"run": 130})

@@ -280,8 +280,14 @@ class Results:
 
 
 def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
-    """Oldest first; runs with an unknown start come before all others."""
-    return sorted(runs, key=lambda run: (_or_never(run.started), run.id, run.path))
+    """Oldest first; runs with an unknown start come before all others, those of one second in the order of their numbers."""
+    return sorted(runs, key=lambda run: (_or_never(run.started), _number(run.id), run.id, run.path))
+
+
+def _number(id: str) -> int:
+    """Which of the runs of its second it is, by its id."""
+    stamp = _STAMP.fullmatch(id)
+    return -int(stamp[7]) if stamp and stamp[7] else 0
 
 
 def _or_never(seconds: float) -> float:

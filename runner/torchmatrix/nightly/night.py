@@ -101,6 +101,7 @@ class _Night:
     ) -> None:
         self.order, self.journal, self.chosen, self.tool, self._say = order, journal, chosen, tool, say
         self.id = chosen.continues.id if chosen.continues else journal.new_id()
+        self.began = int(chosen.continues.began if chosen.continues else time.time())
         self.results = Results(order.results)
         self.run: RunFolder | None = None
         self.codes: dict[str, int] = {}
@@ -179,9 +180,9 @@ class _Night:
             raise KeyboardInterrupt
 
     def _run_of(self, commands: Sequence[Sequence[str]]) -> RunFolder | None:
-        """The newest run that one of these commands began in this night."""
+        """The newest run that one of these commands began in this night, by when it began: it may have been renamed."""
         typed = {shlex.join(["torchmatrix", *words]) for words in commands}
-        runs = [run for run in self.results.runs() if run.id >= self.id.partition("-")[0]]
+        runs = [run for run in self.results.runs() if run.started >= self.began]
         return next((run for run in reversed(runs) if run.read_record().command in typed), None)
 
     def _keep(self) -> None:
