@@ -160,7 +160,21 @@ def halves() -> list[float]:
     ]
     found += [k / 2**power for power in range(1, 12) for k in range(1, 2000, 37)]
     found += [k * 10.0**power + 5 * 10.0 ** (power - 1) for power in range(1, 5) for k in range(100, 10_000, 401)]
-    return [*found, *(math.nextafter(one, 0) for one in found), *(math.nextafter(one, math.inf) for one in found), 1 / 3, 2 / 3]
+    found += [*(math.nextafter(one, 0) for one in found), *(math.nextafter(one, math.inf) for one in found), 1 / 3, 2 / 3]
+    huge_and_tiny = [
+        *((k + 0.5) / 2**power for k in range(10**14, 10**14 + 60, 7) for power in range(5)),
+        1e14,
+        1e15 - 0.125,
+        1e15,
+        1e15 + 0.5,
+        1e21,
+        1.5e21,
+        1e300,
+        1.7e308,
+        1e-300,
+        2.3e-308,
+    ]
+    return [sign * one for one in (*found, *huge_and_tiny) for sign in (1, -1)]
 
 
 SAID = """({source, values}) => {

@@ -7,7 +7,7 @@ const HEIGHTS = { first: QUANTILES.indexOf("p1"), middle: QUANTILES.indexOf("p50
 const partsOf = (data, name) => data.parts[name].map((part) => ({ ...data.rows[part.at], part }));
 
 // Three significant digits without zeros at the end, or whole above 100.
-const short = (value) => (value >= 100 ? fixed(value, 0) : significant(value, 3).replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, ""));
+const short = (value) => (value >= 100 && value < HUGE ? fixed(value, 0) : significant(value, 3).replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, ""));
 
 // A label and a text above each row of marks, and the rows of the marks; a label that is too long has a row to itself.
 function captions(labels, texts) {

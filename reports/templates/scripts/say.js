@@ -1,6 +1,8 @@
 // Numbers, intervals and sentences of the explorers, as reporting/explorers/saying.py and charts/words.py make them for print.
 const WHO = ["gpu", "machine", "stack"];
 const [WIDTH, LETTER, BOLD] = [360, 6.8, 7.6];
+// From here on not all digits of a number are written.
+const HUGE = 1e15;
 const VERBS = { train: ["trains", "train"], infer: ["runs inference of", "run inference of"] };
 
 const exponent = (value) => (value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)) + 1e-12));
@@ -9,7 +11,7 @@ const exponent = (value) => (value === 0 ? 0 : Math.floor(Math.log10(Math.abs(va
 function written(value, how, digits) {
   const [text, exact] = [digits, digits + 40].map((count) => value[how](count));
   const bare = (number) => number.split("e")[0].replace(".", "");
-  return /[13579]$/.test(bare(text)) && /^50*$/.test(bare(exact).slice(-40)) ? (value * (1 - Number.EPSILON))[how](digits) : text;
+  return /^50*$/.test(bare(exact).slice(-40)) ? text.replace(/^([-\d.]*)([13579])(?=e|$)/, (_, before, digit) => `${before}${digit - 1}`) : text;
 }
 const fixed = (value, digits) => written(value, "toFixed", digits);
 const precise = (value, digits) => written(value, "toPrecision", digits);
@@ -19,13 +21,16 @@ const significant = (value, digits) => {
 };
 const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 // Four significant digits.
-const figure = (value) => (!known(value) ? "n/a" : exponent(Number(precise(value, 4))) >= 4 ? fixed(value, 0) : significant(value, 4));
+const figure = (value) => {
+  const size = known(value) ? Number(precise(value, 4)) : NaN;
+  return !known(value) ? "n/a" : exponent(size) >= 4 && Math.abs(size) < HUGE ? fixed(value, 0) : significant(value, 4);
+};
 // A ratio.
 const times = (value) => (!known(value) ? "n/a" : value >= 0.995 && value < 100 ? fixed(value, 2) : significant(value, 3));
 
 function span(low, high) {
   if (!known(low) || low === high) return times(low);
-  return times(low) === times(high) ? `${fixed(low, 3)} to ${fixed(high, 3)}` : `${times(low)} to ${times(high)}`;
+  return times(low) === times(high) && Math.abs(high) < HUGE ? `${fixed(low, 3)} to ${fixed(high, 3)}` : `${times(low)} to ${times(high)}`;
 }
 
 const interval = (low, high) => (known(low) ? `95 % interval ${span(low, high)}` : "too few launches for an interval");

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN = "n/a"
+HUGE = 1e15
+"""From here on not all digits of a number are written."""
 
 
 def is_known(value: Any) -> bool:
@@ -35,11 +37,11 @@ def without_nan(value: Any) -> Any:
 
 
 def figure(value: Any) -> str:
-    """Four significant digits; n/a for what is unknown."""
+    """Four significant digits, whole from 10,000 on; n/a for what is unknown."""
     if not is_known(value):
         return UNKNOWN
-    text = f"{value:#.4g}".rstrip(".")
-    return f"{value:.0f}" if "e" in text and float(text) >= 1e4 else text
+    text = f"{value + 0.0:#.4g}".rstrip(".")
+    return f"{value:.0f}" if "e" in text and 1e4 <= abs(float(text)) < HUGE else text
 
 
 def signed_milliseconds(seconds: float) -> str:

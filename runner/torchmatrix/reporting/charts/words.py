@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from torchmatrix.ground.numbers import HUGE
 from torchmatrix.ground.numbers import figure as figure
 
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
@@ -14,14 +15,14 @@ def times(value: float) -> str:
     """A ratio: two decimals, or three significant digits below 1 and above 100; n/a if unknown."""
     if math.isnan(value):
         return "n/a"
-    return f"{value:.2f}" if 0.995 <= value < 100 else f"{value:#.3g}".rstrip(".")
+    return f"{value:.2f}" if 0.995 <= value < 100 else f"{value + 0.0:#.3g}".rstrip(".")
 
 
 def span(low: float, high: float) -> str:
     """The limits of a ratio with enough digits to distinguish them, up to three decimals; one number if they are equal."""
     if math.isnan(low) or low == high:
         return times(low)
-    near = times(low) == times(high)
+    near = times(low) == times(high) and abs(high) < HUGE
     return f"{low:.3f} to {high:.3f}" if near else f"{times(low)} to {times(high)}"
 
 

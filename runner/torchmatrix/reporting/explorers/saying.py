@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.numbers import UNKNOWN, figure
+from torchmatrix.ground.numbers import HUGE, UNKNOWN, figure
 from torchmatrix.reporting.charts import words
 from torchmatrix.reporting.charts.drawing import shorten
 from torchmatrix.reporting.explorers.choosing import Dim, Row, named, said, varying
@@ -77,7 +77,7 @@ def doing(dims: Sequence[Dim], row: Row) -> str:
 
 def short(value: float) -> str:
     """Three significant digits, or whole above 100."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if 100 <= value < HUGE else f"{value + 0.0:.3g}"
 
 
 def captions(labels: Sequence[str], texts: Sequence[str]) -> tuple[list[Row], list[int]]:
