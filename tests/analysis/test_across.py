@@ -1,6 +1,7 @@
 """GPU beside GPU: what is compared with what, what the intervals are over, and what is missing and why."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pandas as pd
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import across, fleet_tables, machines, prices, tables
-from torchmatrix.analysis.comparable import Refused
+from torchmatrix.analysis import across, comparable, fleet_tables, machines, prices, tables
+from torchmatrix.analysis.comparable import Refused, StackUsed
 from torchmatrix.analysis.intervals import ratio
 from torchmatrix.analysis.prices import Price, PriceList
 from torchmatrix.ground.errors import BadInput
@@ -133,6 +134,19 @@ def test_a_stack_of_one_name_built_by_another_recipe_is_only_equivalent(tmp_path
         b=("h100", [launch(200.0, image={"reference": "i", "environment": "r2"})]),
     )
     assert shown(across.relative_table(table, "4090"), "stack_match") == [("equal",), ("equivalent",)]
+
+
+@pytest.mark.parametrize("image", [None, {"reference": "i"}, {"reference": "i", "environment": None}])
+@pytest.mark.parametrize(("torch", "match"), [("2.5.1", "equivalent"), (None, None)])
+def test_an_unknown_recipe_is_like_no_other_not_even_an_unknown_one(
+    tmp_path: Path, image: dict[str, Any] | None, torch: str | None, match: str | None
+) -> None:
+    stack = {"name": "mine", "torch": torch}
+    told = {"stack": stack, "image": image, **({} if torch else {"torch": None})}
+    table = fleet(tmp_path, a=("4090", [launch(100.0, **told)]), b=("h100", [launch(200.0, **told)]))
+    assert shown(across.relative_table(table, "4090"), "stack_match") == [("equal",), (match,)]
+    mine = StackUsed(name="mine", release=torch, recipe="r1")
+    assert comparable.stack_match(mine, replace(mine, recipe=None)) == match and comparable.stack_match(mine, mine) == "equal"
 
 
 def test_each_gpu_at_its_own_batch_only_on_request_and_with_both_batches_shown(tmp_path: Path) -> None:

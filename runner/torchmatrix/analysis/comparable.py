@@ -113,8 +113,8 @@ def release_of(asked: str | None, built: str | None) -> str | None:
 
 
 def stack_match(a: StackUsed, b: StackUsed) -> str | None:
-    """EQUAL, EQUIVALENT or None. An unknown recipe isn't known to differ."""
-    if a.name == b.name and (a.recipe == b.recipe or None in (a.recipe, b.recipe)):
+    """EQUAL, EQUIVALENT or None. An unknown recipe is like no other, so that only the releases are compared."""
+    if a is b or (a.name == b.name and a.recipe is not None and a.recipe == b.recipe):
         return EQUAL
     return EQUIVALENT if a.release is not None and a.release == b.release else None
 

@@ -140,7 +140,7 @@ DEFINITIONS = {
     "relative": "Relative throughput: that of the same workload with the same settings, batch and number of devices on the "
     "baseline GPU. Each figure is of the first set of so many devices that ran.",
     "stack_match": "Stacks are equal (same name, same recipe) or equivalent: the same torch release in another build, such as "
-    "CUDA 12.4 beside ROCm 6.2. Equivalent ones are marked ≈.",
+    "CUDA 12.4 beside ROCm 6.2, or one whose recipe isn't known. Equivalent ones are marked ≈.",
     "pooled": "Machines with the same GPU stand together in one figure, the mean of the machines' figures. Where both sides "
     "have two machines or more, the interval is over machines; otherwise it is over the launches of these very machines and "
     "says nothing of another machine with such a GPU.",
