@@ -20,6 +20,7 @@ def test_each_machine_gets_its_own_stacks_and_none_is_skipped(cpu_host: Host, nv
         assert plan.cells and unsuited <= {"tf32 is a mode of NVIDIA GPUs"}
 
 
+T400 = ("NVIDIA T400", "7.5")
 H100, V100, K620 = ("NVIDIA H100", "9.0"), ("Tesla V100", "7.0"), ("NVIDIA Quadro K620", "5.0")
 RX7900, RAPHAEL = ("AMD Radeon RX 7900 XTX", "gfx1100"), ("AMD Raphael", "gfx1036")
 
@@ -50,6 +51,29 @@ def test_init_leaves_out_a_card_that_stacks_have_no_code_for_and_says_so(
     plan = make_plan(parse(text), host, Supplies(containers=True))
     assert {cell.gpus.label for cell in plan.cells} == labels and not plan.skips
     assert (f"have code for it: {left}." in text) if left else ("Left out" not in text)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "labels", "left"),
+    [
+        ([T400, H100, H100], {"gpu1", "gpu1+2"}, "a set is of one model: GPU 0 (NVIDIA T400)"),
+        ([H100, T400, H100], {"gpu0", "gpu0+2"}, "a set is of one model: GPU 1 (NVIDIA T400)"),
+        ([T400, H100], {"gpu1"}, "a set is of one model: GPU 0 (NVIDIA T400)"),
+        ([("NVIDIA unknown", None), H100], {"gpu1"}, "a set is of one model: GPU 0 (NVIDIA unknown)"),
+        ([K620, T400, H100], {"gpu2"}, "a set is of one model: GPU 1 (NVIDIA T400)"),
+    ],
+)
+def test_a_display_card_that_stacks_have_code_for_takes_no_place_among_the_gpus(
+    nvidia_host: Host, gpus: list[tuple[str, str | None]], labels: set[str], left: str
+) -> None:
+    made = tuple(
+        Gpu(index=i, uuid=f"GPU-{i}", name=n, vendor="nvidia", capability=c, memory_bytes=(80 if "H100" in n else 2) << 30)
+        for i, (n, c) in enumerate(gpus)
+    )
+    host = replace(nvidia_host, gpus=made, driver="580.65.06")
+    text = starter_matrix(host, containers=True, suited=suited)
+    plan = make_plan(parse(text), host, Supplies(containers=True))
+    assert {cell.gpus.label for cell in plan.cells} == labels and not plan.skips and f"# Left out, since {left}." in text
 
 
 def test_a_machine_for_which_no_stack_has_code_gets_all_and_plan_says_why(nvidia_host: Host) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from torchmatrix.ground import assets
@@ -29,10 +29,14 @@ def starter_matrix(
     blocks = re.split(r"(?m)^(?=\[|# )", assets.DEFAULT_MATRIX.read_text(encoding="utf-8"))
     kept = [block for block in blocks if _is_for(block, host, containers, python)]
     runs_on = {block: set(suited(_stack_in(block), host)) for block in kept if block.startswith("[[stack]]")}
-    main, used = _main_gpu(host, runs_on.values()), set(range(len(host.gpus)))
+    main, every = _main_gpu(host, runs_on.values()), set(range(len(host.gpus)))
     if main is not None:
-        kept = [block for block in kept if main in runs_on.get(block, used)]
-        used = used.intersection(*(places for places in runs_on.values() if main in places))
+        kept = [block for block in kept if main in runs_on.get(block, every)]
+    with_code = every.intersection(*(places for places in runs_on.values() if main in places))
+    left = {
+        "not all stacks below have code for it": every - with_code,
+        "a set is of one model": {place for place in with_code if main is not None and not _are_alike(host, place, main)},
+    }
     names = [_stack_in(block).name for block in kept if block.startswith("[[stack]]")]
     text = _GLOBS.sub(lambda line: _matching(line, names), "".join(kept))
     if python:
@@ -40,7 +44,7 @@ def starter_matrix(
         stack = f'[[stack]]\nname = "mine"\npython = "{python}"\n\n'
         text = re.sub(r"(?m)^(?=\[\[workload\]\])", lambda match: stack, text, count=1)
     text = re.sub(r"(?m)^# --- .*\n+(?=#|\Z)", "", text)
-    return _on_gpus(text, host, sorted(used))
+    return _on_gpus(text, host, left)
 
 
 def _main_gpu(host: Host, runs_on: Collection[Collection[int]]) -> int | None:
@@ -58,13 +62,21 @@ def _main_gpu(host: Host, runs_on: Collection[Collection[int]]) -> int | None:
     return main if main is not None and worth(main)[0] else None
 
 
-def _on_gpus(text: str, host: Host, used: Sequence[int]) -> str:
-    """The text with sets of the first 1, 2, 4 and 8 of the `used` GPUs: as counts, or as lists where others lie between."""
+def _are_alike(host: Host, one: int, other: int) -> bool:
+    return host.gpus[one].name == host.gpus[other].name
+
+
+def _on_gpus(text: str, host: Host, left: Mapping[str, Collection[int]]) -> str:
+    """The text with sets of the first 1, 2, 4 and 8 of the GPUs: as counts, or as lists where others lie between.
+
+    `left`: which GPUs are left out, by the reason.
+    """
+    used = [place for place in range(len(host.gpus)) if not any(place in places for places in left.values())]
     sets = [list(used[:n]) for n in (1, 2, 4, 8) if n <= max(1, len(used))]
     counts = [len(one) for one in sets if one == list(range(len(one)))] if used else [1]
     lists = [one for one in sets if one and len(one) not in counts]
-    left = [f"{place} ({gpu.name})" for place, gpu in enumerate(host.gpus) if place not in used]
-    note = f"# Left out, since not all stacks below have code for it: GPU {', '.join(left)}.\n" if left else ""
+    named = {why: ", ".join(f"{place} ({host.gpus[place].name})" for place in sorted(places)) for why, places in left.items()}
+    note = "".join(f"# Left out, since {why}: GPU {gpus}.\n" for why, gpus in named.items() if gpus)
     text = re.sub(r"\[gpus\]\ncounts = \[[^]]*\]", lambda match: f"[gpus]\n{note}counts = {counts}", text)
     text = re.sub(r"(?m)^lists = \[\]", lambda match: f"lists = {lists}", text)
     return text if 1 in counts else re.sub(r"(?m)^counts = \[1\]\n", "", text)
