@@ -113,7 +113,8 @@ def launch_lines(
     header = {
         "event": "launch", "unix_seconds": 1000.0, "monotonic_seconds": 90.0, "protocol": 1, "workload_hash": "w1",
         "method": {"name": "steady", "statistic": "median", "start_below_celsius": None, "steps": None},
-        "batch_used": used, "run": "r", "round": 1, "try": 1, "trial": False, "image": {"reference": "img", "environment": "recipe"},
+        "batch_used": used, "run": "r", "round": 1, "try": 1, "trial": False,
+        "image": {"reference": "img", "environment": "recipe"},
         "cell": f"{named['name']}/{workload}/{label}", "command": "python bench.py --model resnet50",
         "stack": named,
         "ddp_workload": workload.removesuffix(f"-{parallel}"),

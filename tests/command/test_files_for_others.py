@@ -88,3 +88,26 @@ def test_a_page_is_written_where_a_link_leads_and_never_over_a_pipe(tmp_path: Pa
     with pytest.raises(EngineUnusable, match="can't write"):
         page.save("<p>", tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "--output"),
+        ("run", "--output"),
+        ("history", "--json", "--output"),
+        ("init", "--force", "--output"),
+        ("gate", "--junit"),
+        ("gate", "--markdown"),
+        ("advise", "resnet50", "--write"),
+        ("bisect", "a", "b", "--write"),
+        ("bundle", "export"),
+        ("doctor", "--deep", "--output"),
+    ],
+)
+def test_a_dash_is_refused_before_anything_is_done(tmp_path: Path, torchmatrix: Command, words: tuple[str, ...]) -> None:
+    write_run(tmp_path / "results", [{"rate": 99.0}])
+    before = sorted(tmp_path.rglob("*"))
+    done = torchmatrix(*words, "-", engine=None)
+    assert done.returncode == 2 and done.stdout == "" and sorted(tmp_path.rglob("*")) == before
+    assert done.stderr == 'error: "-" is not the name of a file\n\nhint: name the file to write, such as out.txt\n'

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from records import launch_lines
+from support import PATIENCE_SECONDS
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
-from torchmatrix.machine.quota import Quota, Throttled, quota, throttled
+from torchmatrix.machine.quota import Quota, Throttled, quota, throttled, usable_cpus
 from torchmatrix.machine.telemetry.cpu import open_cpu
 
 GIB = 1 << 30
@@ -160,6 +161,15 @@ def test_each_of_several_groups_may_hold_a_launch_up(tmp_path: Path) -> None:
     assert (after.periods - before.periods, after.seconds - before.seconds) == (30, pytest.approx(20.0))
 
 
+@pytest.mark.parametrize(("limit", "processes"), [(None, 8), (0.3, 1), (1.0, 1), (1.5, 2), (64.0, 8)])
+def test_a_command_has_no_more_processes_than_its_quota_has_time_for(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None, processes: int
+) -> None:
+    monkeypatch.setattr("torchmatrix.machine.quota.os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr("torchmatrix.machine.quota.quota", lambda: Quota(cpus=limit))
+    assert usable_cpus() == processes
+
+
 def test_without_proc_nothing_is_limited(tmp_path: Path) -> None:
     assert quota(tmp_path) == Quota() and throttled(Quota()) is None
 
@@ -199,7 +209,8 @@ from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 from torchmatrix.machine import host, quota
 limits = quota.quota()
-while time.process_time() < 0.15:
+end = time.monotonic() + float(sys.argv[2])
+while not quota.throttled(limits).periods and time.monotonic() < end:
     pass
 here = host.detect()
 print(json.dumps([limits.cpus, quota.throttled(limits).periods, len(here.cores), here.cpu_quota, here.limits_in_words]))
@@ -207,7 +218,9 @@ print(json.dumps([limits.cpus, quota.throttled(limits).periods, len(here.cores),
 
 
 def test_a_real_groups_quota_is_what_a_process_in_it_plans_by(group: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", TELL, str(group)], capture_output=True, text=True, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", TELL, str(group), str(PATIENCE_SECONDS)], capture_output=True, text=True, env=dict(os.environ)
+    )
     assert done.returncode == 0, done.stderr
     cpus, periods, cores, recorded, words = json.loads(done.stdout)
     assert (cpus, recorded, cores) == (0.3, 0.3, 1) and periods > 0

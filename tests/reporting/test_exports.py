@@ -8,6 +8,7 @@ import json
 import math
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -53,6 +54,22 @@ def test_every_table_is_there_with_exactly_the_described_columns(tmp_path: Path)
             assert list(frame.columns) == [column.name for column in TABLES[name]]
     described = exports.described(TABLES)
     assert len(described) == sum(map(len, TABLES.values())) and described["meaning"].str.len().min() > 8
+
+
+@pytest.mark.parametrize(
+    ("launch", "reason"),
+    [
+        ({"device": "Invented GPU"}, 'gpus.csv lists no GPU that surely is "Invented GPU"'),
+        ({"job": {"image_size": None}}, "the image size isn't given"),
+        ({}, None),
+    ],
+)
+def test_what_could_not_be_held_against_a_peak_stands_among_the_findings(
+    tmp_path: Path, launch: dict[str, Any], reason: str | None
+) -> None:
+    found = tables_of(tmp_path, {"rate": 100.0, **launch}).frames["findings"].to_dict("records")
+    told = [(row["cell"], row["field"], row["reason"]) for row in found if row["level"] == "unchecked"]
+    assert told == ([("stack-a/resnet50-train-fp32-b4/gpu0", "throughput", reason)] if reason else [])
 
 
 def test_names_of_columns_differ_in_more_than_the_case_of_letters() -> None:

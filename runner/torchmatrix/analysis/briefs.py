@@ -15,8 +15,9 @@ from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.sharing import MOST_PIECES, shared, usable_cpus
+from torchmatrix.ground.sharing import MOST_PIECES, shared
 from torchmatrix.ground.texts import as_text
+from torchmatrix.machine.quota import usable_cpus
 
 Facts = dict[str, Any]
 FEWEST_FILES = 200

@@ -10,7 +10,7 @@ import typer
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say_undated, say_unreadable, write_new
-from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
+from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption, a_file
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest, shown
 
@@ -37,7 +37,8 @@ def advise(
         float | None, typer.Option("--max-memory", metavar="GIB", min=0, help="At most this peak memory of a process.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.")
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.", callback=a_file),
     ] = None,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,

@@ -22,6 +22,7 @@ from torchmatrix.cli.options import (
     QuietOption,
     ResultsOption,
     VerboseOption,
+    a_file,
 )
 from torchmatrix.ground.errors import ExitCode, ToolError
 
@@ -49,7 +50,10 @@ def bisect(
     launches: LaunchesOption = None,
     new_runs: Annotated[bool, typer.Option("--new", help="Measure anew what an earlier search has measured.")] = False,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write the matrix of the search, for `why` and `report`.")
+        Path | None,
+        typer.Option(
+            "--write", metavar="FILE", help="Write the matrix of the search, for `why` and `report`.", callback=a_file
+        ),
     ] = None,
     matrix: MatrixOption = MATRIX,
     results: ResultsOption = RESULTS,

@@ -9,7 +9,7 @@ import typer
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import say, say_undated, say_unreadable
-from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
+from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption, a_file
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.ground.files import write_to
 
@@ -54,9 +54,11 @@ def gate(
     ] = None,
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML.", callback=a_file)
+    ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the verdict as a Markdown table.")
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the verdict as a Markdown table.", callback=a_file)
     ] = None,
     hook: Annotated[
         str | None,

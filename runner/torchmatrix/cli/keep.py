@@ -21,6 +21,7 @@ from torchmatrix.cli.options import (
     ResultsOption,
     VerboseOption,
     WhereOption,
+    a_file,
 )
 from torchmatrix.ground.errors import BadInput, BuildFailed, NothingSelected
 from torchmatrix.ground.texts import count
@@ -114,7 +115,7 @@ app.add_typer(bundle_app, name="bundle")
 
 @bundle_app.command("export")
 def bundle_export(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.")],
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.", callback=a_file)],
     globs: GlobsArgument = None,
     where: WhereOption = None,
     matrix: MatrixOption = MATRIX,

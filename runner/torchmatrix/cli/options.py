@@ -7,6 +7,15 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.engines.choose import NAMES, SLURM
+from torchmatrix.ground.errors import BadInput
+
+
+def a_file(path: Path | None) -> Path | None:
+    """For what is written: others take "-" for standard output, and nobody wants a file of that name. Raises BadInput."""
+    if path is not None and str(path) == "-":
+        raise BadInput('"-" is not the name of a file', hint="name the file to write, such as out.txt")
+    return path
+
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
@@ -34,7 +43,7 @@ WhereOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also print commands and build logs.")]
-OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file to write.")]
+OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file to write.", callback=a_file)]
 MethodOption = Annotated[
     str | None,
     typer.Option(

@@ -20,6 +20,7 @@ from torchmatrix.cli.options import (
     RedactOption,
     ResultsOption,
     SinceOption,
+    a_file,
 )
 from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import scratch
@@ -94,7 +95,8 @@ def history(
     host: HostOption = None,
     as_json: JsonOption = False,
     output: Annotated[
-        Path | None, typer.Option("--output", help=f"The HTML file to write; default: {HISTORY}; none with --json.")
+        Path | None,
+        typer.Option("--output", help=f"The HTML file to write; default: {HISTORY}; none with --json.", callback=a_file),
     ] = None,
 ) -> None:
     """Show how each cell changed from run to run.

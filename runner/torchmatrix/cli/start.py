@@ -21,6 +21,7 @@ from torchmatrix.cli.options import (
     ParallelOption,
     ResultsOption,
     WhereOption,
+    a_file,
 )
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import write_to
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def init(
-    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = MATRIX,
+    output: Annotated[Path, typer.Option("--output", help="The file to write.", callback=a_file)] = MATRIX,
     python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that already has PyTorch.")] = None,
     preset: Annotated[
         str | None,
@@ -122,7 +123,7 @@ def doctor(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="With --deep: the length of the load.")] = 30.0,
     output: Annotated[
-        Path, typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.")
+        Path, typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.", callback=a_file)
     ] = checkup.ATTACHMENT,
 ) -> None:
     """Check the engine, GPUs, driver, disk and network.

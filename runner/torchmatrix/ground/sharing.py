@@ -33,11 +33,6 @@ class _Helper:
     told: int
 
 
-def usable_cpus() -> int:
-    """How many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def end_with(parent: int, number: int = signal.SIGKILL) -> None:
     """Let the kernel send this process a signal once its parent has ended, however that was; at once, if it has already.
 

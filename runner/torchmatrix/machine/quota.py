@@ -5,6 +5,8 @@ A limit of any group above holds, too: all that can be seen are read, which with
 CPUs a group may use needs no look: the kernel keeps a process's affinity within them.
 """
 
+import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -54,6 +56,12 @@ def quota(root: Path = Path("/")) -> Quota:
         groups=tuple(cpus),
         unseen=not {name if name in own else "" for name in ("cpu", "memory")} & own.keys() <= seen.keys(),
     )
+
+
+def usable_cpus() -> int:
+    """How many processes of this command may work at once: one for each CPU that it may use, or for a part of one."""
+    allowed, time = len(os.sched_getaffinity(0)), quota().cpus
+    return allowed if time is None else max(1, min(allowed, math.ceil(time)))
 
 
 def throttled(found: Quota) -> Throttled | None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from torchmatrix.ground.sharing import beside, usable_cpus
+from torchmatrix.ground.sharing import beside
+from torchmatrix.machine.quota import usable_cpus
 
 if TYPE_CHECKING:
     from torchmatrix.reporting.charts import Chart

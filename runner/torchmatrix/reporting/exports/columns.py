@@ -151,7 +151,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_text("file", "its facts, as named in the archive of the run's facts"),
     ),
     "findings": (
-        a_text("cell", WHERE[0].meaning), a_text("level", "impossible, suspect, or unclear: it can't be judged well"),
+        a_text("cell", WHERE[0].meaning),
+        a_text("level", "impossible, suspect, unclear: it can't be judged well, or unchecked: not held against a peak"),
         a_text("field", "what is impossible or can't be judged"), a_text("value", "its value"), a_text("unit", "of the value"),
         a_text("limit", "the limit that it exceeds"), a_text("reason", "the finding as a sentence"),
     ),
@@ -208,7 +209,7 @@ ABOUT = {
     "stacks": "one row per stack: the versions that were really installed",
     "skips": "one row per cell that this machine can't run",
     "failures": "one row per launch that is not ok",
-    "findings": "one row per figure of ours that is impossible or can't be judged",
+    "findings": "one row per figure of ours that is impossible, can't be judged, or was not held against a peak",
     "published": "one row per published throughput beside one of our cells",
     "claims": "one row per claim of an article and what we measured for it",
     "prices": "the price list that was used",

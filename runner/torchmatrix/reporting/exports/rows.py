@@ -97,7 +97,7 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
         "stacks": list(map(_stack, view.digest.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],
         "failures": _failures(view),
-        "findings": _findings(measured),
+        "findings": _findings(measured, figures.mixed(records(view.every_cell))),
         "published": _published(section),
         "claims": _claims(section),
         "prices": [_fields_of(price) for price in held.prices.values()],
@@ -161,8 +161,12 @@ def _failures(view: Facts) -> list[Row]:
     ]
 
 
-def _findings(measured: Sequence[Measured]) -> list[Row]:
-    return [_fields_of(finding) for finding in audit.check([own.figure for own in measured])]
+def _findings(measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
+    """Also what could not be checked: without findings, a table of none would say that all is well."""
+    own = [one.figure for one in measured]
+    found = [_fields_of(finding) for finding in audit.check(own)]
+    unchecked = [{"level": "unchecked", "field": "throughput"} | _fields_of(one) for one in audit.checked(own, mixed).unchecked]
+    return found + [dict.fromkeys(("value", "unit", "limit"), "") | row for row in unchecked]
 
 
 def _published(section: Section | None) -> list[Row]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.sharing import help_only, usable_cpus
+from torchmatrix.ground.sharing import help_only
+from torchmatrix.machine.quota import usable_cpus
 from torchmatrix.reporting.site import pages
 from torchmatrix.reporting.site.permalinks import Page
 
