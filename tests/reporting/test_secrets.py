@@ -273,6 +273,15 @@ LINES = (
     "WANDB_API_KEY {}",
     "wandb: api_key {}",
     "token\t{}",
+    "API_KEY is {}",
+    "the WANDB_API_KEY was {}",
+    "HF_TOKEN is set to '{}'",
+    "MY_SECRET is: {}",
+    "AWS_SECRET_ACCESS_KEY is now {}",
+    "the access token is {}",
+    "passwords are {}",
+    "password was changed to {}",
+    'DB_PASSWORD equals "{}"',
 )
 """Lines of files and of logs; only a value that looks like one is known in some of them."""
 VALUES = ("hunter2-Zq9xLmP4", "p,w;x9Zq", "0123456789abcdef0123456789abcdef", "aB3dxYc9zZ==")
@@ -293,6 +302,22 @@ def test_a_value_is_known_by_its_name_in_any_notation(carrier: str) -> None:
         shown = without_secrets(text)
         assert value not in shown and value[4:] not in shown, (text, shown)
         assert without_secrets(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://us/er:{}@host/path",
+        "proxy http://DOM/user:{}@proxy:3128",
+        "git+https://oauth2/x:{}@git.example.org/x.git",
+        "postgres:\\/\\/a/b:{}@db/x",
+        "https://first.last/er:{}@host.example.org:443/",
+    ],
+)
+def test_a_password_is_known_behind_a_user_with_a_slash(address: str) -> None:
+    for value in ("hunter2QQxyz", "hunt/er2QQ", "only-letters"):
+        shown = without_secrets(f"before {address.format(value)} after")
+        assert value not in shown and "er2QQ" not in shown and shown.startswith("before ") and shown.endswith(" after"), shown
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -374,6 +399,13 @@ def test_a_private_key_goes_whole(key: str) -> None:
         "grep -E 'foo:bar' x; sed -E s:a:b:",
         "unexpected token: '}'",
         "API key: not set",
+        "API_KEY is required to log in; HF_TOKEN is deprecated",
+        "WANDB_API_KEY is unset, so offline; the secret is out",
+        "the cache key is resnet50-b64, the missing key is layer1.0.conv1.weight",
+        "password was changed",
+        "see https://docs.example.org/x:443/path@v1 and docker://ghcr.io/a/b:1@sha256:00ff",
+        "https://pypi.org/simple/torch/2.7.1:cp311@x",
+        "https://medium.com/@user/post:1",
     ],
 )
 def test_what_is_no_credential_stays(text: str) -> None:

@@ -114,10 +114,14 @@ def _basic(found: re.Match[str]) -> str:
 
 _PARAMETER = re.compile(r"(?i)(?:key|sig|signature|auth|code|session|token|secret|sid)(?:$|[_.-])|(?:token|secret|passw)")
 _ATTRIBUTE = re.compile(r"""\bname=["']([\w.-]+)["']""")
+_PASSWORD = r""":(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}"""
+"""Of an address whose user has a slash: one without a dot is no host, and a host comes after the password."""
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"{KEY}.*?(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), GONE),
     (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
     (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>@:]{0,200}:(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}@"""), r"\1"),
+    (re.compile(rf"""(?i)([a-z\d]:(?:\\*/){{2}})[^\s/.:@"'<>]{{1,80}}/[^\s:@"'<>]{{0,80}}{_PASSWORD}@(?!sha\d)"""), r"\1"),
+    (re.compile(rf"""(?i)([a-z\d]:(?:\\*/){{2}})[^\s:@"'<>]{{1,160}}{_PASSWORD}@(?=(?:[\w-]{{1,63}}\.){{1,8}}[a-z])"""), r"\1"),
     (re.compile(r"""(?i)([a-z\d]%3A%2F%2F)(?:(?!%2F|%40)[^\s"'<>&]){1,300}%40"""), r"\1"),
     (re.compile(r"""([?&;])([\w.-]{1,80})=([^&\s"'#<>]*)"""), _parameter),
     (re.compile(r"(?P<begin><(?P<tag>[\w.:-]{1,80})(?P<attributes>\s[^<>]{1,300})>)[^<]{1,5000}(?=</)"), _element),
@@ -151,9 +155,15 @@ _NESTED = re.compile(r":[ \t]*\r?\n((?P<depth>[ \t]+)(?:- )?[\w.-]+:\s[^\n]*(?:\
 """Fields below a telling name, in YAML."""
 _S = r"(?:[\s,\"'\[\]\x00]|\\x00|\\[nrt]?){1,8}"
 _W = r"[^\s,\"'\\\[\]\x00]{1,200}"
+_MIXED = r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[^\s\"'`]{8,}"
+_PROSE = (
+    r"(?:\b[A-Z][A-Z0-9_]{0,60}(?:_(?:KEY|TOKEN|PWD|PASS)|SECRET|PASSWO?R?D)|\bSECRET|(?i:\bapi_?key|\bsecrets?|\bpass(?:word|phrase|code)s?"
+    r"|\b(?:api|access|secret|private|auth|account|encryption|signing|refresh|bearer)[ _-](?:key|token)s?))"
+)
+"""What a sentence about a credential calls it."""
 _ORDINARY = (
     r"(?!(?:not|too|wrong|required|incorrect|invalid|expired|missing|empty|needed|set|unset|no|a|an|the|only|correct|always|never|"
-    r"ok|okay|accepted|rejected|prompt|manager|authentication|protected)\b)"
+    r"ok|okay|accepted|rejected|prompt|manager|authentication|protected|changed|reset|updated|stored|saved|read|sent|taken)\b)"
 )
 """What is said of a password, and is none."""
 _COMMANDS = (
@@ -170,6 +180,7 @@ _COMMANDS = (
     rf"-pass\w{{0,5}}{_S}pass:",
     rf"\blogin{_S}{_W}{_S}password{_S}",
     rf"(?m:^)[ \t]*password[ \t]+{_ORDINARY}(?=\S+[ \t]*(?m:$))",
+    rf"{_PROSE}\s{{1,4}}(?i:(?:is|was|are|were|equals|ist)(?:\s{{1,4}}(?:now|(?:set|changed)\s{{1,4}}to))?:?\s{{1,4}})(?={QUOTE}?{_MIXED})",
     rf"(?i:\bpass(?:word|phrase|code)\s{{1,4}}(?:is|was):?\s{{1,4}}){_ORDINARY}",
     rf"(?i:\b(?:token|secret|key)(?:\s{{1,4}}(?:is|was):?)?\s{{1,4}})(?={QUOTE}?{_RANDOM})",
     r"(?i:\bapi key provided:\s{1,4})",
