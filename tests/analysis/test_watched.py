@@ -41,6 +41,21 @@ def test_energy_of_several_gpus_is_their_sum(tmp_path: Path) -> None:
     assert watched.summarize(one(tmp_path, devices=(0, 1), readings=readings)).energy_joules == pytest.approx(20 * 300)
 
 
+@pytest.mark.parametrize("begin", [10_000.0, 100.0])
+def test_a_counter_that_went_back_during_a_window_is_no_energy_and_hides_no_error(tmp_path: Path, begin: float) -> None:
+    """The driver of GPU 0 was reset at 110; GPU 1 counts on."""
+    lost = [begin + 300.0 * t if t < 20 else 300.0 * (t - 20) for t in range(40)]
+    errors = [(5, 0), (0, 2)]
+    readings = [
+        (90.0 + t, reading(f"GPU-{i}", energy_joules=[lost[t], 900.0 * t][i], ecc_uncorrected=errors[t >= 20][i]))
+        for t in range(40)
+        for i in (0, 1)
+    ]
+    found = watched.summarize(one(tmp_path, devices=(0, 1), readings=readings))
+    assert math.isnan(found.energy_joules) and found.energy_problem == "the energy counter went back"
+    assert found.ecc_errors == 2
+
+
 def test_the_energy_of_one_gpu_is_never_shown_as_that_of_both(tmp_path: Path) -> None:
     readings = [(90.0 + t, reading("GPU-0", energy_joules=300.0 * t, power_watts=300.0)) for t in range(40)]
     found = watched.summarize(one(tmp_path, devices=(0, 1), readings=readings))

@@ -68,6 +68,15 @@ def test_a_run_that_is_still_to_come_is_told_and_never_the_newest(
     assert chosen.choose(results, name).launches and results.newest_complete("testhost").id == IDS[3]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("hours", "is_last"), [(-1.0, True), (0.5, True), (2.0, False), (9.0, False), (14.0, False)])
+def test_a_clock_that_keeps_local_time_makes_no_newest_run(tmp_path: Path, hours: float, is_last: bool) -> None:
+    """As where a machine was measured before its clock was set from local time."""
+    ahead = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + 3600 * hours))
+    for name, begun in ((ahead, None), ("renamed", time.time() - 7200)):
+        write_run(tmp_path, [{}], run=name, unix_seconds=begun)
+    assert ids(Results(tmp_path), "last") == [ahead if is_last else "renamed"]
+
+
 def test_an_id_that_is_still_to_come_gives_way_to_the_record(results: Results, tmp_path: Path) -> None:
     write_run(tmp_path, [], run="20990101T000000Z", unix_seconds=1.5e9)
     assert ids(results, "all") == ["20990101T000000Z", *IDS] and not undated(results)

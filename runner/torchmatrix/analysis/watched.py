@@ -8,6 +8,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 
 from torchmatrix.analysis.trends import Trend, trend
@@ -193,12 +194,12 @@ def reason_shares(readings: Sequence[Facts]) -> dict[str, float]:
 
 
 def _counted(series: Series, windows: list[tuple[float, float]], key: str) -> float:
-    """By how much a counter grew in the windows, as far as the readings around them tell; 0 where they don't."""
+    """By how much a counter grew in the windows, as far as the readings around them tell; else, or where it went back, 0."""
     found = 0.0
     for start, stop in windows:
         before = [r[key] for t, r in series.points if t <= start and key in r]
         after = [r[key] for t, r in series.points if t >= stop and key in r]
-        found += after[0] - before[-1] if before and after else 0.0
+        found += max(after[0] - before[-1], 0.0) if before and after else 0.0
     return found
 
 
@@ -211,6 +212,8 @@ def energy_of(series: Sequence[Series], windows: list[tuple[float, float]]) -> t
     joules = sum(s.at(stop, "energy_joules") - s.at(start, "energy_joules") for s in series for start, stop in windows)
     if not joules > 0:
         return math.nan, "the energy counter could not be read around every window, or did not advance"
+    if any(later < earlier for s in series for earlier, later in pairwise(s.values(windows, "energy_joules"))):
+        return math.nan, "the energy counter went back"
     power = _power(series, windows)
     by_power = power * sum(stop - start for start, stop in windows)
     if not math.isnan(by_power) and abs(by_power / joules - 1) > ENERGY_MUST_AGREE_WITHIN:

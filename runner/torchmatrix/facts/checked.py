@@ -12,9 +12,8 @@ Record = Mapping[str, Any]
 _NUMBERS = frozenset({int, float})
 _END_OF_TIME = 253402300800
 """The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
-
-
-_DAY_SECONDS = 86_400.0
+_SKEW_SECONDS = 3600.0
+"""The clocks of two machines differ by less, unless one is wrong."""
 
 
 class Malformed(ValueError):
@@ -63,8 +62,8 @@ def moment_or_nan(record: Record, key: str) -> float:
 
 
 def is_to_come(unix_seconds: float) -> bool:
-    """Whether a time lies a day or more in the future, as far as no clocks of machines differ but wrong ones."""
-    return unix_seconds >= time.time() + _DAY_SECONDS
+    """Whether a time lies an hour or more in the future: a clock that keeps local time is wrong by hours before it is set."""
+    return unix_seconds >= time.time() + _SKEW_SECONDS
 
 
 def whole(record: Record, key: str) -> int:

@@ -74,7 +74,7 @@ class RunFolder:
     def started(self) -> float:
         """When it started, in unix seconds: from its id or, if the folder was renamed, its record; NaN if neither has it.
 
-        An id or a record of tomorrow or later isn't believed.
+        An id or a record that lies in the future isn't believed.
         """
         if stamp := _STAMP.fullmatch(self.id):
             found = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
