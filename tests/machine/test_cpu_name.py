@@ -45,6 +45,14 @@ EMPTY_DMI = {
         (arm(("0x41", "0xdff")), {}, "Arm part 0xdff"),
         (arm(("0x99", "0x001")), {}, "implementer 0x99 part 0x001"),
         (arm(("?", "0x001")), {}, "ARM core ? 0x001"),
+        # A cluster of several makers; hypervisors and clouds
+        (arm(A53, ("0x51", "0x001"), ("0x61", "0x022")), {}, "Arm Cortex-A53 + Qualcomm part 0x001 + Apple part 0x022"),
+        (arm(N1, N1), {**GH200, "sys/class/dmi/id/product_name": "Unknown\n"}, "Arm Neoverse-N1"),
+        ("processor : 0\nCPU Family : Loongson-64bit\nModel Name : Loongson-3A5000\n", GH200, "Loongson-3A5000"),
+        ("processor : 0\nvendor_id : IBM/S390\n", EMPTY_DMI, None),
+        ("", {**GH200, "sys/class/dmi/id/product_name": "Unknow\n"}, None),
+        ("", {**GH200, "sys/class/dmi/id/product_name": "[Empty]\n"}, None),
+        ("processor : 0\nhart : 1\nisa : rv64imac\nmvendorid : 0x5b7\n", {}, None),
         # Without cores, the board
         ("processor : 0\n", {"proc/device-tree/model": "StarFive VisionFive 2 v1.3B\0"}, "StarFive VisionFive 2 v1.3B"),
         ("", GH200, "Quanta Cloud Technology Inc. QuantaGrid S74G-2U"),

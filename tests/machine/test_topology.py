@@ -123,6 +123,8 @@ def test_without_amd_gpus_there_are_no_links(tmp_path: Path) -> None:
 def test_a_pci_device_in_sysfs(tmp_path: Path) -> None:
     device = sysfs_pci(tmp_path, "00000000:0A:00.0")
     assert device == tmp_path / "bus/pci/devices/0000:0a:00.0"
+    for domain, there in (("00000009", "0009"), ("00010000", "10000"), ("0001", "0001"), ("0000ABCD", "abcd")):
+        assert sysfs_pci(tmp_path, f"{domain}:0A:00.0").name == f"{there}:0a:00.0"
     assert (pci_numa_node(device), sysfs_pcie(device)) == (None, None)
     device.mkdir(parents=True)
     for name, text in {"numa_node": "1", "current_link_speed": "16.0 GT/s PCIe", "current_link_width": "8"}.items():

@@ -33,7 +33,7 @@ _PARTS = {
 """ARM's cores by implementer and part, as in sys-utils/lscpu-arm.c of https://github.com/util-linux/util-linux."""
 _PLACEHOLDERS = re.compile(
     r"(?i)((system|product|base ?board|name|manufacturer|version)[ _-]*)+|to be filled.*|default string|o\.?e\.?m\.?"
-    r"|not (specified|applicable|available)|unknown|none|n/?a|undefined|invalid|[0x. -]*"
+    r"|not (specified|applicable|available)|unknown?|\[?empty\]?|none|n/?a|undefined|invalid|[0x. -]*"
 )
 """What vendors leave in DMI."""
 
@@ -47,19 +47,19 @@ def cpu_name(root: Path = Path("/")) -> str | None:
     name = next((name for key in _NAMES for name in fields.get(key, ()) if not _ARCHITECTURE.match(name)), None)
     if name:
         return name
-    kinds = zip(fields.get("CPU implementer", ()), fields.get("CPU part", ()), strict=False)
+    kinds = zip(fields.get("cpu implementer", ()), fields.get("cpu part", ()), strict=False)
     cores = " + ".join(dict.fromkeys(_core(*kind) for kind in kinds))
     board = _board(root)
     return f"{cores} ({board})" if cores and board else cores or board
 
 
 def _fields(cpuinfo: str) -> dict[str, list[str]]:
-    """The values of each field, of all CPUs."""
+    """The values of each field, of all CPUs. Names in small letters: LoongArch has a "Model Name"."""
     found: dict[str, list[str]] = {}
     for line in cpuinfo.splitlines():
         key, colon, value = line.partition(":")
         if colon and value.strip():
-            found.setdefault(key.strip(), []).append(value.strip())
+            found.setdefault(key.strip().lower(), []).append(value.strip())
     return found
 
 

@@ -166,9 +166,9 @@ def sysfs_pcie(device: Path) -> str | None:
 
 
 def sysfs_pci(sys_root: Path, bus: str) -> Path:
-    """The folder of the PCI device that NVML names such as "00000000:0A:00.0" (sysfs: "0000:0a:00.0")."""
+    """The folder of the PCI device that NVML names such as "00000000:0A:00.0" (sysfs: "0000:0a:00.0", "10000:0a:00.0")."""
     domain, _, rest = bus.lower().partition(":")
-    return sys_root / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
+    return sys_root / "bus/pci/devices" / f"{domain.lstrip('0'):0>4}:{rest}"
 
 
 def _matrix(size: int, word: Callable[[int, int], str]) -> Matrix:
