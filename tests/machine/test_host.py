@@ -234,7 +234,8 @@ def test_gpus_whose_driver_doesnt_know_their_product_are_told_apart_by_their_chi
 
 
 @pytest.mark.parametrize(
-    "question", ["nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetVbiosVersion", "nvmlSystemGetDriverVersion"]
+    "question",
+    [*(f"nvmlDeviceGet{what}" for what in ("Name", "UUID", "VbiosVersion", "PciInfo")), "nvmlSystemGetDriverVersion"],
 )
 def test_words_of_a_driver_that_are_no_text_cost_no_other_gpu_and_no_command(tmp_path: Path, question: str) -> None:
     """As under WSL: pynvml decodes what it gets."""

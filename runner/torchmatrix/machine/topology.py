@@ -176,10 +176,10 @@ def _matrix(size: int, word: Callable[[int, int], str]) -> Matrix:
 
 
 def _answer(nvml: Any, function: str, *arguments: Any) -> Any:
-    """None where NVML refuses or pynvml has no such function."""
+    """None where NVML refuses, pynvml has no such function, or the driver's words are no text."""
     try:
         return getattr(nvml, function)(*arguments)
-    except (nvml.NVMLError, AttributeError):
+    except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
         return None
 
 
