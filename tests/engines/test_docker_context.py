@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,19 @@ def test_a_config_that_can_t_be_read_is_an_empty_one(config: Path) -> None:
     for text in ("", "{", "[]", '"x"'):
         (config / "config.json").write_text(text)
         assert endpoint().context == "default"
+
+
+@pytest.mark.parametrize("variables", [{}, {"DOCKER_HOST": "unix:///x"}])
+def test_a_config_that_is_a_pipe_is_refused_and_never_waited_for(
+    config: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    os.mkfifo(config / "config.json")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    signal.alarm(30)  # ends the test where it waits
+    with pytest.raises(EngineUnusable, match=r"config\.json is a pipe"):
+        endpoint()
+    signal.alarm(0)
 
 
 @pytest.mark.parametrize(

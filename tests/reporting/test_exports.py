@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import math
+import os
+import signal
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -291,3 +293,12 @@ def test_the_gpus_measured_stand_beside_their_data_sheet_with_the_best_mfu(tmp_p
     assert known["peak_amp_tflops"] == 989 and math.isnan(known["mfu_tf32"])
     assert pd.isna(unknown["gpu"]) and math.isnan(unknown["mfu_fp32"]) and math.isnan(unknown["peak_fp32_tflops"])
     assert len(gpu_table.gpu_table(tables.cells_table(tables.launches_table([])))) == 0
+
+
+def test_an_export_never_waits_for_a_pipe_in_the_place_of_its_mark(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / folder.MARKER)
+    signal.alarm(30)  # ends the test where it waits
+    with pytest.raises(BadInput, match="holds something other than an export"):
+        folder.written_before(tmp_path / "out", force=False)
+    signal.alarm(0)

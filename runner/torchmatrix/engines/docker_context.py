@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.files import content_of
 
 DEFAULT = "default"
 """The context that is made of DOCKER_HOST and its like."""
@@ -56,9 +57,11 @@ def is_asked() -> bool:
 
 def endpoint() -> Endpoint:
     """The endpoint in use. Raises EngineUnusable if its context isn't there or can't be read."""
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    if (folder / "config.json").is_fifo():  # Docker's library waits for its writer
+        raise EngineUnusable(f"{folder / 'config.json'} is a pipe", hint="remove it, or name another folder: DOCKER_CONFIG=DIR")
     if said := os.environ.get("DOCKER_HOST"):
         return Endpoint(host=said)
-    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     name = os.environ.get("DOCKER_CONTEXT") or _current(folder / "config.json")
     return Endpoint(host=f"unix://{default_socket()}") if name in ("", DEFAULT) else _of_context(folder / "contexts", name)
 
@@ -81,7 +84,7 @@ def _of_context(contexts: Path, name: str) -> Endpoint:
     folder = hashlib.sha256(name.encode(errors="replace")).hexdigest()
     path = contexts / "meta" / folder / "meta.json"
     try:
-        said: dict[str, Any] = json.loads(path.read_bytes())["Endpoints"]["docker"]
+        said: dict[str, Any] = json.loads(content_of(path))["Endpoints"]["docker"]
         host, skip = said.get("Host") or f"unix://{default_socket()}", bool(said.get("SkipTLSVerify"))
     except FileNotFoundError:
         raise EngineUnusable(f'Docker has no context "{name}"', hint=_HINT) from None

@@ -67,6 +67,12 @@ def opened(path: Path) -> IO[bytes]:
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb")
 
 
+def content_of(path: Path) -> bytes:
+    """All that `opened` opens. Raises OSError."""
+    with opened(path) as file:
+        return file.read()
+
+
 def _descriptor(path: Path, flags: int) -> int:
     try:
         held = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

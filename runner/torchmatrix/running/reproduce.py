@@ -12,7 +12,7 @@ from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import sha256_of
+from torchmatrix.ground.files import content_of, sha256_of
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id
@@ -96,7 +96,7 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     if launch.workload.explain:
         asked = matrix_file.explained(asked)
     name, path = launch.stack.name, folder.lock_of(launch.stack.name)
-    held = lockfile.from_text(path.read_text(encoding="utf-8")) if path.exists() else None
+    held = lockfile.from_text(content_of(path).decode()) if path.exists() else None
     chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
     s = session.assemble(asked, {name: held} if held else {}, results, chosen, [launch.cell], [])
     then, today = launch.workload_hash or "unknown", recipes.workload_hash()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import content_of, write_whole
 from torchmatrix.reporting.charts import Chart, file_png, file_svg
 from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_tables
 from torchmatrix.reporting.exports.markdown import escaped
@@ -49,7 +49,7 @@ def written_before(target: Path, force: bool) -> list[str]:
     if not target.is_dir():
         raise BadInput(f"{target} is a file", hint="name a folder")
     try:
-        return [str(name) for name in json.loads((target / MARKER).read_text(encoding="utf-8"))["files"]]
+        return [str(name) for name in json.loads(content_of(target / MARKER))["files"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         if any(target.iterdir()) and not force:
             hint = "name another folder, or use --force: files of the same names are replaced, all others stay"

@@ -11,6 +11,7 @@ from typing import Any
 
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.files import content_of
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.names import Pseudonyms
 
@@ -58,7 +59,7 @@ def read(folder: Path) -> Page:
 
 def _object_in(path: Path) -> Page:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(json.loads(content_of(path)))
     except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return {}
 
