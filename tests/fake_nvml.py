@@ -85,7 +85,7 @@ _IDENTITY: dict[str, Answer] = {
     "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(
         busId=f"00000000:{gpu + 10:02X}:00.0".encode(), domain=0, bus=gpu + 10, device=0
     ),
-    "nvmlDeviceGetMaxClockInfo": lambda _, kind: {pynvml.NVML_CLOCK_SM: 1410}[kind],
+    "nvmlDeviceGetMaxClockInfo": lambda _, kind: {pynvml.NVML_CLOCK_SM: 1410, pynvml.NVML_CLOCK_MEM: 1593}[kind],
     "nvmlDeviceGetCurrPcieLinkGeneration": gives(4),
     "nvmlDeviceGetCurrPcieLinkWidth": gives(16),
     "nvmlDeviceGetMaxPcieLinkGeneration": gives(4),

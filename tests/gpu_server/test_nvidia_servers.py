@@ -45,9 +45,9 @@ def test_idle_h100_can_be_read(eight_h100: Running) -> None:
     assert note is None and list(readings) == H100
     assert readings[H100[5]] == {
         "device": H100[5], "temperature_celsius": 34, "memory_temperature_celsius": 40, "sm_clock_mhz": 1980,
-        "memory_clock_mhz": 2619, "power_watts": 70.0, "power_limit_watts": 700.0, "utilization_percent": 0,
-        "memory_used_bytes": 536870912, "energy_joules": 1000000.0, "reasons": ["gpu_idle"], "ecc_uncorrected": 0,
-        "processes": [],
+        "memory_clock_mhz": 2619, "pcie_generation": 5, "power_watts": 70.0, "power_limit_watts": 700.0,
+        "utilization_percent": 0, "memory_used_bytes": 536870912, "energy_joules": 1000000.0, "reasons": ["gpu_idle"],
+        "ecc_uncorrected": 0, "processes": [],
     }  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def test_a_slice_has_its_gpus_clocks_but_no_power_of_its_own(sliced_a100: Runnin
     assert note is None
     assert readings[SLICES[0]] == {
         "device": SLICES[0], "temperature_celsius": 34, "memory_temperature_celsius": 40, "sm_clock_mhz": 1410,
-        "memory_clock_mhz": 1593, "memory_used_bytes": 39845888, "reasons": ["gpu_idle"], "ecc_uncorrected": 0,
-        "processes": [],
+        "memory_clock_mhz": 1593, "pcie_generation": 4, "memory_used_bytes": 39845888, "reasons": ["gpu_idle"],
+        "ecc_uncorrected": 0, "processes": [],
     }  # fmt: skip
     assert readings[uuid(1)]["power_watts"] == 70.0 and readings[uuid(1)]["energy_joules"] == 1000000.0
 

@@ -11,7 +11,8 @@ import pynvml
 import pytest
 
 from fake_nvml import FakeNvml, raises
-from torchmatrix.machine.host import Gpu, Host, detect, hyper_threading, seen_through, sockets
+from torchmatrix.machine.conditions import hyper_threading
+from torchmatrix.machine.host import Gpu, Host, detect, seen_through, sockets
 from torchmatrix.machine.host_gpus import LOST_HINT, Found, amd_gpus, nvidia_gpus
 from torchmatrix.machine.masks import masked
 from torchmatrix.planning.fit import why_not_mixed

@@ -49,7 +49,7 @@ def cpu_name(root: Path = Path("/")) -> str | None:
         return name
     kinds = zip(fields.get("cpu implementer", ()), fields.get("cpu part", ()), strict=False)
     cores = " + ".join(dict.fromkeys(_core(*kind) for kind in kinds))
-    board = _board(root)
+    board = board_name(root)
     return f"{cores} ({board})" if cores and board else cores or board
 
 
@@ -73,7 +73,7 @@ def _core(implementer: str, part: str) -> str:
     return f"{vendor} {_PARTS.get(maker, {}).get(kind, f'part {kind:#05x}')}"
 
 
-def _board(root: Path) -> str | None:
+def board_name(root: Path) -> str | None:
     """By the device tree, or by DMI; what a vendor didn't fill in is no name."""
     tree = (text_of(root / "proc/device-tree/model") or "").strip("\0 ")
     dmi = [text_of(root / "sys/class/dmi/id" / name) or "" for name in ("sys_vendor", "product_name")]

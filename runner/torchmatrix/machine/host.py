@@ -4,21 +4,26 @@ import os
 import platform
 import re
 import socket
+import threading
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.files import text_of
+from torchmatrix.machine import conditions
 from torchmatrix.machine.cores import CoreGroup, core_groups, within
-from torchmatrix.machine.cpu_name import cpu_name
+from torchmatrix.machine.cpu_name import board_name, cpu_name
+from torchmatrix.machine.host_gpus import CONDITIONS, amd_gpus, conditions_of, nvidia_gpus
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers know it as host.Gpu
-from torchmatrix.machine.host_gpus import amd_gpus, nvidia_gpus
-from torchmatrix.machine.identity import as_identity, identity
+from torchmatrix.machine.identity import as_identity, board_identity, identity
 from torchmatrix.machine.masks import masked
 from torchmatrix.machine.quota import quota
 
+PATIENCE_SECONDS = 5.0
+"""A driver that takes longer to tell how its GPUs are set is not waited for."""
 _UNTOLD = "the engine doesn't tell whether it runs on this machine, and is taken to run on another one"
 
 
@@ -28,7 +33,9 @@ class Host:
     `cpu_quota`, the CPUs' worth of time that we have; `core_groups`: the same in groups of those that are alike.
     `memory_bytes`: all; `memory_limit_bytes`: what of it we may use. None: no limit, or, where `limits_unseen`, nothing tells.
 
-    `links` and `p2p`: a row and a column per GPU, in the words of `topology`. `machine`: its identity, which its name is not.
+    `links` and `p2p`: a row and a column per GPU, in the words of `topology`. `machine`: its identity, which its name is not;
+    `board_id`: that of its main board, where it may be read. `numa`: CPUs and memory of each node; the other fields without a
+    word here are in the words of `conditions`.
     """
 
     name: str
@@ -56,6 +63,19 @@ class Host:
     cpu_quota: float | None = None
     memory_limit_bytes: int | None = None
     limits_unseen: bool = False
+    frequency_driver: str | None = None
+    energy_preference: str | None = None
+    clock_limits: str | None = None
+    turbo: bool | None = None
+    idle_states: str | None = None
+    hugepages: str | None = None
+    numa_balancing: bool | None = None
+    mitigations: tuple[str, ...] | None = None
+    microcode: str | None = None
+    numa: tuple[str, ...] = ()
+    board: str | None = None
+    board_id: str | None = None
+    firmware: str | None = None
 
     @property
     def gpus_in_words(self) -> str:
@@ -105,9 +125,12 @@ def detect() -> Host:
         core_groups=groups,
         cpu_quota=limits.cpus,
         sockets=sockets(cpus),
-        smt=hyper_threading(cpus),
         numa_nodes=numa_nodes(Path("/sys/devices/system/node")),
-        governor=text_of(cpus / "cpu0/cpufreq/scaling_governor"),
+        numa=numa_layout(Path("/sys/devices/system/node")),
+        board=board_name(Path("/")),
+        board_id=board_identity(),
+        firmware=_firmware(Path("/sys/class/dmi/id")),
+        **conditions.of_host(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         memory_limit_bytes=limits.memory_bytes,
         limits_unseen=limits.unseen,
@@ -119,6 +142,22 @@ def detect() -> Host:
         notes=tuple(notes),
         machine=identity(),
     )
+
+
+def before_launch(host: Host, devices: Collection[str], root: Path = Path("/"), nvml: Any = None) -> Host:
+    """`host` as it is set now, with the GPUs whose UUIDs are among `devices`.
+
+    What the driver refuses to tell, or doesn't tell in time, is None.
+    """
+    asked = [gpu for gpu in host.gpus if gpu.uuid in devices]
+    found: dict[str, dict[str, Any]] = {}
+    ask = partial(conditions_of, asked, root / "sys", found, nvml)
+    thread = threading.Thread(target=ask, daemon=True, name="conditions")
+    thread.start()
+    own = conditions.of_host(root)
+    thread.join(timeout=PATIENCE_SECONDS)
+    known = {gpu.uuid: found.get(gpu.uuid, dict.fromkeys(CONDITIONS)) for gpu in asked}
+    return replace(host, **own, gpus=tuple(replace(gpu, **known.get(gpu.uuid, {})) for gpu in host.gpus))
 
 
 def seen_through(host: Host, engine: Mapping[str, Any], is_here: bool | None) -> Host:
@@ -170,7 +209,16 @@ def numa_nodes(nodes: Path) -> int:
     return len([node for node in nodes.glob("node[0-9]*") if text_of(node / "cpulist") != ""]) or 1
 
 
-def hyper_threading(cpus: Path) -> bool | None:
-    """Whether hyper-threads are in use."""
-    active = text_of(cpus / "smt/active")
-    return None if active is None else active == "1"
+def numa_layout(nodes: Path) -> tuple[str, ...]:
+    """Such as "CPUs 0-31: 252 GiB" of each node."""
+    found = []
+    for node in sorted(nodes.glob("node[0-9]*"), key=lambda node: int(node.name[4:])):
+        size = re.search(r"MemTotal:\s+(\d+) kB", text_of(node / "meminfo") or "")
+        memory = f"{round(int(size[1]) / 2**20)} GiB" if size else "unknown memory"
+        found.append(f"CPUs {text_of(node / 'cpulist') or 'none'}: {memory}")
+    return tuple(found)
+
+
+def _firmware(dmi: Path) -> str | None:
+    """The version and the date of BIOS or UEFI."""
+    return " of ".join(filter(None, (text_of(dmi / name) for name in ("bios_version", "bios_date")))) or None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.files import text_of
-from torchmatrix.machine import slices, topology
+from torchmatrix.machine import conditions, slices, topology
 
 _ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # nothing to tell where there's no device either
 _HINTS = {
@@ -31,8 +31,9 @@ class Gpu:
     under it. `render_node` and `groups` (numeric ids) give access to AMD's.
 
     `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
-    "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `slice_of`: the UUID of the GPU that it is a MIG slice of.
-    `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of.
+    "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `gsp_firmware`: its version, or "off". `slice_of`: the UUID of the
+    GPU that it is a MIG slice of. `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of. The
+    rest: see `conditions`.
     """
 
     index: int
@@ -54,6 +55,21 @@ class Gpu:
     clocks_max_mhz: int | None = None
     slice_of: str | None = None
     partition_of: str | None = None
+    clocks_max_memory_mhz: int | None = None
+    gsp_firmware: str | None = None
+    application_clocks: str | None = None
+    auto_boost: bool | None = None
+    compute_mode: str | None = None
+    mig: bool | None = None
+    performance_level: str | None = None
+    partitions: str | None = None
+
+
+CONDITIONS = (
+    "power_limit_watts", "ecc", "persistence", "application_clocks", "auto_boost", "compute_mode", "mig", "performance_level",
+    "partitions",
+)  # fmt: skip
+"""The fields of a Gpu that somebody can set meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,10 +161,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) ->
     """A slice has a name, a UUID and memory of its own; the rest is its GPU's."""
     ask = partial(_ask, nvml)
     memory = ask("nvmlDeviceGetMemoryInfo", device.handle)
-    capability, pci, power, ecc, persistence = (
-        ask(f"nvmlDeviceGet{what}", device.whole)
-        for what in ("CudaComputeCapability", "PciInfo", "PowerManagementLimit", "EccMode", "PersistenceMode")
-    )
+    capability, pci = (ask(f"nvmlDeviceGet{what}", device.whole) for what in ("CudaComputeCapability", "PciInfo"))
     bus = slices.as_text(pci.busId) if pci else None
     return Gpu(
         index=index,
@@ -160,14 +173,14 @@ def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) ->
         capability=f"{capability[0]}.{capability[1]}" if capability else None,
         pci_bus=bus,
         vbios=ask("nvmlDeviceGetVbiosVersion", device.whole),
-        power_limit_watts=power / 1000 if power else None,
-        ecc=bool(ecc[0]) if ecc else None,
-        persistence=bool(persistence) if persistence is not None else None,
         # Not nvmlDeviceGetNumaNodeId: that is the node of the GPU's own memory, where it has one (Grace Hopper).
         numa_node=topology.pci_numa_node(topology.sysfs_pci(sys_root, bus)) if bus else None,
         local_cpus=topology.pci_local_cpus(topology.sysfs_pci(sys_root, bus)) if bus else None,
         pcie=topology.nvidia_pcie(nvml, device.whole),
         clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_SM),
+        clocks_max_memory_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_MEM),
+        gsp_firmware=_gsp_firmware(ask, device.whole),
+        **conditions.of_nvidia(ask, nvml, device.whole),
     )
 
 
@@ -177,6 +190,29 @@ def _nvidia_name(device: slices.Usable, pci: Any) -> str:
         return device.name
     chip = getattr(pci, "pciDeviceId", None)
     return f"{device.name or 'NVIDIA GPU'} (device {chip >> 16:#06x})" if chip else f"unknown NVIDIA GPU {device.uuid}"
+
+
+def _gsp_firmware(ask: conditions.Ask, gpu: Any) -> str | None:
+    mode, version = (ask(f"nvmlDeviceGetGspFirmware{what}", gpu) for what in ("Mode", "Version"))
+    return "off" if mode and not mode[0] else version
+
+
+def conditions_of(gpus: Sequence[Gpu], sys_root: Path, found: dict[str, dict[str, Any]], nvml: Any = None) -> None:
+    """Enter into `found`, by UUID, how each of these GPUs is set now; one that NVML doesn't know is left out."""
+    found |= {gpu.uuid: conditions.of_amd(_amd_device(gpu, sys_root)) for gpu in gpus if gpu.vendor == "amd"}
+    own = [gpu for gpu in gpus if gpu.vendor == "nvidia"]
+    module, _ = _open_nvml(nvml, Path("/dev/nvidiactl")) if own else (None, None)
+    if module is None:
+        return
+    for gpu in own:
+        with suppress(module.NVMLError):
+            handle = module.nvmlDeviceGetHandleByUUID(gpu.slice_of or gpu.uuid)
+            found[gpu.uuid] = conditions.of_nvidia(partial(_ask, module), module, handle)
+    module.nvmlShutdown()
+
+
+def _amd_device(gpu: Gpu, sys_root: Path) -> Path:
+    return sys_root / "class/drm" / Path(gpu.render_node or "").name / "device"
 
 
 def amd_gpus(sys_root: Path, dev_root: Path) -> Found:
@@ -245,6 +281,8 @@ def _amd_gpu(index: int, node: topology.Node, uuid: str, sys_root: Path, dev_roo
         local_cpus=topology.pci_local_cpus(device),
         pcie=topology.sysfs_pcie(device),
         clocks_max_mhz=node.properties.get("max_engine_clk_fcompute") or None,
+        vbios=text_of(device / "vbios_version"),
+        **conditions.of_amd(device),
     )
 
 

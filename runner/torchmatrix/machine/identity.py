@@ -40,6 +40,13 @@ def identity(root: Path = Path("/"), state: Path | None = None) -> str | None:
     return _hashed(source, _first_network_card(root / "sys/class/net"))
 
 
+def board_identity(dmi: Path = Path("/sys/class/dmi/id")) -> str | None:
+    """The hash of the main board's serial number, which mostly only root can read; None: nothing can be read."""
+    serials = (text_of(dmi / name) or "" for name in ("board_serial", "product_serial"))
+    said = next((serial for serial in serials if any(map(str.isdigit, serial)) and len(set(serial)) > 2), None)
+    return _hashed(said, "board") if said else None
+
+
 def as_identity(said: str) -> str:
     """An identity that somebody chose: 16 hex digits as they are, the hash of any other text."""
     return said if _FORM.fullmatch(said) else _hashed(said, "")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,13 +20,13 @@ from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
-from torchmatrix.machine.host import Host
+from torchmatrix.machine.host import Host, before_launch
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
-from torchmatrix.planning.plan import Cell
+from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
 from torchmatrix.running.box_flags import device_options, factors_in_words, options_in_words
 from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
@@ -319,7 +319,7 @@ def _not_started(job: Job, attempt: Attempt, ready: Ready | None, reason: str, m
 
 def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dict[str, Any]:
     """Who, where, what and how: enough to repeat the launch and to compare it. `number`: which try it is."""
-    cell = attempt.cell
+    cell, host = attempt.cell, as_set_now(job, attempt.cell)
     return {
         "protocol": events.VERSION,
         "tool": __version__,
@@ -337,11 +337,22 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "batch_requested": cell.workload.batch,
         "batch_used": attempt.batch or None,
         "workload_hash": recipes.workload_hash(),
-        "gpus": {**_record_of(cell.gpus), "label": cell.gpus.label},
+        "gpus": {**_record_of(gpus_of(cell, host)), "label": cell.gpus.label},
         "engine": job.engine_facts.get(job.engine_for(cell.stack).name, {}),
         "machine": job.host.machine,
-        "host": _host_record(job.host),
+        "host": _host_record(host),
     }
+
+
+def as_set_now(job: Job, cell: Cell) -> Host:
+    """The host as it is set before this launch; as it was found where it can't be seen from here."""
+    return before_launch(job.host, devices_of(cell)) if job.sensors else job.host
+
+
+def gpus_of(cell: Cell, host: Host) -> GpuSet:
+    """The device set of a cell with its GPUs as `host` has them."""
+    now = {gpu.uuid: gpu for gpu in host.gpus}
+    return replace(cell.gpus, gpus=tuple(now.get(gpu.uuid, gpu) for gpu in cell.gpus.gpus))
 
 
 _record_of = lru_cache(1024)(asdict)  # of what a run's headers share

@@ -175,6 +175,7 @@ _FIELDS: dict[str, Callable[[Any, Any], Any]] = {
     "memory_temperature_celsius": _memory_temperature,
     "sm_clock_mhz": lambda nvml, handle: _known(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
     "memory_clock_mhz": lambda nvml, handle: _known(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+    "pcie_generation": lambda nvml, handle: _known(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
     "power_watts": lambda nvml, handle: _thousandth(nvml.nvmlDeviceGetPowerUsage(handle)),
     "power_limit_watts": lambda nvml, handle: _thousandth(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
     "utilization_percent": lambda nvml, handle: _known(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),

@@ -21,7 +21,7 @@ from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.on_node import refuse_others, session_of
 from torchmatrix.running.cluster.several_nodes import meeting_of
-from torchmatrix.running.launch_cell import Job, Telling, devices_of, image_record, model_file_of
+from torchmatrix.running.launch_cell import Job, Telling, as_set_now, devices_of, gpus_of, image_record, model_file_of
 from torchmatrix.running.readiness import Ready
 
 Result = TypeVar("Result")
@@ -93,10 +93,11 @@ def _execution(job: Job, cell: Cell, image: Image, asked: Mapping[str, Any], ran
 
 
 def _facts(job: Job, cell: Cell, image: Image, ready: Ready, execution: Execution) -> dict[str, Any]:
+    host = as_set_now(job, cell)
     return {
         "machine": job.host.machine,
-        "host": job.host.as_record(),
-        "gpus": asdict(cell.gpus),
+        "host": host.as_record(),
+        "gpus": asdict(gpus_of(cell, host)),
         "engine": job.engine_facts.get(job.engine_for(cell.stack).name, {}),
         "image": image_record(image),
         "start": ready.as_record(),

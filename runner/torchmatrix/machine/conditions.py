@@ -1,0 +1,127 @@
+"""What can be set on a machine while it runs and changes what it measures: read before each launch, without privileges.
+
+What can't be read is None. Clocks, temperatures and links as they are at a moment are readings instead (see telemetry).
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torchmatrix.ground.files import text_of
+
+Facts = dict[str, Any]
+Ask = Callable[..., Any]
+"""A function of NVML by its name, with its arguments; None where NVML refuses."""
+_COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")  # nvmlComputeMode_t
+_MOST_BYTES = 4096
+
+
+def of_host(root: Path = Path("/")) -> Facts:
+    """Fields of a Host. How a frequency is governed is told of all CPUs, idle states are those of the first."""
+    cpus, huge = root / "sys/devices/system/cpu", root / "sys/kernel/mm/transparent_hugepage"
+    policies = sorted((cpus / "cpufreq").glob("policy[0-9]*")) or [cpus / "cpu0/cpufreq"]
+    return {
+        "governor": _each(policies, "scaling_governor"),
+        "frequency_driver": text_of(policies[0] / "scaling_driver"),
+        "energy_preference": _each(policies, "energy_performance_preference"),
+        "clock_limits": _clock_limits(policies),
+        "turbo": _turbo(cpus),
+        "idle_states": _idle_states(cpus),
+        "smt": hyper_threading(cpus),
+        "hugepages": _hugepages(huge),
+        "numa_balancing": _flag(root / "proc/sys/kernel/numa_balancing"),
+        "mitigations": _mitigations(cpus / "vulnerabilities"),
+        "microcode": text_of(cpus / "cpu0/microcode/version") or _microcode(root / "proc/cpuinfo"),
+    }
+
+
+def of_nvidia(ask: Ask, nvml: Any, gpu: Any) -> Facts:
+    """Fields of a Gpu. Clocks that somebody locked (nvidia-smi -lgc) can't be asked for: they only show under load."""
+    power, ecc, persistence, boost, compute, mig = (
+        ask(f"nvmlDeviceGet{what}", gpu)
+        for what in ("PowerManagementLimit", "EccMode", "PersistenceMode", "AutoBoostedClocksEnabled", "ComputeMode", "MigMode")
+    )
+    clocks = [ask("nvmlDeviceGetApplicationsClock", gpu, kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
+    return {
+        "power_limit_watts": power / 1000 if power else None,
+        "ecc": bool(ecc[0]) if ecc else None,
+        "persistence": bool(persistence) if persistence is not None else None,
+        "application_clocks": " and ".join(f"{clock} MHz" for clock in clocks) if all(clocks) else None,
+        "auto_boost": bool(boost[0]) if boost else None,
+        "compute_mode": _COMPUTE_MODES[compute] if compute in range(len(_COMPUTE_MODES)) else None,
+        "mig": bool(mig[0]) if mig else None,
+    }
+
+
+def of_amd(device: Path) -> Facts:
+    """Fields of a Gpu, from its folder in sysfs: https://docs.kernel.org/gpu/amdgpu/thermal.html."""
+    caps = sorted(device.glob("hwmon/hwmon*/power1_cap"))
+    microwatts = (text_of(caps[0]) if caps else None) or ""
+    modes = [text_of(device / f"current_{what}_partition") for what in ("compute", "memory")]
+    return {
+        "power_limit_watts": int(microwatts) / 1e6 if microwatts.isdigit() else None,
+        "performance_level": text_of(device / "power_dpm_force_performance_level"),
+        "partitions": "/".join(filter(None, modes)) or None,
+    }
+
+
+def hyper_threading(cpus: Path) -> bool | None:
+    """Whether hyper-threads are in use."""
+    return _flag(cpus / "smt/active")
+
+
+def _each(folders: Iterable[Path], name: str) -> str | None:
+    """What the files of this name say, each once."""
+    return ", ".join(sorted({text for folder in folders if (text := text_of(folder / name))})) or None
+
+
+def _flag(path: Path) -> bool | None:
+    text = text_of(path) or ""
+    return int(text) > 0 if text.isdigit() else None
+
+
+def _clock_limits(policies: Iterable[Path]) -> str | None:
+    """Such as "800 to 3500 MHz", as somebody set them."""
+    found = {tuple(text_of(folder / f"scaling_{end}_freq") or "" for end in ("min", "max")) for folder in policies}
+    known = [(int(low) // 1000, int(high) // 1000) for low, high in found if low.isdigit() and high.isdigit()]
+    return ", ".join(f"{low} to {high} MHz" for low, high in sorted(known)) or None
+
+
+def _turbo(cpus: Path) -> bool | None:
+    """https://docs.kernel.org/admin-guide/pm/intel_pstate.html, https://docs.kernel.org/admin-guide/pm/cpufreq.html."""
+    off = _flag(cpus / "intel_pstate/no_turbo")
+    return _flag(cpus / "cpufreq/boost") if off is None else not off
+
+
+def _idle_states(cpus: Path) -> str | None:
+    """Such as "intel_idle, menu: POLL C1 C6": driver, governor and the states that are not disabled."""
+    driver, governor = (text_of(cpus / "cpuidle" / name) for name in ("current_driver", "current_governor_ro"))
+    states = sorted((cpus / "cpu0/cpuidle").glob("state[0-9]*"), key=lambda state: int(state.name[5:]))
+    used = [name for state in states if (name := text_of(state / "name")) and not _flag(state / "disable")]
+    if driver is None and not states:
+        return None
+    return f"{driver or 'unknown driver'}, {governor or 'unknown governor'}: {' '.join(used) or 'no state'}"
+
+
+def _hugepages(folder: Path) -> str | None:
+    """Such as "madvise, defrag madvise": the words in brackets."""
+    chosen = [re.search(r"\[(.+)\]", text_of(folder / name) or "") for name in ("enabled", "defrag")]
+    return ", defrag ".join(found[1] for found in chosen if found) or None if chosen[0] else None
+
+
+def _mitigations(folder: Path) -> tuple[str, ...] | None:
+    """Such as "spectre_v2: Mitigation: Retpolines", of what this CPU is affected by."""
+    found = {path.name: text_of(path) for path in sorted(folder.glob("*"))}
+    told = tuple(f"{name}: {text}" for name, text in found.items() if text and text != "Not affected")
+    return told if any(found.values()) else None
+
+
+def _microcode(cpuinfo: Path) -> str | None:
+    """Of the first CPU: the kernel takes long to tell of all."""
+    try:
+        with cpuinfo.open("rb") as file:
+            found = re.search(rb"^microcode\s*: (\S+)", file.read(_MOST_BYTES), re.MULTILINE)
+    except OSError:
+        return None
+    return found[1].decode(errors="replace") if found else None
