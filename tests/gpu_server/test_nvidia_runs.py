@@ -170,3 +170,18 @@ def test_the_default_matrix_runs_whole_on_eight_h100(eight_h100: Running) -> Non
     assert set(eight_h100.used) == {",".join(H100[:count]) for count in (1, 2, 4, 8)}
     assert Path(eight_h100.folder / "reports/index.html").exists()
     assert "8 × NVIDIA H100 80GB HBM3" in eight_h100.report()
+
+
+def test_a_limit_that_somebody_sets_between_two_launches_is_read_and_keeps_them_apart(eight_h100: Running) -> None:
+    """The header of each launch has what was set then, not what was found when the run began."""
+    eight_h100.matrix("counts = [1]", launches=3)
+    eight_h100.change(0, when="exit", count=2, power_limit=500)
+    done = eight_h100.run("run", "--engine", "local", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [launch.devices.gpus[0].facts["power_limit_watts"] for launch in eight_h100.launches()] == [700.0, 700.0, 500.0]
+    told = json.loads(done.stdout)
+    assert told["outcomes"] == {"ok": 2, "unlike": 1}
+    (cell,) = told["cells"]
+    assert (cell["n"], cell["failed"], cell["left_out"]) == (2, 0, 1)
+    assert cell["reason"] == "left out: power limit 500 W, the others 700 W"
+    assert "1 of 3 launches, which are unlike the others: power limit 500 W, the others 700 W" in eight_h100.page

@@ -11,7 +11,8 @@ from torchmatrix.analysis.launch_row import Row, row_of
 from torchmatrix.analysis.spent import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, whole_of
 from torchmatrix.analysis.watched import summarize
-from torchmatrix.facts.launch import Launch, Unreadable, last_tries
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.launch import UNLIKE, Launch, Unreadable
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
@@ -79,7 +80,7 @@ def reading(run: RunFolder, order: Order) -> Iterator[Callable[[], list[Part]]]:
 def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:
     """Of launches, all tries of each among them."""
     every, unreadable = sorted_out(found)
-    launches = sorted(last_tries(every), key=lambda launch: order(launch.cell, as_text(launch.path)))
+    launches = sorted(counting(every), key=lambda launch: order(launch.cell, as_text(launch.path)))
     counted = {launch.path for launch in launches}
     first = {launch.stack.name: launch for launch in reversed(launches) if launch.box}
     return Part(
@@ -94,7 +95,7 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
     return Brief(
         row=row_of(launch),
         started=launch.unix_seconds,
-        errors=() if launch.outcome == "ok" else summarize(launch).errors,
+        errors=() if launch.outcome in ("ok", UNLIKE) else summarize(launch).errors,
         spent=spent_by(launch),
         installed=_installed(launch) if is_first else None,
     )

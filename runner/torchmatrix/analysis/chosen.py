@@ -7,7 +7,8 @@ from pathlib import Path
 
 from torchmatrix.analysis import machines
 from torchmatrix.facts import run_words
-from torchmatrix.facts.launch import Launch, Unreadable, last_tries
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
@@ -41,7 +42,7 @@ def choose(results: Results, word: str) -> Chosen:
         ) from None
     folder, glob, note = _run_and_glob(results, word)
     launches, unreadable = sorted_out(folder.everything()) if folder else ([], [])
-    found = [launch for launch in last_tries(launches) if fnmatchcase(launch.stack.name, glob)]
+    found = [launch for launch in counting(launches) if fnmatchcase(launch.stack.name, glob)]
     if not found:
         raise BadInput(f'"{word}" is not a file, folder, run, machine or stack with launches', hint=_known(results))
     return Chosen(launches=found, unreadable=tuple(unreadable), note=note)
@@ -52,7 +53,7 @@ def _in_folder(path: Path) -> Chosen:
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
         raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")
-    return Chosen(launches=last_tries(launches), unreadable=tuple(unreadable))
+    return Chosen(launches=counting(launches), unreadable=tuple(unreadable))
 
 
 def _broken(unreadable: Sequence[Unreadable]) -> str:

@@ -7,8 +7,9 @@ number, so that of those called faster or slower, and of those called the same, 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import between_runs, comparable, pairing, verdicts
@@ -27,8 +28,9 @@ from torchmatrix.analysis.intervals import (
 )
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Pair, SideCell
-from torchmatrix.facts.environments import differing, environment_of
-from torchmatrix.facts.launch import Launch
+from torchmatrix.facts import alike
+from torchmatrix.facts.environments import Environment, compared, differing, environment_of, is_of_the_machine, values_of
+from torchmatrix.facts.launch import UNLIKE, Launch
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import count
 
@@ -52,19 +54,23 @@ def compare(
     if not pairs:
         said = f"only on one side: {', '.join(labels[:6])}"
         raise BadInput("A and B share no workload on as many devices", hint=said)
-    rows = _judged([_tested(pair, batch, between, metric) for pair in pairs])
-    compared = [row for row in rows if not row.refused]
+    one_machine = _machines(a) == _machines(b)
+    told = {launch.path: environment_of(launch) for launch in (*a, *b)}
+    rows = _judged([_tested(pair, batch, between, metric, told if one_machine else {}) for pair in pairs])
+    ratios = [row for row in rows if not row.refused]
+    environments = [values_of(told[launch.path] for launch in side) for side in (a, b)]
     return Comparison(
         rows=tuple(rows),
         only_one=labels,
-        environment=differing(_environment(a), _environment(b)),
+        environment=differing(*environments),
+        compared=compared(*environments),
         refused=tuple(comparable.refusals("A", "B", [row.differs for row in rows])),
         means=_means(rows, found.only_one),
-        verdicts={verdict: sum(row.verdict == verdict for row in compared) for verdict in verdicts.VERDICTS},
-        comparisons=sum(not math.isnan(row.p_value) for row in compared),
+        verdicts={verdict: sum(row.verdict == verdict for row in ratios) for verdict in verdicts.VERDICTS},
+        comparisons=sum(not math.isnan(row.p_value) for row in ratios),
         batch=batch,
         empty=_empty(a, b),
-        one_machine=_machines(a) == _machines(b),
+        one_machine=one_machine,
         level=RUNS if between else TWO_RUNS if between_runs.differ(a, b) else ONE_RUN,
         between=between,
         metric=metric,
@@ -83,14 +89,17 @@ class _Tested:
     freedom: float = math.nan
 
 
-def _tested(pair: Pair, batch: str, between: BetweenRuns | None, metric: Metric) -> _Tested:
-    sides = (pair.a.launches, pair.b.launches)
+def _tested(pair: Pair, batch: str, between: BetweenRuns | None, metric: Metric, told: Mapping[Path, Environment]) -> _Tested:
+    """`told`: the environments of the launches, if their machine is one."""
+    why = _why_not_sides(*([launch for launch in cell.launches if launch.outcome == "ok"] for cell in (pair.a, pair.b)))
+    sides = (alike.of_cell(pair.a.launches), alike.of_cell(pair.b.launches))
     good = [[launch for launch in side if launch.outcome == "ok"] for side in sides]
-    why = _why_not_sides(*good) or _why_not_metric(metric, *good)
+    why = why or _why_not_metric(metric, *good)
     differs = () if why else tuple(comparable.differences(pair.a.work, pair.b.work, batch))
     row = Row(
         label=pair.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(good[0]), len(good[1])),
-        failed=(len(sides[0]) - len(good[0]), len(sides[1]) - len(good[1])), verdict="n/a", settle=None,
+        failed=_count(sides, lambda launch: launch.outcome not in ("ok", UNLIKE)), left_out=_left_out(sides),
+        conditions=_conditions(good[0], good[1], told) if told else (), verdict="n/a", settle=None,
         refused=why or comparable.in_words(differs), count=pair.a.count, stack_match=pair.stack_match, differs=differs,
         stacks=(pair.a.first.stack.name, pair.b.first.stack.name), batches=(pair.a.told.batch, pair.b.told.batch),
         cells=(pair.a.first.cell, pair.b.first.cell),
@@ -118,6 +127,27 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None, metric: Metric)
     row = replace(row, low=found.low, high=found.high, p_value=tested.differs)
     samples: tuple[list[float], list[float]] = ([], []) if between else (ours, theirs)
     return _Tested(row=row, found=found, samples=samples, chances=tested, error=apart[1], freedom=apart[2])
+
+
+def _count(sides: tuple[list[Launch], list[Launch]], fits: Callable[[Launch], bool]) -> tuple[int, int]:
+    a, b = (sum(map(fits, side)) for side in sides)
+    return a, b
+
+
+def _left_out(sides: tuple[list[Launch], list[Launch]]) -> tuple[str, ...]:
+    """Such as "1 of 4 launches of A left out: power limit 500 W, the others 700 W"."""
+    found = []
+    for name, side in zip("AB", sides, strict=True):
+        whys = list(dict.fromkeys(launch.left_out for launch in side if launch.left_out))
+        number = sum(bool(launch.left_out) for launch in side)
+        found += [f"{number} of {len(side)} launches of {name} left out: {'; '.join(whys)}"] if whys else []
+    return tuple(found)
+
+
+def _conditions(a: list[Launch], b: list[Launch], told: Mapping[Path, Environment]) -> tuple[str, ...]:
+    """The conditions, by label, of one machine that aren't the same on both sides; the software may be what is compared."""
+    found = differing(*(values_of(told[launch.path] for launch in side) for side in (a, b)))
+    return tuple(label for label in found if is_of_the_machine(label))
 
 
 def _values(side: list[Launch], metric: Metric) -> list[float]:
@@ -201,12 +231,3 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
 def _why_not(a: Launch, b: Launch) -> str | None:
     """The fields in which two launches differ so that a ratio would mean nothing, or None."""
     return comparable.difference(comparable.work_of(a), comparable.work_of(b))
-
-
-def _environment(launches: Sequence[Launch]) -> dict[str, set[str]]:
-    """Every value that each field takes among the launches."""
-    found: dict[str, set[str]] = {}
-    for launch in launches:
-        for name, value in environment_of(launch).items():
-            found.setdefault(name, set()).add(value)
-    return found

@@ -8,6 +8,7 @@ from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.comparable import Difference, Refused
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
+from torchmatrix.facts.environments import Compared
 from torchmatrix.ground.numbers import none_for_nan
 
 ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
@@ -24,7 +25,8 @@ class Row:
     over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`: equal, equivalent
     or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test for a difference;
     `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told with a chance of 4
-    in 5; NaN where there is no interval. `cells`: their ids.
+    in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and why. `conditions`: of
+    one machine, which are not the same on both sides (environments.py).
     """
 
     label: str
@@ -46,6 +48,8 @@ class Row:
     adjusted_p_value: float = math.nan
     detectable: float = math.nan
     cells: tuple[str, str] = ("", "")
+    left_out: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +71,9 @@ class Comparison:
     `refused`: why rows are not compared, field by field. `means`: by number of devices if there are several, then of all.
     `verdicts`: how many ratios have each. `comparisons`: how many were tested, which is what the verdicts are corrected for.
     `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
-    `one_machine`: whether both sides were measured on the same machine, as far as is known. `level`: what the intervals are
-    over: launches of one run; of these two runs, which say nothing of others; or runs, whose variance `between` is. `metric`:
-    what the ratios are of.
+    `compared`: how much of the list of conditions both sides recorded. `one_machine`: whether both sides were measured on the
+    same machine, as far as is known. `level`: what the intervals are over: launches of one run; of these two runs, which say
+    nothing of others; or runs, whose variance `between` is. `metric`: what the ratios are of.
     """
 
     rows: tuple[Row, ...]
@@ -82,6 +86,7 @@ class Comparison:
     batch: str
     empty: str | None
     one_machine: bool
+    compared: Compared
     level: str = ONE_RUN
     between: BetweenRuns | None = None
     metric: Metric = THROUGHPUT
@@ -92,6 +97,7 @@ class Comparison:
             "rows": [none_for_nan(asdict(row)) for row in self.rows],
             "only_one": self.only_one,
             "environment": self.environment,
+            "compared_conditions": asdict(self.compared),
             "refused": [asdict(one) for one in self.refused],
             "means": [none_for_nan(asdict(mean)) for mean in self.means],
             "verdicts": self.verdicts,

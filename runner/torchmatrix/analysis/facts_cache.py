@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.analysis.briefs import order_of, reading
 from torchmatrix.analysis.launch_row import columns_of
+from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.events import most_bytes
-from torchmatrix.facts.launch import Launch, Unreadable, last_tries
+from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
@@ -47,7 +48,8 @@ class Indexed:
     `host`: the name of its folder. `started`: unix seconds, NaN if unknown. `command`, `matrix`, `workload_hash`: what was
     asked for. `planned`: ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of
     tables.launch_rows, of each launch the last try; tables.table_of makes a table of them. `environments`: by stack, of the
-    launch on the most devices in which the box told of itself. `unreadable`: files of the run that can't be read, and why.
+    launch on the most devices in which the box told of itself, none that is left out of its cell's figure. `unreadable`: files
+    of the run that can't be read, and why.
     """
 
     id: str
@@ -171,7 +173,7 @@ def _facts(run: RunFolder) -> Facts:
 
     record, root = run.read_record(), len(as_text(run.path))
     every, unreadable = sorted_out(run.everything())
-    launches = last_tries(every)
+    launches = counting(every)
     return {
         "complete": record.complete,
         "command": record.command,
@@ -187,9 +189,9 @@ def _facts(run: RunFolder) -> Facts:
 
 
 def _environments(launches: Sequence[Launch]) -> dict[str, Environment]:
-    chosen: dict[str, tuple[tuple[bool, int], Launch]] = {}
+    chosen: dict[str, tuple[tuple[bool, bool, int], Launch]] = {}
     for launch in launches:
-        stack, rank = launch.stack.name, (launch.box is not None, launch.devices.count)
+        stack, rank = launch.stack.name, (launch.box is not None, not launch.left_out, launch.devices.count)
         if stack not in chosen or rank > chosen[stack][0]:
             chosen[stack] = (rank, launch)
     return {stack: environment_of(launch) for stack, (_, launch) in chosen.items()}

@@ -12,6 +12,7 @@ from torchmatrix.analysis import comparable, tables
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.comparable import StackUsed, Work
 from torchmatrix.analysis.launch_row import Row
+from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.matrix.factors import ONE_MODEL
 
 Slot = tuple[Any, ...]
@@ -88,7 +89,7 @@ def _cell(launches: Sequence[Row], batch: str) -> FleetCell:
         row=row | {"chosen_of": 1},
         samples=samples,
         value=central(samples, row["statistic"]) if samples else math.nan,
-        failed=len(launches) - len(samples),
+        failed=sum(launch["outcome"] not in ("ok", UNLIKE) for launch in launches),
     )
 
 

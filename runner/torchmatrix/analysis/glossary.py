@@ -16,6 +16,10 @@ DEFINITIONS = {
     "the scatter of both, corrected for the number of comparisons.",
     "outlier": "A launch far from the others: a modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five launches on. "
     "It stays in the figure.",
+    "left_out": "Launches that are ok, but ran under other conditions than most of their cell (power limit, driver, governor: "
+    "docs/method.md has the list). The figure is that of the largest group of alike launches, of the newest one where two are "
+    "as large; the others have the outcome unlike.",
+    "apart": "In what conditions the launches of a figure differ that don't split it, or which some of them did not record.",
     "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",
     "method": "steady: warm-up until the step time doesn't drift. cold: each launch starts below a temperature. aime: each "
     "launch starts below 50 °C and takes 50 steps; the mean of 3 launches.",

@@ -11,24 +11,33 @@ import pandas as pd
 from torchmatrix.analysis import levels, tables
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import Interval, ratio
-from torchmatrix.facts.environments import UNKNOWN, Environment, changed, is_told
+from torchmatrix.facts.environments import (
+    UNKNOWN,
+    Compared,
+    Differences,
+    Environment,
+    changed,
+    compared,
+    differences_in_words,
+    is_told,
+    values_of,
+)  # fmt: skip
 from torchmatrix.ground.numbers import without_nan
-from torchmatrix.ground.texts import clipped
 
 NEAR = 2
 """Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after
 are looked at."""
 COLUMNS = (
-    "host", "cell", "run", "started", "workload", "unit", "outcome", "reason", "n", "failed", "throughput", "low", "high",
-    "cv", "environment",
+    "host", "cell", "run", "started", "workload", "unit", "outcome", "reason", "n", "failed", "left_out", "left_out_why",
+    "throughput", "low", "high", "cv", "environment", "told",
 )  # fmt: skip
+_TOLD = "told"
+"""The environment itself, which no record needs."""
 _MAY_BE_NONE = ("workload", "unit", "reason")
 _WORK_FIELDS = ("workload hash", "batch per device", "method")
 """What besides the environment makes figures of two runs different things."""
 
 Row = dict[str, Any]
-Differences = dict[str, tuple[str, str]]
-"""The fields that are not the same as before: the old value and the new one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +46,7 @@ class Change:
 
     `ratio`: the new level over the old one, median over median, with Welch's 95 % interval; `runs`: how many measured runs
     each of them has. `environment`: in what the environments differ; they changed in `environment_run` (`run` itself or one
-    near it; None if no change was recorded).
+    near it; None if no change was recorded). `compared`: how much of the list of conditions `before` and `run` both recorded.
     """
 
     run: str
@@ -47,6 +56,13 @@ class Change:
     runs: tuple[int, int]
     environment: Differences
     environment_run: str | None
+    compared: Compared
+
+    @property
+    def cause(self) -> str:
+        """What changed in the environment, in words; else that nothing did, of how much that was recorded."""
+        none = f"no change of the environment was recorded ({self.compared.in_words})"
+        return differences_in_words(self.environment) or none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +110,7 @@ class Trend:
         """For --json; NaN becomes null."""
         own = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
         figures = {"first": self.first, "last": self.last, "change": self.change}
-        rows = [{name: value for name, value in row.items() if name not in own} for row in self.rows]
+        rows = [{name: value for name, value in row.items() if name not in (*own, _TOLD)} for row in self.rows]
         record: dict[str, Any] = without_nan(own | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
         return record
 
@@ -135,13 +151,6 @@ def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
     return cells
 
 
-def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:
-    """Such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
-    said = [f"{name} {clipped(a, longest)} -> {clipped(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
-    more = len(environment) - len(said)
-    return ", ".join(said) + (f", and {more} more" if more else "")
-
-
 def _rows(run: Indexed) -> Iterator[Row]:
     by_cell = tables.by_cell(run.launches)
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
@@ -176,6 +185,8 @@ def _not_launched(run: Indexed, cell: str) -> Row:
         "reason": run.skipped[cell] if skipped else "the run ended before" if run.complete else "the run is not finished",
         "n": 0,
         "failed": 0,
+        "left_out": 0,
+        "left_out_why": "",
         **unknown,
         "environment": {},
     }
@@ -186,10 +197,10 @@ def _with_differences(row: Row, known: dict[tuple[str, str], Environment]) -> Ro
     key = (row["host"], row["cell"])
     environment: Environment = row["environment"]
     if not is_told(environment):
-        return row | {"environment": {}}
+        return row | {"environment": {}, _TOLD: {}}
     before = known.get(key, environment)
     known[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
-    return row | {"environment": changed(before, environment)}
+    return row | {"environment": changed(before, environment), _TOLD: environment}
 
 
 def _trend(host: str, cell: str, rows: list[Row]) -> Trend:
@@ -213,6 +224,7 @@ def _changes(rows: Sequence[Row]) -> Iterator[Change]:
             runs=(at - begin, end - at),
             environment=environment,
             environment_run=where,
+            compared=compared(*(values_of([rows[place][_TOLD]]) for place in (places[at - 1], places[at]))),
         )
 
 

@@ -3,13 +3,14 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from torchmatrix.analysis import comparable, metrics, watched
 from torchmatrix.facts import plausible
-from torchmatrix.facts.launch import Launch, measured_items, measured_seconds, throughput
+from torchmatrix.facts.launch import UNLIKE, Launch, measured_items, measured_seconds, throughput
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
 from torchmatrix.ground.texts import as_text
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, FACTORS
@@ -39,8 +40,8 @@ _FROM_WATCH = (
 PARITY = ("largest_absolute", "largest_relative", "cosine", "top1")
 """The figures of an inference's outputs beside those of eager fp32, as the box names them."""
 COLUMNS_OF_LAUNCHES = (
-    "cell", "run", "round", "outcome", "error", "stack", "accelerator", "recipe", "gpu_names", "workload", "ddp_workload",
-    "parallel", "devices", "device_list",
+    "cell", "run", "round", "outcome", "error", "left_out", "apart", "stack", "accelerator", "recipe", "gpu_names",
+    "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", "nodes", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
     "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
@@ -59,6 +60,16 @@ MAY_BE_NONE = (
 def row_of(launch: Launch) -> Row:
     """Unknown numbers are NaN, other unknowns None, sequences tuples."""
     return _as_asked(launch) | _as_the_box_told(launch) | _as_timed(launch)
+
+
+def left_out(launches: Sequence[Row]) -> Row:
+    """How many launches are left out of the figure, and why, such as "power limit 500 W, the others 700 W"."""
+    whys = Counter(launch["left_out"] for launch in launches if launch["outcome"] == UNLIKE)
+    return {"left_out": sum(whys.values()), "left_out_why": "; ".join(_each(why, number, whys) for why, number in whys.items())}
+
+
+def _each(why: str, number: int, whys: Mapping[str, int]) -> str:
+    return f"{number} of them: {why}" if len(whys) > 1 else why
 
 
 def columns_of(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -130,6 +141,8 @@ def _as_timed(launch: Launch) -> Row:
     return {
         "outcome": launch.outcome,
         "error": launch.error,
+        "left_out": launch.left_out,
+        "apart": launch.apart,
         "too_warm": bool(launch.start and launch.start.too_warm),
         "start_unknown": _is_start_unknown(launch),
         "throughput": rate,

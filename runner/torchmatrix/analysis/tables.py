@@ -9,8 +9,8 @@ import pandas as pd
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.intervals import center_interval, detectable, noise_verdict, outliers
-from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, PARITY, Row, columns_of, row_of
-from torchmatrix.facts.launch import Launch
+from torchmatrix.analysis.launch_row import COLUMNS_OF_LAUNCHES, MAY_BE_NONE, PARITY, Row, columns_of, left_out, row_of
+from torchmatrix.facts.launch import UNLIKE, Launch
 
 CellKey = tuple[str, ...]
 """What tells one cell from all others: its id, and in tables of several machines the machine before it."""
@@ -96,7 +96,8 @@ def key_of(row: Row) -> CellKey:
 
 
 def summary(launches: Sequence[Row]) -> Row:
-    """What the launches of one cell say of its throughput: n (ok), failed, throughput, low and high (95 %), cv.
+    """What the launches of one cell say of its throughput: n (ok), failed, left_out (see launch_row), throughput, low and high
+    (95 %), cv.
 
     Items per second; NaN where there are too few ok launches to say.
     """
@@ -104,13 +105,14 @@ def summary(launches: Sequence[Row]) -> Row:
     interval = center_interval(values, shown(launches)["statistic"])
     return {
         "n": len(values),
-        "failed": len(launches) - len(values),
+        "failed": sum(launch["outcome"] not in ("ok", UNLIKE) for launch in launches),
         "throughput": interval.value,
         "low": interval.low,
         "high": interval.high,
         "cv": math.sqrt(variance_of(values)) / mean_of(values) if len(values) > 1 else math.nan,
         "detectable": detectable(values),
         "outliers": outliers(values),
+        **left_out(launches),
     }
 
 
@@ -132,7 +134,9 @@ def borrow_flops(rows: Sequence[Row]) -> None:
 
 
 _OF_LAST = tuple(
-    name for name in COLUMNS_OF_LAUNCHES if name not in ("run", "round", "throughput", "requests", "path", "seconds", "stall")
+    name
+    for name in COLUMNS_OF_LAUNCHES
+    if name not in ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
 )
 """What a cell has of the launch that stands for it."""
 

@@ -115,11 +115,11 @@ def measure(
 def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bool = False) -> Measured:
     """The same with the comparison of two stacks, and how to repeat it. `several`: hosts have a run of that id."""
     from torchmatrix.analysis import compare
-    from torchmatrix.facts.launch import last_tries
+    from torchmatrix.facts.alike import counting
     from torchmatrix.facts.reading import sorted_out
     from torchmatrix.facts.run_words import host_of
 
-    launches = last_tries(sorted_out(done.folder.everything())[0])
+    launches = counting(sorted_out(done.folder.everything())[0])
     a, b = ([launch for launch in launches if launch.stack.name == name] for name in ab)
     if not a or not b:
         return replace(done, ab=ab)

@@ -1,38 +1,327 @@
-"""What a launch ran in, as far as it can affect a figure; and how two such environments differ."""
+"""What can change a figure besides the work: one list, what of it a launch recorded, and in what two environments differ.
+
+What one side did not record is neither equal nor different there: how many of the list could be compared is told.
+"""
 
 import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 
+from torchmatrix.facts.checked import is_number
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.parts import Facts, Gpu
+from torchmatrix.ground.texts import clipped
 
 Environment = dict[str, str]
-"""The fields of a launch's machine, engine, image and box by name, as text; what was not recorded is UNKNOWN."""
+"""What a launch recorded of CONDITIONS, by label, in words; what it did not record is UNKNOWN."""
+Values = Mapping[str, set[str]]
+"""The same of several launches."""
+Differences = dict[str, tuple[str, str]]
+"""Conditions that are not the same, by label: the old value and the new one, or A's and B's."""
 
 UNKNOWN = "null"
-_HOST_FIELDS = ("name", "cpu", "driver", "cuda_driver", "kernel", "os", "governor", "memory_bytes", "numa_nodes")
-_QUOTA = "cpu_quota"
-_GPU_FIELDS = ("name", "uuid", "vbios", "power_limit_watts", "ecc", "persistence", "memory_bytes")
-_BOX_FIELDS = ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "variables")
-_PACKAGE = "package "
+UNDER_LOAD = {"sm_clock_mhz": 0.05, "memory_clock_mhz": 0.01, "pcie_generation": 0.0}
+"""Readings whose highest in the timed windows is a condition, each with the fraction by which launches may differ."""
+ABSENT = "n/a"
+"""The value of what expands where others have it, such as a package."""
+_PLACE = re.compile(r"(?:node \d+ )?(?:(GPU) \d+ )?")
+"""How a label begins that is of one GPU, or of another node than the first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where conditions are read: a launch, the facts of one of its nodes, and one of its GPUs there.
+
+    `highest`: as of highest_readings.
+    """
+
+    launch: Launch
+    host: Facts
+    machine: str | None
+    highest: Mapping[tuple[str | None, str], float]
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """One thing that can change a figure: `title` in words, `of` the launch (""), its host, its GPUs, its engine or its box.
+
+    `key`: under which their facts have it, unless `read` takes it elsewhere. `unit`: of a number. `vendors`: of the devices
+    that it is known of; empty: of all. `expands`: it is one for each name in it, such as a package.
+
+    `splits`: launches of a cell that differ in it don't make one figure. Not so what only says which machine it is (several of
+    a cluster measure one cell), what scatters from launch to launch, and what other conditions say more closely. `within`:
+    numbers that differ by no more than this fraction are the same. `kind`: of the names that it is, for redaction.
+    """
+
+    of: str
+    title: str = ""
+    key: str = ""
+    unit: str = ""
+    vendors: tuple[str, ...] = ()
+    splits: bool = True
+    expands: bool = False
+    within: float = 0.0
+    kind: str = ""
+    read: Callable[[Source], Any] | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Such as "host driver". A label has the number of the GPU, too: "GPU 0 power limit"."""
+        return f"{self.of} {self.title}".strip()
+
+    @property
+    def is_of_the_software(self) -> bool:
+        """Whether it says something of what is in the image."""
+        return self.of in ("box", "image", "package")
+
+    def said(self, source: Source) -> Any:
+        """The value, None if it was not recorded. What a box tells to be missing is "none"."""
+        if self.read:
+            return self.read(source)
+        facts = _FACTS[self.of](source)
+        return "none" if self.of == "box" and self.key in facts and facts[self.key] is None else facts.get(self.key)
+
+    def words(self, value: Any) -> str:
+        """A value as it is told."""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if is_number(value):
+            return f"{value:.10g} {self.unit}".strip()
+        return value if isinstance(value, str) else json.dumps(value)
+
+
+_FACTS: dict[str, Callable[[Source], Facts]] = {
+    "host": lambda source: source.host,
+    "GPU": lambda source: source.gpu.facts if source.gpu else {},
+    "engine": lambda source: source.launch.engine,
+    "image": lambda source: source.launch.image.facts if source.launch.image else {},
+    "box": lambda source: source.launch.box.facts if source.launch.box else {},
+}
+
+
+def _gib(of: str, key: str = "memory_bytes") -> Callable[[Source], str | None]:
+    """In whole GiB: kernels keep some megabytes more or less from boot to boot."""
+
+    def read(source: Source) -> str | None:
+        size: Any = _FACTS[of](source).get(key)
+        return f"{round(size / 2**30)} GiB" if is_number(size) else None
+
+    return read
+
+
+def _limit(key: str, unit: str, size: float = 1.0) -> Callable[[Source], str | None]:
+    """None is no limit, where it was looked for."""
+
+    def read(source: Source) -> str | None:
+        value: Any = source.host.get(key)
+        if is_number(value):
+            return f"{value / size:.4g} {unit}"
+        return "no limit" if key in source.host and not source.host.get("limits_unseen") else None
+
+    return read
+
+
+def _cores(source: Source) -> int | None:
+    cores = source.host.get("cores")
+    return len(cores) if isinstance(cores, (list, tuple)) else None
+
+
+def _mitigations(source: Source) -> dict[str, str] | None:
+    told = source.host.get("mitigations")
+    return {name: text for name, _, text in (str(one).partition(": ") for one in told)} if isinstance(told, list) else None
+
+
+def _of_pcie(pattern: str) -> Callable[[Source], str | None]:
+    """Of such as "gen1 x16 (max gen5 x16)"; the generation now says nothing, since it falls while a GPU is idle."""
+
+    def read(source: Source) -> str | None:
+        found = re.search(pattern, str(source.gpu.facts.get("pcie"))) if source.gpu else None
+        return found[1] if found else None
+
+    return read
+
+
+def _loaded(title: str, key: str, unit: str = "", vendors: tuple[str, ...] = ()) -> Condition:
+    """The highest reading of a GPU in the timed windows."""
+
+    def read(source: Source) -> float | None:
+        return source.highest.get((source.gpu.uuid, key)) if source.gpu else None
+
+    return Condition(of="GPU", title=title, unit=unit, vendors=vendors, splits=False, within=UNDER_LOAD[key], read=read)
+
+
+def highest_readings(launch: Launch) -> dict[tuple[str | None, str], float]:
+    """By device and key the highest reading in the timed windows, of what UNDER_LOAD names; only GPUs have them."""
+    spans, found = [window.edges for window in launch.windows if window.edges], dict[tuple[str | None, str], float]()
+    for told in launch.telemetry if launch.devices.gpus else ():
+        if any(begin <= told.monotonic_seconds <= end for begin, end in spans):
+            for reading in told.readings:
+                for key in UNDER_LOAD:
+                    value: Any = reading.get(key)
+                    if is_number(value):
+                        place = (reading["device"], key)
+                        found[place] = max(value, found.get(place, value))
+    return found
+
+
+def _between_gpus(key: str) -> Callable[[Source], str | None]:
+    """What a matrix of the host says between the GPUs of the launch, each word once; "none" of a single GPU."""
+
+    def read(source: Source) -> str | None:
+        rows, places = source.host.get(key), source.launch.devices.indices
+        if len(places) < 2:
+            return "none"
+        if not isinstance(rows, list) or len(rows) <= max(places) or not all(_is_row(row, max(places)) for row in rows):
+            return None
+        return ", ".join(sorted({str(rows[a][b]) for a in places for b in places if a != b}))
+
+    return read
+
+
+def _is_row(row: object, last: int) -> bool:
+    return isinstance(row, list) and len(row) > last
+
+
+def _version_of_engine(source: Source) -> Any:
+    engine = source.launch.engine
+    return next((engine[key] for key in ("ServerVersion", "program", "version") if engine.get(key)), None)
+
+
+def _image(source: Source) -> str | None:
+    image = source.launch.image
+    return (image.id or image.reference) if image else None
+
+
+def _variables(source: Source) -> Any:
+    """Without the places of caches, which differ from launch to launch."""
+    told = _FACTS["box"](source).get("variables")
+    if not isinstance(told, dict):
+        return told
+    return {name: str(value) for name, value in told.items() if not name.endswith(("_CACHE_DIR", "_DB_PATH"))}
+
+
+_GPUS, _NVIDIA, _AMD = ("nvidia", "amd"), ("nvidia",), ("amd",)
+CONDITIONS = (
+    Condition(of="host", title="identity", kind="machine", splits=False, read=lambda source: source.machine),
+    Condition(of="host", title="name", key="name", kind="host", splits=False),
+    Condition(of="host", title="board", key="board", splits=False),
+    Condition(of="host", title="board identity", key="board_id", kind="machine", splits=False),
+    Condition(of="host", title="firmware", key="firmware"),
+    Condition(of="host", title="cpu", key="cpu"),
+    Condition(of="host", title="microcode", key="microcode"),
+    Condition(of="host", title="sockets", key="sockets"),
+    Condition(of="host", title="cores", read=_cores),
+    Condition(of="host", title="SMT", key="smt"),
+    Condition(of="host", title="CPU quota", read=_limit("cpu_quota", "CPUs")),
+    Condition(of="host", title="memory", splits=False, read=_gib("host")),
+    Condition(of="host", title="memory limit", splits=False, read=_limit("memory_limit_bytes", "GiB", 2**30)),
+    Condition(of="host", title="NUMA nodes", key="numa_nodes"),
+    Condition(of="host", title="NUMA layout", key="numa", splits=False),
+    Condition(of="host", title="NUMA balancing", key="numa_balancing"),
+    Condition(of="host", title="governor", key="governor"),
+    Condition(of="host", title="frequency driver", key="frequency_driver"),
+    Condition(of="host", title="energy preference", key="energy_preference"),
+    Condition(of="host", title="clock limits", key="clock_limits"),
+    Condition(of="host", title="turbo", key="turbo"),
+    Condition(of="host", title="idle states", key="idle_states"),
+    Condition(of="host", title="hugepages", key="hugepages"),
+    Condition(of="host", title="mitigation", expands=True, read=_mitigations),
+    Condition(of="host", title="kernel", key="kernel"),
+    Condition(of="host", title="os", key="os", splits=False),
+    Condition(of="host", title="libc", key="libc", splits=False),
+    Condition(of="host", title="driver", key="driver", vendors=_GPUS),
+    Condition(of="host", title="cuda_driver", key="cuda_driver", vendors=_NVIDIA),
+    Condition(of="host", title="links of the GPUs", vendors=_GPUS, read=_between_gpus("links")),
+    Condition(of="host", title="peer access of the GPUs", vendors=_GPUS, read=_between_gpus("p2p")),
+    Condition(of="GPU", title="name", key="name"),
+    Condition(of="GPU", title="uuid", key="uuid", kind="GPU", splits=False),
+    Condition(of="GPU", title="MIG parent", key="slice_of", kind="GPU", vendors=_NVIDIA, splits=False),
+    Condition(of="GPU", title="vbios", key="vbios", kind="VBIOS"),
+    Condition(of="GPU", title="GSP firmware", key="gsp_firmware", vendors=_NVIDIA),
+    Condition(of="GPU", title="memory", read=_gib("GPU")),
+    Condition(of="GPU", title="power limit", key="power_limit_watts", unit="W"),
+    Condition(of="GPU", title="ECC", key="ecc", vendors=_NVIDIA),
+    Condition(of="GPU", title="persistence mode", key="persistence", vendors=_NVIDIA),
+    Condition(of="GPU", title="compute mode", key="compute_mode", vendors=_NVIDIA),
+    Condition(of="GPU", title="MIG mode", key="mig", vendors=_NVIDIA),
+    Condition(of="GPU", title="application clocks", key="application_clocks", vendors=_NVIDIA),
+    Condition(of="GPU", title="auto boost", key="auto_boost", vendors=_NVIDIA),
+    Condition(of="GPU", title="maximum clock", key="clocks_max_mhz", unit="MHz"),
+    Condition(of="GPU", title="maximum memory clock", key="clocks_max_memory_mhz", unit="MHz", vendors=_NVIDIA),
+    Condition(of="GPU", title="performance level", key="performance_level", vendors=_AMD),
+    Condition(of="GPU", title="partitions", key="partitions", vendors=_AMD),
+    Condition(of="GPU", title="PCIe width", read=_of_pcie(r"(x\d+)")),
+    Condition(of="GPU", title="PCIe maximum", read=_of_pcie(r"max (gen\d+ x\d+)")),
+    Condition(of="GPU", title="NUMA node", key="numa_node"),
+    _loaded("clock under load", "sm_clock_mhz", unit="MHz"),
+    _loaded("memory clock under load", "memory_clock_mhz", unit="MHz"),
+    _loaded("PCIe generation under load", "pcie_generation", vendors=_NVIDIA),
+    Condition(of="", title="threads per process", read=lambda source: source.launch.devices.threads),
+    Condition(of="engine", key="engine"),
+    Condition(of="engine", title="version", splits=False, read=_version_of_engine),
+    Condition(of="engine", title="container runtime", key="DefaultRuntime", splits=False),
+    Condition(of="image", splits=False, read=_image),
+    *(
+        Condition(of="box", title=name, key=name)
+        for name in ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "compiler")
+    ),
+    Condition(of="box", title="variables", expands=True, read=_variables),
+    Condition(of="package", expands=True, read=lambda source: source.launch.box.versions if source.launch.box else None),
+)
+"""What is recorded, compared and told: from what only says which machine it is to each package in the box."""
+_BY_NAME = {condition.name: condition for condition in CONDITIONS}
+_OF_A_GPU = tuple(condition for condition in CONDITIONS if condition.of == "GPU")
+_OF_A_NODE = tuple(condition for condition in CONDITIONS if condition.of == "host")
+_OF_ALL = tuple(condition for condition in CONDITIONS if condition.of not in ("host", "GPU"))
+
+
+@lru_cache(4096)
+def condition_of(label: str) -> Condition | None:
+    """The entry of the list that a label is of; None for what else may change from run to run."""
+    rest = _PLACE.sub(lambda found: f"{found[1]} " if found[1] else "", label, count=1)
+    expanded = (one for one in CONDITIONS if one.expands and rest.startswith(f"{one.name} "))
+    return _BY_NAME.get(rest) or next(expanded, None)
+
+
+def is_of_the_machine(label: str) -> bool:
+    """Whether a condition says nothing of the software in the image."""
+    condition = condition_of(label)
+    return condition is not None and not condition.is_of_the_software
 
 
 def environment_of(launch: Launch) -> Environment:
-    """The fields of a launch's machine, engine, image and box that can affect a figure, as text."""
-    image, box = launch.image, launch.box
-    fields = {f"host {name}": launch.host.get(name) for name in _HOST_FIELDS}
-    if _QUOTA in launch.host:
-        fields[f"host {_QUOTA}"] = launch.host[_QUOTA] or (None if launch.host.get("limits_unseen") else "no limit")
-    for index, gpu in enumerate(launch.devices.gpus):
-        fields |= {f"GPU {index} {name}": gpu.facts.get(name) for name in _GPU_FIELDS}
-    fields |= {"engine": launch.engine.get("engine"), "image": (image.id or image.reference) if image else None}
-    fields |= {f"box {name}": box.facts.get(name) if box else None for name in _BOX_FIELDS}
-    fields |= {f"{_PACKAGE}{name}": version for name, version in (box.versions if box else {}).items()}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+    """What a launch recorded of CONDITIONS."""
+    first = Source(launch=launch, host=launch.host, machine=launch.machine, highest=highest_readings(launch))
+    told = [*_told(first, _OF_A_NODE, ""), *_of_gpus(first, launch.devices.gpus, ""), *_told(first, _OF_ALL, "")]
+    for node in launch.other_nodes:
+        host, place = node.facts.get("host"), f"node {node.number} "
+        other = replace(first, host=host if isinstance(host, dict) else {}, machine=node.machine)
+        told += [*_told(other, _OF_A_NODE, place), *_of_gpus(other, node.gpus, place)]
+    return dict(told)
 
 
-def differing(a: dict[str, set[str]], b: dict[str, set[str]]) -> dict[str, tuple[str, str]]:
-    """The fields whose values differ between the two sides."""
-    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    return {name: (_words(a.get(name)), _words(b.get(name))) for name in names}
+def _of_gpus(source: Source, gpus: Iterable[Gpu], place: str) -> Iterator[tuple[str, str]]:
+    for index, gpu in enumerate(gpus):
+        own = replace(source, gpu=gpu)
+        for label, words in _told(own, _OF_A_GPU, ""):
+            yield f"{place}GPU {index} {label.removeprefix('GPU ')}", words
+
+
+def _told(source: Source, conditions: Iterable[Condition], place: str) -> Iterator[tuple[str, str]]:
+    """What expands has no label of its own, unless it is unknown."""
+    vendor = source.launch.devices.vendor
+    for one in conditions:
+        if one.vendors and vendor not in one.vendors:
+            continue
+        value = one.said(source)
+        if isinstance(value, dict) and one.expands:
+            yield from ((f"{place}{one.name} {name}", words) for name, words in value.items())
+        else:
+            yield f"{place}{one.name}", UNKNOWN if value is None else one.words(value)
 
 
 def is_told(environment: Environment) -> bool:
@@ -40,23 +329,85 @@ def is_told(environment: Environment) -> bool:
     return environment.get("box python", UNKNOWN) != UNKNOWN
 
 
-def changed(before: Environment, after: Environment) -> dict[str, tuple[str, str]]:
-    """How two environments differ, as far as both are known; for packages also which were added and which removed.
+def values_of(environments: Iterable[Environment]) -> dict[str, set[str]]:
+    """Every value that each condition has among them."""
+    found: dict[str, set[str]] = {}
+    for environment in environments:
+        for label, words in environment.items():
+            found.setdefault(label, set()).add(words)
+    return found
 
-    A field that is unknown in one of them is no change: a sensor that failed for a night, another number of GPUs.
+
+def changed(before: Environment, after: Environment) -> Differences:
+    """How two environments differ, as far as both are known; of what expands also what was added and what removed.
+
+    What is unknown in one of them is no change: a sensor that failed for a night, another number of GPUs.
     """
-    if before == after:
-        return {}
-    found = differing({name: {value} for name, value in before.items()}, {name: {value} for name, value in after.items()})
-    packages = is_told(before) and is_told(after)
-    return {name: pair for name, pair in found.items() if _is_known(name, before, after, packages)}
+    return {} if before == after else differing(values_of([before]), values_of([after]))
 
 
-def _is_known(name: str, before: Environment, after: Environment, packages: bool) -> bool:
-    if name.startswith(_PACKAGE):
-        return packages
-    return UNKNOWN not in (before.get(name, UNKNOWN), after.get(name, UNKNOWN))
+def differing(a: Values, b: Values) -> Differences:
+    """The same of two sets of launches."""
+    found = {}
+    for label in {**a, **b}:
+        ours, theirs = (side.get(label, set()) - {UNKNOWN} for side in (a, b))
+        if ours != theirs and _both_know(label, a, b) and not are_near(condition_of(label), ours | theirs):
+            found[label] = (_words(ours), _words(theirs))
+    return found
 
 
-def _words(values: set[str] | None) -> str:
-    return " | ".join(sorted(values)) if values else "n/a"
+def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:
+    """Such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
+    said = [f"{name} {clipped(a, longest)} -> {clipped(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
+    more = len(environment) - len(said)
+    return ", ".join(said) + (f", and {more} more" if more else "")
+
+
+def _both_know(label: str, a: Values, b: Values) -> bool:
+    """Whether both sides recorded it."""
+    return is_known(label, a) and is_known(label, b)
+
+
+def is_known(label: str, side: Mapping[str, Any]) -> bool:
+    """Whether a condition was recorded: what expands, where nothing of it is said to be unknown."""
+    condition = condition_of(label)
+    if condition and condition.expands:
+        return bool(side) and f"{label[: label.index(condition.name)]}{condition.name}" not in side
+    return side.get(label, UNKNOWN) not in (UNKNOWN, {UNKNOWN})
+
+
+def are_near(condition: Condition | None, values: set[str]) -> bool:
+    """Whether known values are one by what the condition may scatter."""
+    if condition is None or not condition.within:
+        return False
+    numbers = [float(words.split(" ")[0]) for words in values]
+    return max(numbers) - min(numbers) <= condition.within * max(numbers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """How many conditions of the list two sides both recorded, of how many that apply; `missing`: the names of the rest."""
+
+    recorded: int
+    of: int
+    missing: tuple[str, ...]
+
+    @property
+    def in_words(self) -> str:
+        """Such as "31 of 58 conditions were recorded on both sides"."""
+        return f"{self.recorded} of {self.of} conditions were recorded on both sides"
+
+
+def compared(a: Values, b: Values) -> Compared:
+    """How much of the list could be compared: of GPUs and nodes, what was recorded of at least one on both sides."""
+    known: dict[str, bool] = {}
+    for label in {**a, **b}:
+        condition = condition_of(label)
+        if condition:
+            known[condition.name] = known.get(condition.name, False) or _both_know(label, a, b)
+    missing = tuple(name for name, is_known in known.items() if not is_known)
+    return Compared(recorded=len(known) - len(missing), of=len(known), missing=missing)
+
+
+def _words(values: set[str]) -> str:
+    return " | ".join(sorted(values)) if values else ABSENT

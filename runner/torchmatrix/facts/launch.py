@@ -37,6 +37,8 @@ from torchmatrix.facts.parts import (
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
+UNLIKE = "unlike"
+"""The outcome of a launch that measured well, but under other conditions than the others of its cell: it makes no figure."""
 _OF_TORCHRUN = (
     "error_file:",
     "ChildFailedError",
@@ -66,7 +68,8 @@ class Launch:
     `enqueue_seconds`: for each rank that reported it, host time for a step on an idle device. `collectives`: those that were
     probed. `other_nodes`: those of a cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's
     version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file
-    has checksums, and they match.
+    has checksums, and they match. `left_out`: why it makes no figure with the others of its cell (see alike.py), `apart`: in
+    what those that make it differ; both empty for nothing.
     """
 
     path: Path
@@ -118,6 +121,8 @@ class Launch:
     malformed: str | None
     exit: Exit | None
     verified: bool
+    left_out: str = ""
+    apart: str = ""
 
     @property
     def bus_bytes_per_second(self) -> float:
@@ -132,7 +137,7 @@ class Launch:
 
     @cached_property
     def outcome(self) -> str:
-        """Derived, never stored: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted or lost."""
+        """Derived, never stored: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted, lost, unlike."""
         if self.exit is None:
             return "lost"
         if self.exit.reason:
@@ -143,7 +148,8 @@ class Launch:
             return self.failures[0].kind
         complete = self.is_done and self.windows and not self.refused and not self.malformed and not self.wrong_devices
         credible = not self.has_empty_window and not self.contradiction
-        return "ok" if complete and self.exit.returncode == 0 and credible else "crashed"
+        is_ok = complete and self.exit.returncode == 0 and credible
+        return (UNLIKE if self.left_out else "ok") if is_ok else "crashed"
 
     @cached_property
     def contradiction(self) -> str | None:
@@ -222,8 +228,8 @@ class Launch:
     @property
     def error(self) -> str | None:
         """The first line that says what went wrong; None for an ok launch."""
-        if self.outcome == "ok":
-            return None
+        if self.outcome in ("ok", UNLIKE):
+            return f"left out: {self.left_out}" if self.left_out else None
         if self.exit is None:
             return "the tool ended before the launch did"
         return (

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix import __version__
+from torchmatrix.facts.alike import counting
 from torchmatrix.facts.disk import holder
-from torchmatrix.facts.launch import last_tries
+from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
 from torchmatrix.nightly.journal import Journal, Next, decide
@@ -170,7 +171,7 @@ class _Night:
         self.run = self._run_of(commands) if self.chosen.continues else None
         if self.run and is_complete(self.run):
             self.say(f"{name_of(self.run)} is complete: nothing is left to measure")
-            self.codes["run"] = ExitCode.OK if set(self._outcomes()) <= {"ok"} else ExitCode.CELL_NOT_OK
+            self.codes["run"] = ExitCode.OK if set(self._outcomes()) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
             return
         try:
             self._step(*(commands[0] if self.run else commands[1]), limit_seconds=None)
@@ -220,7 +221,7 @@ class _Night:
         return [name for name, code in later.items() if code and not (name == "gate" and code in _VERDICTS)]
 
     def _outcomes(self) -> dict[str, int]:
-        return dict(Counter(launch.outcome for launch in last_tries(self.run.launches()))) if self.run else {}
+        return dict(Counter(launch.outcome for launch in counting(self.run.launches()))) if self.run else {}
 
     def _close(self, code: ExitCode, problem: str) -> str:
         """Write the end of the night into log and journal; the line that says it all."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.history import Change, Differences, Trend, differences_in_words, never_launched
+from torchmatrix.analysis.history import Change, Trend, never_launched
+from torchmatrix.facts.environments import Differences, differences_in_words
 from torchmatrix.reporting import terminal
 from torchmatrix.reporting.charts import trends as drawing
 from torchmatrix.reporting.report import page
@@ -70,7 +71,7 @@ def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
     together: Differences = {}
     for _, change in pairs:
         together |= change.environment
-    cause = differences_in_words(together) or "no change of the environment was recorded"
+    cause = differences_in_words(together) or first.cause
     return f"Since {_day(first.started)}: {what} {size}; {cause} ({trend.host}, {first.run})."
 
 

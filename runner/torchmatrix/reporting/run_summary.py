@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchmatrix.analysis.tables import by_cell, cells_table, launch_rows, records, table_of
-from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import clipped, count, printable
 
@@ -17,7 +18,8 @@ NOT_LAUNCHED = "not launched"
 class CellSummary:
     """One cell: items (`unit`) per second with its 95 % interval from `n` launches that were ok; None: unknown.
 
-    `failed`: launches that were not. `outcome`: ok if any launch was, else that of the last one; `reason`: the last error.
+    `failed`: launches that were not; `left_out`: those that were, but are unlike the others. `outcome`: ok if any launch was,
+    else that of the last one; `reason`: the last error.
     """
 
     id: str
@@ -26,6 +28,7 @@ class CellSummary:
     high: float | None = None
     n: int = 0
     failed: int = 0
+    left_out: int = 0
     unit: str = ""
     verdict: str = "n/a"
     outcome: str = NOT_LAUNCHED
@@ -38,7 +41,7 @@ class CellSummary:
 
 def of_launches(launches: Iterable[Launch], planned: Iterable[str]) -> list[CellSummary]:
     """Every planned cell of a run in its order; what was not launched yet says so."""
-    rows = launch_rows(last_tries(launches))
+    rows = launch_rows(counting(launches))
     errors = {cell: [row["error"] for row in own if row["outcome"] != "ok"] for cell, own in by_cell(rows).items()}
     found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in records(cells_table(table_of(rows)))}
     return [found.get(cell, CellSummary(id=cell)) for cell in planned]
@@ -52,6 +55,7 @@ def _summary(row: dict[str, Any], errors: Sequence[str | None]) -> CellSummary:
         high=_known(row["high"]),
         n=int(row["n"]),
         failed=int(row["failed"]),
+        left_out=int(row["left_out"]),
         unit=str(row["unit"]),
         verdict=str(row["verdict"]),
         outcome=str(row["outcome"]),
@@ -83,6 +87,7 @@ def in_words(cells: Sequence[CellSummary], width: int, most: int) -> str:
 
 def _columns(cell: CellSummary) -> tuple[str, str, str, str]:
     failed = f"; {cell.failed} failed" if cell.failed else ""
+    failed += f"; {cell.left_out} left out" if cell.left_out else ""
     if cell.throughput is None:
         return printable(cell.id), "n/a", "n/a", cell.outcome
     interval = "n/a" if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"

@@ -8,10 +8,10 @@ from typing import Any
 from torchmatrix.analysis.between_runs import ENOUGH_RUNS, USUAL_SCATTER, needed
 from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
 from torchmatrix.analysis.comparison import TWO_RUNS, Comparison, Row
-from torchmatrix.analysis.history import Change, Trend, differences_in_words, never_launched
+from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.tables import launches_table
-from torchmatrix.facts.launch import last_tries
+from torchmatrix.facts.alike import counting
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
 from torchmatrix.ground.texts import clipped, count, printable
@@ -25,7 +25,7 @@ MOST_LABELS = 6
 
 def decomposition(run: RunFolder) -> list[dict[str, Any]]:
     """The rows of a run's decomposition; unknown figures are None."""
-    launches = last_tries(run.launches())
+    launches = counting(run.launches())
     rows = decomposition_table(launches_table(launches)).to_dict("records")
     return [none_for_nan(row) for row in rows]
 
@@ -51,9 +51,17 @@ def comparison_in_words(found: Comparison) -> str:
     if found.empty:
         return printable(f"nothing to compare: {found.empty}")
     lines = [*_ratio_lines(found), *_level_lines(found), *_refusal_lines(found), *_only_lines(found), *_sums(found)]
-    lines += ["", "environments: A, then B" if found.environment else "environments: no recorded difference"]
-    lines += [f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in found.environment.items()]
+    lines += ["", *_environment_lines(found)]
     return "\n".join(map(printable, lines))
+
+
+def _environment_lines(found: Comparison) -> Iterator[str]:
+    """How the environments differ, and how much of them could be compared."""
+    none = "no difference in what both recorded" if found.compared.recorded else "nothing is recorded on both sides"
+    yield f"environments: {'A, then B' if found.environment else none}"
+    yield from (f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in found.environment.items())
+    missing = found.compared.missing
+    yield f"  {found.compared.in_words}" + (f"; not {_some(missing)}" if missing else "")
 
 
 def _ratio_lines(found: Comparison) -> Iterator[str]:
@@ -71,6 +79,8 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         settle = f" (about {row.settle} launches each would settle it)" if row.settle else ""
         failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
         failed += "; round by round" if row.paired else ""
+        failed += f"; other conditions: {_some(row.conditions)}" if row.conditions else ""
+        failed += "".join(f"; {why}" for why in row.left_out)
         ratio = four_decimals(row.ratio)
         seen = "n/a" if math.isnan(row.detectable) else f"{100 * row.detectable:.1f} %"
         yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {seen:<9}  {row.verdict}{settle}{failed}"
@@ -178,9 +188,8 @@ def change_in_words(change: Change) -> str:
     """Such as "since RUN: -4.8 % (95 %: -5.3 to -4.4 %); host driver 570.1 -> 575.2"."""
     low, high = change.ratio.low, change.ratio.high
     limits = "" if math.isnan(low) else f" (95 %: {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %)"
-    found = differences_in_words(change.environment) or "no change of the environment was recorded"
     where = "" if change.environment_run in (None, change.run) else f"near it, in {change.environment_run}: "
-    return f"since {change.run}: {100 * (change.ratio.value - 1):+.1f} %{limits}; {where}{found}"
+    return f"since {change.run}: {100 * (change.ratio.value - 1):+.1f} %{limits}; {where}{change.cause}"
 
 
 def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from torchmatrix.engines import locked_stacks, lockfile
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
@@ -74,7 +75,7 @@ def finished(s: Session) -> list[RunFolder]:
 
 def launches_of(runs: Sequence[RunFolder], names: Sequence[str]) -> dict[str, list[Launch]]:
     """The last tries of each stack in these runs."""
-    every = [launch for run in runs for launch in last_tries(sorted_out(run.everything())[0])]
+    every = [launch for run in runs for launch in counting(sorted_out(run.everything())[0])]
     return {name: [launch for launch in every if launch.stack.name == name] for name in names}
 
 

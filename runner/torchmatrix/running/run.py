@@ -10,7 +10,8 @@ from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import recipes
-from torchmatrix.facts.launch import last_tries, throughput
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import UNWATCHED, Sensor
@@ -141,7 +142,7 @@ def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[
 
 def _rates(folder: RunFolder, cell: Cell) -> list[float]:
     """The throughputs of a cell's launches so far."""
-    return [throughput(launch) for launch in last_tries(folder.of_cell(cell.id)) if launch.outcome == "ok"]
+    return [throughput(launch) for launch in counting(folder.of_cell(cell.id)) if launch.outcome == "ok"]
 
 
 def _scheduled(
@@ -229,4 +230,4 @@ def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]
 
 def outcomes(folder: RunFolder) -> dict[str, int]:
     """How many launches ended how, counting the last try of each."""
-    return dict(Counter(launch.outcome for launch in last_tries(folder.launches())))
+    return dict(Counter(launch.outcome for launch in counting(folder.launches())))

@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.facts.launch import Launch, last_tries, measured_seconds
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.store import Results
 
 
@@ -24,7 +25,7 @@ NOT_MEASURED = Measured()
 def recorded(store: Results, machine: str | None, cell: str) -> Iterator[tuple[str, Launch]]:
     """The ok launches of a cell on a machine, with the id of their run; those of the newest run first."""
     for folder in reversed(store.runs()):
-        for launch in last_tries(folder.of_cell(cell)):
+        for launch in counting(folder.of_cell(cell)):
             if launch.outcome == "ok" and launch.machine == machine:
                 yield folder.id, launch
 

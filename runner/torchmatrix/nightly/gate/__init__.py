@@ -10,9 +10,10 @@ from typing import Any
 from torchmatrix.analysis import comparable
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.launch_row import left_out
 from torchmatrix.analysis.metrics import GATED, Metric, value_in
 from torchmatrix.facts import environments
-from torchmatrix.facts.launch import UNFINISHED
+from torchmatrix.facts.launch import UNFINISHED, UNLIKE
 from torchmatrix.nightly.gate import canary, noise
 from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
 from torchmatrix.nightly.gate.drift import drift
@@ -41,7 +42,7 @@ class _View:
         return bool(self.ok(cell)) and not any(math.isnan(value_in(row, metric)) for row in self.ok(cell))
 
     def failed(self, cell: str) -> list[dict[str, Any]]:
-        return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", *UNFINISHED)]
+        return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", UNLIKE, *UNFINISHED)]
 
 
 def judge(
@@ -131,7 +132,7 @@ def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
         verdict="n/a" if never else "failed",
         why=f"{len(failed)} of {len(rows)} launches: {said}{nights}",
         facts=str(failed[0]["path"]),
-        changes=_changes(since, last, failed[0]["stack"]),
+        **_changes(since, last, failed[0]["stack"]),
         **_about(failed[0]),
     )
 
@@ -190,11 +191,13 @@ def _measured(
     return Judged(
         cell=cell,
         verdict=found.verdict,
-        why="; ".join(filter(None, (_reason(found, others), *_seen(found, rows), _in_words(others), lacking))),
+        why="; ".join(
+            filter(None, (_reason(found, others), *_seen(found, rows), _left_out(last.rows[cell]), _in_words(others), lacking))
+        ),
         ratio=found.ratio,
         before=found.before,
         facts=str(rows[-1]["path"]),
-        changes=_changes(since, last, rows[-1]["stack"]),
+        **_changes(since, last, rows[-1]["stack"]),
         center=metric.speed(limits.center) if limits else math.nan,
         **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule") if limits},
         **about,
@@ -241,6 +244,12 @@ def _seen(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{words} in {number} of {len(rows)} launches" for words, number in numbers.items() if number]
 
 
+def _left_out(rows: Sequence[dict[str, Any]]) -> str:
+    """Which launches of this night are no part of its figure."""
+    found = left_out(rows)
+    return f"{found['left_out']} of {len(rows)} launches left out: {found['left_out_why']}" if found["left_out"] else ""
+
+
 def _in_words(others: Mapping[str, str]) -> str:
     """Which nights are no baseline since they did other work; the newest one's difference stands for all."""
     if not others:
@@ -274,7 +283,13 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"stack": row["stack"], "unit": row["unit"], "devices": tuple(row["device_list"])}
 
 
-def _changes(since: _View | None, last: _View, stack: str) -> dict[str, tuple[str, str]]:
+def _changes(since: _View | None, last: _View, stack: str) -> dict[str, Any]:
+    """Of the environment, and how much of it both nights recorded."""
     if since is None:
         return {}
-    return environments.changed(since.run.environments.get(stack, {}), last.run.environments.get(stack, {}))
+    before, after = (view.run.environments.get(stack, {}) for view in (since, last))
+    return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
+
+
+def _compared(before: environments.Environment, after: environments.Environment) -> environments.Compared:
+    return environments.compared(environments.values_of([before]), environments.values_of([after]))

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from torchmatrix.facts.environments import is_of_the_machine
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.nightly.gate.judged import Judged
 
-_NOT_OF_THE_STACK = ("host ", "GPU ", "engine")
-"""How the names of those fields of an environment begin that say nothing of the stack's software."""
 _MOVES = {"suspected": "slower", "regression": "slower", "faster": "faster", "ok": "ok", "failed": "failed"}
 """Where a cell went, by its verdict; for all others it is unknown."""
 _MEASURED = ("suspected", "regression", "faster", "ok")
@@ -46,7 +45,7 @@ def _attributed(one: Judged, canaries: Sequence[Judged]) -> Judged:
 
 def _by_the_machine(one: Judged, canary: Judged, why: str) -> Judged:
     """Unless the canary's own software has changed: then it is none."""
-    names = [name for name in canary.changes if not name.startswith(_NOT_OF_THE_STACK)]
+    names = [name for name in canary.changes if not is_of_the_machine(name)]
     if names:
         return replace(one, cause="unclear", cause_why=f"{why}, but its own software has changed: {', '.join(names[:3])}")
     return replace(one, cause="machine", cause_why=why)

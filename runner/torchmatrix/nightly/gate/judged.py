@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.facts.environments import Compared
 from torchmatrix.ground.numbers import none_for_nan
 
 COUNTING = ("regression", "failed", "missing", "skipped-now")
@@ -36,7 +37,7 @@ class Judged:
     `rule`: where the limits come from; `strays`: nights that were left out of the scatter. `before`: the ratios of the nights
     before, as far as they were slower, too. `cause`: machine, software or unclear, by the canary `cause_why`; empty without
     one. `changes`: of the stack's environment since the last night of the baseline, or since the last one that measured the
-    cell. `facts`: the launch file to look at. Unknown: NaN.
+    cell; `compared`: how much of the list of conditions both recorded. `facts`: the launch file to look at. Unknown: NaN.
     """
 
     cell: str
@@ -58,6 +59,7 @@ class Judged:
     cause: str = ""
     cause_why: str = ""
     changes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    compared: Compared | None = None
     facts: str = ""
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
 from torchmatrix.ground.numbers import four_decimals
 from torchmatrix.ground.texts import clipped, in_one_line
 from torchmatrix.nightly.gate.judged import Gate, Judged
@@ -21,6 +22,7 @@ LONGEST = 300
 """Characters of one message; more is cut, with an ellipsis."""
 MOST_CHANGES = 8
 """So many changes of an environment are shown; the record has all."""
+_MOVED = ("regression", "suspected", "faster", "failed")
 
 
 def record(gate: Gate, results: Path | None = None) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def text(gate: Gate, results: Path | None = None) -> str:
         lines += [f"{one.verdict:<11} {plain(one.name)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
         lines += [f"  {line}" for line in commands(gate, one, results)]
     lines += _unjudged(one for one in shown if not one.is_judged)
-    lines += _changes(shown)
+    lines += [*_changes(shown), *_other_conditions(gate.cells)]
     if gate.verdict == "NO-BASELINE" and all(one.verdict != "n/a" for one in gate.cells):
         lines.append("the baseline must be an earlier run of the same cells on this host; to make one: torchmatrix run --new")
     return "\n".join(lines)
@@ -113,12 +115,13 @@ def _unjudged(cells: Iterable[Judged]) -> list[str]:
 
 def _changes(cells: Iterable[Judged]) -> list[str]:
     """What changed in the environments of the stacks whose cells moved or failed, each stack once."""
-    moved = [one for one in cells if one.verdict in ("regression", "suspected", "faster", "failed")]
+    moved = [one for one in cells if one.verdict in _MOVED]
     lines = []
     for stack, found in {one.stack: one for one in reversed(moved)}.items():
         since = f"since {found.nights[-1]}" if found.nights else "since it was last measured"
         if not found.changes:
-            lines.append(plain(f"{stack}: no recorded change of its environment {since}"))
+            amount = f" ({found.compared.in_words})" if found.compared else ""
+            lines.append(plain(f"{stack}: no recorded change of its environment {since}{amount}"))
             continue
         lines.append(plain(f"{stack}: changed {since}:"))
         pairs = list(found.changes.items())
@@ -126,6 +129,16 @@ def _changes(cells: Iterable[Judged]) -> list[str]:
         if len(pairs) > MOST_CHANGES:
             lines.append(f"  and {len(pairs) - MOST_CHANGES} more (--json has all)")
     return lines
+
+
+def _other_conditions(cells: Iterable[Judged]) -> list[str]:
+    """What changed of the machine for cells that did not move: their verdicts are of unlike nights, too."""
+    found: dict[str, Judged] = {}
+    for one in cells:
+        changes = {name: pair for name, pair in one.changes.items() if is_of_the_machine(name)}
+        if changes and one.verdict not in _MOVED:
+            found.setdefault(differences_in_words(changes, MOST_CHANGES), one)
+    return [plain(f"other conditions than in {one.nights[-1]}, though not slower: {words}") for words, one in found.items()]
 
 
 def markdown(gate: Gate, results: Path | None = None) -> str:

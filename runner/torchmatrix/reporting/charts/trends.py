@@ -9,7 +9,8 @@ import altair as alt
 import pandas as pd
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.history import Change, Row, Trend, differences_in_words
+from torchmatrix.analysis.history import Change, Row, Trend
+from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.reporting.charts import PALETTE, Chart, Charts, words
 from torchmatrix.reporting.charts.drawing import GAIN, GREY, LOSS, WIDTH, at, finish, on, top
 
@@ -181,7 +182,7 @@ def _levels(changes: Sequence[Change]) -> list[dict[str, Any]]:
             "run": change.run,
             "change": _signed(change),
             "interval": words.span(change.ratio.low, change.ratio.high),
-            "environment": differences_in_words(change.environment) or "no change was recorded",
+            "environment": change.cause,
             "color": LOSS if change.ratio.value < 1 else GAIN,
         }
         for change in changes

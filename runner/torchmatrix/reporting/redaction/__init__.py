@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.facts import lines
+from torchmatrix.facts.environments import condition_of
 from torchmatrix.facts.events import Event
 from torchmatrix.facts.lines import Lines
 from torchmatrix.facts.store import Results, RunFolder
@@ -35,7 +36,9 @@ _VOCABULARY = frozenset((
     "variant", "compile_cache", "parallel", "requested", "matmul", "convolution", "device_name",
 ))  # fmt: skip
 """Fields with our own vocabulary: they stay, even if a host has the same name."""
-_OWN = {"uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI"}
+_OWN = {
+    "uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI", "slice_of": "GPU", "board_id": "machine",
+}  # fmt: skip
 _NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
 _identifier = lru_cache(4096)(without_secrets)
@@ -197,11 +200,12 @@ def _kind_of(parent: Any, key: str) -> str | None:
     if not isinstance(parent, dict):
         return None
     is_host = "kernel" in parent or parent.get("event") == "node"
-    if (key == "name" and is_host) or (key == "Name" and "ServerVersion" in parent) or key == "host name":
+    if (key == "name" and is_host) or (key == "Name" and "ServerVersion" in parent):
         return "host"
     if key == "machine" and parent.get("event") in ("run", "launch", "node"):
         return "machine"
-    return _OWN.get(key.rpartition(" ")[2])  # in an environment (environments.py) it is "GPU 0 uuid"
+    condition = condition_of(key) if " " in key else None
+    return (condition.kind or None) if condition else _OWN.get(key)
 
 
 def _is_device(parent: Any) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchmatrix.analysis.prices import NONE
+from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import count
 from torchmatrix.reporting.charts import words
@@ -63,9 +64,11 @@ def state(view: View) -> str:
     """How many cells were measured, what failed, was skipped, or is still to come."""
     ok, planned = int((view.cells["n"] > 0).sum()) if len(view.cells) else 0, len(view.record.planned)
     every = int((view.every_cell["n"] > 0).sum()) if len(view.every_cell) else ok
-    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
+    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] not in ("ok", UNLIKE)]
+    left_out = sum(row["outcome"] == UNLIKE for row in view.digest.launches)
     parts = [f"{every} of {count(planned, 'cell')} measured"]
     parts += [f"launches that failed: {words.counted(failed)}"] if failed else []
+    parts += [f"launches left out, unlike the others of their cell: {left_out}"] if left_out else []
     parts += [f"{count(len(view.record.skips), 'cell')} skipped"] if view.record.skips else []
     parts += [f"{count(len(view.pending), 'cell')} still to be launched"] if view.pending else []
     return f"{'; '.join(parts)}."

@@ -138,6 +138,9 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          "steps, since gradients did not fit into float16: these steps were forward and backward only"),
         (cell["foreign"], "disturbed", True, f"others used the devices during the launch: {', '.join(cell['foreign'])}"),
         (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
+        (cell["left_out"], "launches left out", True,
+         f"{cell['left_out']} of {n + cell['left_out']} launches, which are unlike the others: {cell['left_out_why']}"),
+        (cell["apart"], "conditions differ", False, f"between the launches of this figure: {cell['apart']}"),
         (cell["unlike"], "unlike slots", True, cell["unlike"]),
         (cell["quota_seconds"] > 0, "CPU quota", True, "the quota of a control group made processes wait for CPUs in the timed "
          f"windows, for up to {cell['quota_seconds']:.1f} s in a launch: the figure is that of the quota"),
