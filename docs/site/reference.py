@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.facts.environments import CONDITIONS
 from torchmatrix.ground.toml_keys import Key
 from torchmatrix.matrix import catalog, factors, matrix_file, stacks, workloads
 
@@ -28,7 +29,7 @@ def pages() -> dict[Path, str]:
     )
     tables |= {"workload": keys_table({**workloads.KEYS, "batch": batch})}
     tables |= {"stack": keys_table(stacks.KEYS), "preset": keys_table(matrix_file.PRESET), "definitions": _definitions()}
-    tables |= {"models": _models()}
+    tables |= {"models": _models(), "conditions": _conditions()}
     found = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
     return {
         path: _PLACE.sub(lambda m: f"{m[1]}\n{tables[m[2]]}\n{m[3]}", text)
@@ -73,6 +74,19 @@ def _cell(text: str) -> str:
 def _definitions() -> str:
     rows = [f"| `{name}` | {_cell(text)} |" for name, text in DEFINITIONS.items()]
     return "\n".join(["| term | definition |", "|---|---|", *rows, ""])
+
+
+def _conditions() -> str:
+    """What is recorded of which part of a launch: what splits a cell, and what is only told."""
+    parts = {one.of: f"{one.of}, each" if one.of == "GPU" else one.of or "launch" for one in CONDITIONS}
+    rows = []
+    for of, part in parts.items():
+        splitting, told = (
+            ", ".join(one.title or "which it is" for one in CONDITIONS if (one.of, one.splits) == (of, splits))
+            for splits in (True, False)
+        )
+        rows.append(f"| {part} | {_cell(splitting)} | {_cell(told)} |")
+    return "\n".join(["| of | launches that differ are left out | is only told |", "|---|---|---|", *rows, ""])
 
 
 def _models() -> str:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from records import nights, write_run
-from torchmatrix.analysis import compare, facts_cache, history, tables
+from torchmatrix.analysis import compare, facts_cache, fleet_tables, history, machines, tables
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.gate import judge, verdicts
-from torchmatrix.reporting import exports, report, run_summary, terminal
+from torchmatrix.reporting import exports, machines_page, redaction, report, run_summary, terminal
 from torchmatrix.reporting.exports.formats import FORMATS
 
 HOST = {
@@ -317,3 +317,31 @@ def test_every_condition_of_the_list_has_a_name_of_its_own_and_is_read(tmp_path:
     told: dict[str, str] = environment_of(launch)
     assert told["GPU 0 power limit"] == "700 W" and told["host memory"] == "512 GiB" and told["host mitigation spectre_v2"]
     assert told["GPU 0 auto boost"] == UNKNOWN and isinstance(launch, Launch)
+
+
+def test_machines_with_one_gpu_model_say_in_what_they_are_unlike(tmp_path: Path) -> None:
+    for name, watts, driver in (("one", 700.0, "570.133.20"), ("two", 500.0, "575.51.03")):
+        gpu = GPU | {"vendor": "nvidia", "power_limit_watts": watts, "uuid": f"GPU-{name}"}
+        host = HOST | {"name": name, "driver": driver, "gpus": [gpu]}
+        written(tmp_path, [launched(watts, host=host, gpu=gpu)], folder=name, host=host, machine=name.ljust(16, "0"))
+    fleet = machines_page.fleet_of(machines.newest_complete(Results(tmp_path).runs()))
+    (row,) = tables.records(fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], fleet.cells))
+    assert row["unlike"] == "GPU power limit 500 W or 700 W, host driver 570.133.20 or 575.51.03"
+    page = machines_page.page_of(*machines_page.compared(fleet.chosen))
+    assert "unlike machines: GPU power limit 500 W or 700 W" in page
+
+
+def test_names_of_boards_and_devices_are_pseudonyms_where_that_is_asked_for(tmp_path: Path) -> None:
+    """In the facts and in environments; identities of boards are those of machines."""
+    board, whole = "0123456789abcdef", "GPU-11111111-5eed-4000-8000-000000000001"
+    gpu = {"uuid": "MIG-22222222-5eed-4000-8000-000000000002", "slice_of": whole}
+    run = written(tmp_path / "results", [launched(gpu=gpu, host={"board_id": board}, machine="f" * 16)])
+    copy = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy")
+    told = environment_of(copy.launches()[0])
+    everything = "".join(path.read_text() for path in copy.path.rglob("*.jsonl"))
+    assert not any(name in everything for name in (board, whole, "22222222", "f" * 16, "testhost"))
+    assert told["host board identity"] not in (UNKNOWN, board) and told["GPU 0 MIG parent"].startswith("GPU-")
+    names = redaction.Redaction(enabled=True, roots={}, names=redaction.Pseudonyms())
+    own = environment_of(run.launches()[0])
+    names.learn(own)
+    assert not any(name in str(names.value(own)) for name in (board, whole, "22222222", "f" * 16, "testhost"))

@@ -11,6 +11,7 @@ from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.tables import records, with_none
+from torchmatrix.facts.environments import unlike
 from torchmatrix.matrix.factors import ONE_MODEL
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
@@ -21,6 +22,7 @@ GPU_COLUMNS = [
     "drivers",
     "power_limit_low_watts",
     "power_limit_high_watts",
+    "unlike",
     "catalog_name",
     *_CATALOG,
 ]
@@ -34,7 +36,8 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: pd.DataFrame) -> pd.Data
     """One row per GPU model of a fleet's tables.cells_table; None and NaN are unknown. CPUs have a row without specifications.
 
     `machines` that have it (labels), with how many each (`counts`), their `drivers`; the limits of power that the drivers
-    report, lowest and highest. `catalog_name`: in gpus.csv; from there on the columns of gpu_table.gpu_table.
+    report, lowest and highest; in which conditions the machines are `unlike`. `catalog_name`: in gpus.csv; from there on the
+    columns of gpu_table.gpu_table.
     """
     rows = []
     for gpu, own in cells.groupby("gpu", sort=False):
@@ -49,6 +52,7 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: pd.DataFrame) -> pd.Data
             "drivers": tuple(dict.fromkeys(machine.driver for machine in having if machine.driver)),
             "power_limit_low_watts": min(limits, default=math.nan),
             "power_limit_high_watts": max(limits, default=math.nan),
+            "unlike": unlike([machine.conditions for machine in having]),
             "catalog_name": told["gpu"],
             **{name: told[name] for name in _CATALOG},
         })  # fmt: skip

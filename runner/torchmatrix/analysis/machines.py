@@ -7,7 +7,7 @@ which is unverified, since two machines may bear the same name.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pandas as pd
 
 from torchmatrix.analysis import gpu_specs, tables
 from torchmatrix.analysis.launch_row import Row
+from torchmatrix.facts.environments import Environment, of_machine
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.run_words import host_of
@@ -41,7 +42,7 @@ class Machine:
     """One machine. `id`: its identity; `verified`: whether it recorded one, else `id` is the name of the runs' folder.
 
     `name`: of the host; `label`: this name, with the beginning of its id where another machine bears the same. `gpus`: what was
-    recorded of each. `memory_bytes`: of the host. What is unknown is None.
+    recorded of each. `memory_bytes`: of the host. `conditions`: as of environments.of_machine. What is unknown is None.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Machine:
     driver: str | None
     os: str | None
     kernel: str | None
+    conditions: Environment = field(default_factory=dict)
 
     @property
     def gpu(self) -> str:
@@ -181,6 +183,7 @@ def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> M
         cpu=host.get("cpu"),
         cores=len(cores) if isinstance(cores, list) else 0,
         memory_bytes=memory if isinstance(memory, int) else None,
+        conditions=of_machine(host),
         **{name: _text(host.get(name)) for name in ("driver", "os", "kernel")},
     )
 

@@ -5,7 +5,7 @@ What one side did not record is neither equal nor different there: how many of t
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,7 @@ UNDER_LOAD = {"sm_clock_mhz": 0.05, "memory_clock_mhz": 0.01, "pcie_generation":
 """Readings whose highest in the timed windows is a condition, each with the fraction by which launches may differ."""
 ABSENT = "n/a"
 """The value of what expands where others have it, such as a package."""
+_MOST_UNLIKE = 6
 _PLACE = re.compile(r"(?:node \d+ )?(?:(GPU) \d+ )?")
 """How a label begins that is of one GPU, or of another node than the first."""
 
@@ -302,6 +303,26 @@ def environment_of(launch: Launch) -> Environment:
         other = replace(first, host=host if isinstance(host, dict) else {}, machine=node.machine)
         told += [*_told(other, _OF_A_NODE, place), *_of_gpus(other, node.gpus, place)]
     return dict(told)
+
+
+def of_machine(host: Facts) -> Environment:
+    """What the record of a host says of those conditions that one key has, of all its GPUs together; the GPUs' come first."""
+    found, every = {}, host.get("gpus")
+    gpus = [gpu for gpu in every if isinstance(gpu, dict)] if isinstance(every, (list, tuple)) else []
+    vendors = {gpu.get("vendor") for gpu in gpus}
+    for one in sorted(CONDITIONS, key=lambda one: one.of != "GPU"):
+        parts: Sequence[Facts] = gpus if one.of == "GPU" else [host] if one.of == "host" else []
+        if one.key and parts and (not one.vendors or vendors.intersection(one.vendors)):
+            words = {one.words(value) for part in parts if (value := part.get(one.key)) is not None}
+            found[one.name] = " | ".join(sorted(words)) or UNKNOWN
+    return found
+
+
+def unlike(machines: Sequence[Environment]) -> str:
+    """In which conditions that split cells machines differ, such as "GPU power limit 500 W or 700 W"; empty for none."""
+    values = {name: sorted(known - {UNKNOWN}) for name, known in values_of(machines).items() if _BY_NAME[name].splits}
+    said = [f"{name} {' or '.join(clipped(one, 40) for one in known)}" for name, known in values.items() if len(known) > 1]
+    return ", ".join(said[:_MOST_UNLIKE]) + (f", and {len(said) - _MOST_UNLIKE} more" if len(said) > _MOST_UNLIKE else "")
 
 
 def _of_gpus(source: Source, gpus: Iterable[Gpu], place: str) -> Iterator[tuple[str, str]]:

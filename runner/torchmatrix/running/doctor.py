@@ -9,6 +9,7 @@ from typing import Any
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
+from torchmatrix.facts import environments
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.verifying import verified
@@ -46,6 +47,7 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
     return [
         _engine(s),
         _machine(s),
+        _conditions(s),
         *_gpus(s),
         *_watching(s),
         *_quota(s),
@@ -73,6 +75,14 @@ def _machine(s: session.Session) -> Check:
         return Check(mark="ok", subject="machine", finding=f"{s.host.name}, identity {s.host.machine}")
     fix = "set TORCHMATRIX_MACHINE, so that other machines of this name are told apart"
     return Check(mark="note", subject="machine", finding=f"{s.host.name}, without an identity of its own", fix=fix)
+
+
+def _conditions(s: session.Session) -> Check:
+    """How much of what can change a figure can be read here; the rest is never taken to be equal."""
+    told = environments.of_machine(s.host.as_record())
+    lacking = [name for name, words in told.items() if words == environments.UNKNOWN]
+    finding = f"{len(told) - len(lacking)} of {len(told)} that can change a figure are read"
+    return Check(mark="ok", subject="conditions", finding=finding + (f"; n/a: {', '.join(lacking)}" if lacking else ""))
 
 
 def _gpus(s: session.Session) -> list[Check]:

@@ -22,6 +22,7 @@ MACHINE_TABLES: dict[str, tuple[Column, ...]] = {
         a_list("drivers", "versions of their drivers"),
         a_number("power_limit_low_watts", "lowest power limit that a driver reports"),
         a_number("power_limit_high_watts", "highest power limit that a driver reports"),
+        a_text("unlike", "in which conditions the machines differ that have it"),
         *(column for column in TABLES["gpus"] if column.name not in ("gpu", "device_name")),
     ),
     "machine_cells": (
