@@ -10,7 +10,7 @@ from records import nights, write_run
 from torchmatrix.analysis import compare, facts_cache, fleet_tables, history, machines, tables
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.alike import counting
-from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of
+from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of, of_machine
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.gate import judge, verdicts
@@ -282,6 +282,8 @@ def test_the_gate_tells_other_conditions_even_where_nothing_became_slower(tmp_pa
     ]
     found = judge(facts_cache.read(Results(tmp_path), runs))
     assert found.verdict == "PASS"
+    (judged,) = (one for one in found.cells if one.metric == "throughput")
+    assert "other conditions on 7 of the 7 nights of the baseline: host governor" in judged.why
     assert f"other conditions than in {nights(8)[6]}, though not slower: host governor performance -> powersave" in (
         verdicts.text(found)
     )
@@ -329,6 +331,22 @@ def test_machines_with_one_gpu_model_say_in_what_they_are_unlike(tmp_path: Path)
     assert row["unlike"] == "GPU power limit 500 W or 700 W, host driver 570.133.20 or 575.51.03"
     page = machines_page.page_of(*machines_page.compared(fleet.chosen))
     assert "unlike machines: GPU power limit 500 W or 700 W" in page
+
+
+def test_what_a_machine_can_tell_of_the_list_is_known_before_a_run() -> None:
+    """Of a GPU server and of a machine without GPUs, for which half of the list means nothing."""
+    gpus = [GPU | {"vendor": "nvidia"}, GPU | {"vendor": "nvidia", "power_limit_watts": 650.0, "uuid": "GPU-2"}]
+    told = of_machine(HOST | {"gpus": gpus})
+    assert told["GPU power limit"] == "650 W | 700 W" and told["GPU auto boost"] == UNKNOWN == told["host libc"]
+    alone = of_machine(HOST | {"gpus": []})
+    assert alone["host governor"] == "performance" and "host driver" not in alone and not any("GPU" in name for name in alone)
+
+
+@pytest.mark.parametrize("value", [5, "x", True, [], {}, [1, {"a": 2}], 1e300, None])
+def test_facts_of_any_kind_are_no_reason_to_fail(tmp_path: Path, value: Any) -> None:
+    host = dict.fromkeys(HOST, value)
+    run = written(tmp_path, [launched(), launched(host=host, gpu=dict.fromkeys(set(GPU) - {"name", "uuid"}, value))])
+    assert sum(launch.outcome == "ok" for launch in counting(run.launches())) >= 1
 
 
 def test_names_of_boards_and_devices_are_pseudonyms_where_that_is_asked_for(tmp_path: Path) -> None:

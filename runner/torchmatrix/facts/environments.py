@@ -121,7 +121,8 @@ def _limit(key: str, unit: str, size: float = 1.0) -> Callable[[Source], str | N
         value: Any = source.host.get(key)
         if is_number(value):
             return f"{value / size:.4g} {unit}"
-        return "no limit" if key in source.host and not source.host.get("limits_unseen") else None
+        is_seen = key in source.host and not source.host.get("limits_unseen")
+        return "no limit" if is_seen and value is None else None
 
     return read
 

@@ -187,12 +187,18 @@ def _measured(
         found = _drifted(found, history, options)
     limits = found.limits
     lacking = _without(cell, reference, metric)
+    unlike = _under_other_conditions(
+        [view for view in same if limits and view.run.id in limits.nights], last, rows[-1]["stack"]
+    )
     since = next((view for view in same if limits and view.run.id == limits.nights[-1]), None)
     return Judged(
         cell=cell,
         verdict=found.verdict,
         why="; ".join(
-            filter(None, (_reason(found, others), *_seen(found, rows), _left_out(last.rows[cell]), _in_words(others), lacking))
+            filter(
+                None,
+                (_reason(found, others), *_seen(found, rows), _left_out(last.rows[cell]), _in_words(others), lacking, unlike),
+            )
         ),
         ratio=found.ratio,
         before=found.before,
@@ -289,6 +295,15 @@ def _changes(since: _View | None, last: _View, stack: str) -> dict[str, Any]:
         return {}
     before, after = (view.run.environments.get(stack, {}) for view in (since, last))
     return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
+
+
+def _under_other_conditions(nights: Sequence[_View], last: _View, stack: str) -> str:
+    """How many nights of a baseline weren't like this one, as far as that says nothing of the software."""
+    differing = [_changes(view, last, stack)["changes"] for view in nights]
+    unlike = [own for changes in differing if (own := [name for name in changes if environments.is_of_the_machine(name)])]
+    if not unlike:
+        return ""
+    return f"other conditions on {len(unlike)} of the {len(nights)} nights of the baseline: {', '.join(unlike[-1][:3])}"
 
 
 def _compared(before: environments.Environment, after: environments.Environment) -> environments.Compared:
