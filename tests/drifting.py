@@ -14,18 +14,37 @@ WINDOW_STEPS = 122
 """11 s: what a window of 10 s takes."""
 
 Ranks = list[dict[str, Any]]
+Course = Callable[[float], float]
+"""By which ratio a step is longer at a time in seconds."""
+
+
+def exponentials(*parts: tuple[float, float]) -> Course:
+    """Each (by what ratio in the end, time constant)."""
+    return lambda now: sum(slower * (1 - math.exp(-now / tau)) for slower, tau in parts)
+
+
+def throttled(slower: float, at: float) -> Course:
+    """By this ratio, from one moment on."""
+    return lambda now: slower if now >= at else 0.0
 
 
 @dataclass(kw_only=True)
 class Machine:
-    """Steps get longer by `slower` with a time constant `tau` (0: never), and scatter by `noise`. Its clock is a number."""
+    """Steps get longer by `course`, and scatter by `noise`. Its clock is a number.
 
-    tau: float
+    `again`: the correlation of a step's noise with the next one's (AR(1)); `outliers`: so many steps take a third longer;
+    `period`: of seconds in which the step time goes up and down by `noise`, as a fan does it; 0: it doesn't.
+    """
+
+    course: Course
     noise: float
     seed: int
-    slower: float = 0.05
+    again: float = 0.0
+    outliers: float = 0.0
+    period: float = 0.0
     now: float = 0.0
     random: Random = field(init=False)
+    last: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -34,15 +53,25 @@ class Machine:
         """As measure.window gives it, of one rank."""
         begin, taken = self.now, []
         for _ in range(steps):
-            drift = self.slower * (1 - math.exp(-self.now / self.tau)) if self.tau else 0.0
-            taken.append(STEP_SECONDS * (1 + drift) * self.random.gauss(1.0, self.noise))
+            taken.append(STEP_SECONDS * (1 + self.course(self.now)) * (1 + self._scatter()))
             self.now += taken[-1]
         return [{"start_monotonic_seconds": begin, "seconds": self.now - begin, "step_seconds": taken}]
+
+    def _scatter(self) -> float:
+        self.last = self.again * self.last + self.random.gauss(0.0, self.noise * math.sqrt(1 - self.again**2))
+        outlier = 0.3 if self.outliers and self.random.random() < self.outliers else 0.0
+        fan = self.noise * math.sin(2 * math.pi * self.now / self.period) if self.period else 0.0
+        return self.last + outlier + fan
 
     @property
     def end(self) -> float:
         """Of a step in the end."""
-        return STEP_SECONDS * (1 + (self.slower if self.tau else 0.0))
+        return STEP_SECONDS * (1 + self.course(1e6))
+
+
+def warming(tau: float, noise: float, seed: int, slower: float = 0.05) -> Machine:
+    """A machine with one time constant; 0: it is flat."""
+    return Machine(course=exponentials((slower, tau)) if tau else exponentials(), noise=noise, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

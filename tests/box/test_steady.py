@@ -1,16 +1,22 @@
 """Steady means steady: a slow drift is waited for or told, and a flat machine loses no time. On a simulated clock."""
 
+import time
 from statistics import mean
 
+import drifting
 import pytest
-from drifting import Machine, launch, steady
+from drifting import Course, Launched, Machine, exponentials, launch, steady, throttled, warming
 
 NOISE = 0.003
 TOLERANCE = 0.005
 
 
-def launches(tau: float, noise: float = NOISE, count: int = 12, **how: float) -> list:
-    return [launch(Machine(tau=tau, noise=noise, seed=seed), **how) for seed in range(count)]
+def launches(tau: float, noise: float = NOISE, count: int = 12, **how: float) -> list[Launched]:
+    return [launch(warming(tau=tau, noise=noise, seed=seed), **how) for seed in range(count)]
+
+
+def on(course: Course, count: int = 12, **kind: float) -> list[Launched]:
+    return [launch(Machine(course=course, noise=NOISE, seed=seed, **kind)) for seed in range(count)]
 
 
 @pytest.mark.parametrize("tau", [5.0, 15.0, 30.0, 60.0, 90.0])
@@ -27,6 +33,68 @@ def test_a_slow_down_that_outlasts_the_cap_is_told(tau: float) -> None:
     assert sum(one.flat is False for one in found) >= 11
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(0.025, 4.0), (0.05, 220.0)],
+        [(0.035, 7.0), (0.03, 260.0)],
+        [(-0.02, 3.0), (0.035, 180.0)],
+        [(0.02, 2.5), (0.02, 25.0), (0.035, 240.0)],
+    ],
+)
+def test_a_slow_drift_behind_a_fast_one_is_told(parts: list[tuple[float, float]]) -> None:
+    """Called flat before, with a figure 2.6 to 4.6 % too high."""
+    found = on(exponentials(*parts))
+    assert sum(one.flat is not True for one in found) >= 10
+    assert all(one.bias < 0.0125 for one in found if one.flat is False)
+    assert abs(mean(one.told for one in found if one.flat is False)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("parts", [[(0.04, 4.0), (0.02, 50.0)], [(-0.03, 6.0)], [(-0.02, 5.0), (0.03, 45.0)]])
+def test_two_drifts_that_end_are_waited_for(parts: list[tuple[float, float]]) -> None:
+    found = on(exponentials(*parts))
+    assert max(abs(one.bias) for one in found) <= TOLERANCE and all(one.flat is not False for one in found)
+
+
+@pytest.mark.parametrize("at", [6.5, 11.0, 14.5])
+def test_throttling_that_begins_in_the_windows_is_no_part_of_the_figure(at: float) -> None:
+    found = on(throttled(0.04, at))
+    assert max(abs(one.bias) for one in found) <= 0.001 and all(one.flat for one in found)
+
+
+def test_throttling_while_a_drift_is_waited_for_is_no_part_of_the_figure_either() -> None:
+    found = on(lambda now: exponentials((0.03, 5.0))(now) + throttled(0.05, 31.0)(now))
+    assert max(abs(one.bias) for one in found) <= 0.001 and all(one.flat for one in found)
+
+
+@pytest.mark.parametrize("kind", [{"again": 0.7}, {"outliers": 0.004}, {"period": 4.0}, {"period": 20.0}])
+def test_noise_of_other_kinds_is_no_drift(kind: dict[str, float]) -> None:
+    found = on(exponentials(), count=30, **kind)
+    assert all(one.flat is not False for one in found) and sum(one.flat is True for one in found) >= 29
+    assert mean(one.longer for one in found) <= 2.5
+
+
+def test_what_is_only_possible_is_not_told_where_nothing_more_may_be_run() -> None:
+    """As the methods cold and aime do it: before, 5 % of such launches were marked on a machine that is flat."""
+    found = launches(0.0, count=100, cap_seconds=0.0)
+    assert not any(one.flat is False for one in found) and sum(one.flat is True for one in found) >= 80
+
+
+@pytest.mark.parametrize("seconds", [1e-4, 1e-2, 10.0])
+def test_series_of_milliseconds_and_of_hours_are_judged_too(seconds: float) -> None:
+    """Their exponentials are alike, or their time constants far too short."""
+    for seed in range(4):
+        machine, series = warming(tau=3000.0, noise=NOISE * seed, seed=seed), steady.Series()
+        ranks = [machine.block(30) for _ in range(2)]
+        pace = seconds / drifting.STEP_SECONDS
+        for (rank,) in ranks:
+            rank.update(start_monotonic_seconds=pace * rank["start_monotonic_seconds"])
+            rank.update(step_seconds=[pace * one for one in rank["step_seconds"]])
+        series.add(ranks[0])
+        found = steady.measure(series, 0.0, lambda ranks=ranks: ranks[1:], machine.block, lambda ranks: None)
+        assert found.drift is None or -0.5 <= found.drift <= 1.0
+
+
 def test_a_flat_machine_loses_no_time() -> None:
     found = launches(0.0, count=40)
     assert mean(one.longer for one in found) <= 1.10
@@ -35,24 +103,24 @@ def test_a_flat_machine_loses_no_time() -> None:
 
 def test_without_a_longer_warm_up_the_drift_is_only_told() -> None:
     """As the methods cold and aime do it, and at a cap in steps."""
-    for found in (launches(15.0, cap_seconds=0.0), [launch(Machine(tau=15.0, noise=NOISE, seed=0), more=lambda seconds: None)]):
+    for found in (launches(15.0, cap_seconds=0.0), [launch(warming(tau=15.0, noise=NOISE, seed=0), more=lambda seconds: None)]):
         assert all(one.flat is False and not one.warm_up and one.longer < 1.05 for one in found)
         assert mean(one.bias for one in found) > 0.01 and abs(mean(one.told for one in found)) <= TOLERANCE
 
 
 def test_windows_timed_before_a_drift_was_seen_are_warm_up() -> None:
-    found = launch(Machine(tau=15.0, noise=NOISE, seed=0))
+    found = launch(warming(tau=15.0, noise=NOISE, seed=0))
     assert any(len(rank["step_seconds"]) == 122 for ranks in found.warm_up for rank in ranks) and found.longer > 1.5
 
 
 def test_too_few_steps_tell_nothing() -> None:
-    machine, series = Machine(tau=5.0, noise=NOISE, seed=0), steady.Series()
+    machine, series = warming(tau=5.0, noise=NOISE, seed=0), steady.Series()
     found = steady.measure(series, 300.0, lambda: [machine.block(4)], machine.block, lambda ranks: None)
     assert (found.flat, found.drift) == (None, None) and len(series.points) == 4
 
 
 def test_steps_without_any_scatter_are_flat() -> None:
-    machine, series = Machine(tau=0.0, noise=0.0, seed=0), steady.Series()
+    machine, series = warming(tau=0.0, noise=0.0, seed=0), steady.Series()
     assert steady.measure(series, 300.0, lambda: [machine.block(20)], machine.block, lambda ranks: None).flat is True
 
 
@@ -60,9 +128,18 @@ def test_a_second_of_scattered_steps_tells_no_end_that_no_machine_has() -> None:
     """Short launches on a busy machine: an exponential through them may end anywhere, and the host takes no such figure."""
     told = []
     for seed in range(300):
-        machine, series = Machine(tau=0.0, noise=0.3, seed=seed), steady.Series()
+        machine, series = warming(tau=0.0, noise=0.3, seed=seed), steady.Series()
         series.add(machine.block(6))
         found = steady.measure(series, 0.0, lambda machine=machine: [machine.block(10)], machine.block, lambda ranks: None)
         if found.flat is False:
             told.append(found.drift)
     assert None in told and all(drift is None or -0.5 <= drift <= 1.0 for drift in told)
+
+
+def test_deciding_costs_no_time() -> None:
+    """Of the longest series, whose every look counts: 15 to 20 looks make a launch of five minutes."""
+    series = steady.Series()
+    series.add(Machine(course=exponentials((0.03, 5.0), (0.04, 200.0)), noise=NOISE, seed=0).block(3300))
+    begin = time.process_time()
+    steady.decay(series.points)
+    assert time.process_time() - begin < 0.02
