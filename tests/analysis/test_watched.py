@@ -202,6 +202,75 @@ def test_the_report_says_what_was_not_steady_and_what_it_means_for_the_figure(tm
     assert "the clock at their end was 2.7 % below its mean, so the figure may be up to so much too high" in page
 
 
+def gpu_over_time(**keys: Any) -> list[tuple[float, dict[str, Any]]]:
+    """Once a second from 90 to 159, the window from 100 to 120; each key by a function of the time."""
+    return [(float(t), reading(**{key: value(float(t)) for key, value in keys.items()})) for t in range(90, 160)]
+
+
+QUIET = {
+    "temperature_celsius": lambda t: 61,
+    "sm_clock_mhz": lambda t: 1755,
+    "power_watts": lambda t: 640 + 2 * math.sin(7 * t),
+    "utilization_percent": lambda t: 100 if t < 150 else 0,
+}
+
+
+def test_a_quiet_gpu_is_steady_until_it_is_idle(tmp_path: Path) -> None:
+    idle = {"sm_clock_mhz": lambda t: 1755 if t < 150 else 345, "power_watts": lambda t: 640 if t < 150 else 90}
+    found = watched.summarize(one(tmp_path, readings=gpu_over_time(**QUIET | idle)))
+    assert found.steady is True and math.isnan(found.later_clock) and not found.throttled_later
+
+
+@pytest.mark.parametrize(
+    ("key", "course", "said"),
+    [
+        ("memory_temperature_celsius", lambda t: round(70 + 0.3 * t), "temperature by up to +1"),
+        ("memory_clock_mhz", lambda t: 2619 if t < 112 else 2300, "the clock at their end was"),
+        ("power_watts", lambda t: 500 + 2.5 * t, "power by up to +6"),
+    ],
+)
+def test_memory_and_power_are_judged_too(tmp_path: Path, key: str, course: Any, said: str) -> None:
+    launch = {"readings": gpu_over_time(**QUIET | {key: course})}
+    assert watched.summarize(one(tmp_path / "a", **launch)).steady is False
+    page = report.render(report.view_of(write_run(tmp_path / "b", [launch])))
+    assert "in 1 of 1 launches " in page and said in page
+
+
+def test_a_clock_that_falls_after_the_windows_is_told(tmp_path: Path) -> None:
+    """1755 MHz in the windows, 1600 from 125 s on, with as much use and power; the requests and the proofs run then."""
+    launch = {"readings": gpu_over_time(**QUIET | {"sm_clock_mhz": lambda t: 1755 if t < 125 else 1600})}
+    found = watched.summarize(one(tmp_path / "a", **launch))
+    assert found.steady is False and found.later_clock == pytest.approx((1755 * 5 + 1600 * 25) / 30 / 1755 - 1)
+    page = report.render(report.view_of(write_run(tmp_path / "b", [launch])))
+    assert "the machine slowed down after the timed windows; after them the clock was" in page
+
+
+@pytest.mark.parametrize("other", [{"power_watts": lambda t: 640 if t < 121 else 690}, {"utilization_percent": lambda t: 60}])
+def test_a_lower_clock_under_another_load_means_nothing(tmp_path: Path, other: dict[str, Any]) -> None:
+    lower = {"sm_clock_mhz": lambda t: 1755 if t < 121 else 1600}
+    assert watched.summarize(one(tmp_path, readings=gpu_over_time(**QUIET | lower | other))).steady is True
+
+
+@pytest.mark.parametrize(
+    "later", [{"reasons": lambda t: ["hw_thermal_slowdown"] if t > 130 else []}, {"throttle_count": lambda t: int(t > 130)}]
+)
+def test_a_slow_down_after_the_windows_is_told_and_repeats_nothing(tmp_path: Path, later: dict[str, Any]) -> None:
+    launch = {"readings": gpu_over_time(**QUIET | later)}
+    found = watched.summarize(one(tmp_path / "a", **launch))
+    assert found.steady is False and found.throttled_later and not found.throttled
+    page = report.render(report.view_of(write_run(tmp_path / "b", [launch])))
+    assert "after them a slow-down by heat or hardware was seen" in page
+
+
+def test_power_at_its_limit_is_told_where_the_machine_is_not_steady(tmp_path: Path) -> None:
+    limit = {"power_watts": lambda t: 699.0, "power_limit_watts": lambda t: 700.0}
+    found = watched.summarize(one(tmp_path / "a", readings=gpu_over_time(**QUIET | limit)))
+    assert found.at_limit == 1.0 and found.steady is True
+    falling = QUIET | limit | {"sm_clock_mhz": lambda t: 1900 - t}
+    page = report.render(report.view_of(write_run(tmp_path / "b", [{"readings": gpu_over_time(**falling)}])))
+    assert "the power was at its limit" in page
+
+
 def test_other_peoples_processes_and_a_lost_gpu_are_kept_by_name(tmp_path: Path) -> None:
     readings = [(101.0, reading(foreign=["process 7 (python, user bob)"])), (102.0, reading(error="GPU is lost; reset it"))]
     readings += [(95.0, reading(foreign=["process 8, which was over before the window"]))]

@@ -36,12 +36,13 @@ DEFINITIONS = {
     "per item; n/a if no counter can be read. Marked ≠ if the power readings disagree by more than 10 %.",
     "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
     "repetition counts. A power cap is normal in training and does not count as throttling.",
-    "drift": "How much longer steps would still have become, by an exponential through all step times; n/a: no trend was seen, "
+    "drift": "How much longer steps would still have become, by the curve through the step times; n/a: no drift was seen, "
     "or its end can't be told, which is where it would be less than half or more than twice the step time. The median over "
     "launches.",
-    "steady": "Temperature and clock, as the host read them, had no trend in the timed windows: a line by least squares, more "
-    "than 3.5 of its standard errors away from flat, that changes the temperature by 2 °C or the clock by 0.5 % over the "
-    "windows. Unknown with fewer than six readings.",
+    "steady": "Temperatures (of memory too), clocks and power, as the host read them, had no trend in the timed windows: a "
+    "line by least squares, more than 3.5 of its standard errors away from flat, that changes a temperature by 2 °C, a clock "
+    "by 0.5 % or the power by 3 % over the windows; and after them a GPU's clock was not 0.5 % lower while it was as busy, and "
+    "no slow-down was seen. Unknown with fewer than six readings. A figure speaks for the seconds that were run.",
     "clock_change": "The clock at the end of the timed windows over its mean in them, less 1, by that line; n/a: no trend was "
     "seen. What the figure would at most change by if the clock stayed as it was at the end.",
     "stall": "A timed window took more than 1 % and 10 ms longer than its steps: a process waited for a CPU.",

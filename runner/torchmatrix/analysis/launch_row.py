@@ -35,7 +35,8 @@ _NO_OTHER_SETTING = frozenset(
 )
 _FROM_WATCH = (
     "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
-    "steady", "warming", "clock_change", "foreign", "ecc_errors", "quota_seconds",
+    "throttled_later", "steady", "warming", "clock_change", "power_change", "later_clock", "at_limit", "under_load_seconds",
+    "foreign", "ecc_errors", "quota_seconds",
 )  # fmt: skip
 PARITY = ("largest_absolute", "largest_relative", "cosine", "top1")
 """The figures of an inference's outputs beside those of eager fp32, as the box names them."""

@@ -8,8 +8,10 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
+from typing import Any
 
 from torchmatrix.analysis.trends import Trend, trend
 from torchmatrix.facts.launch import Launch
@@ -21,10 +23,19 @@ SHORTEST_ENERGY_SECONDS = 10.0
 ENERGY_MUST_AGREE_WITHIN = 0.10
 STEADY_CELSIUS = 2.0
 STEADY_CLOCK = 0.005
-"""A launch is steady unless its temperature or clock has a trend which changes it by this or more over the timed windows. Less
-than 2 °C may be one step of a sensor of 1 °C; a clock's trend of 0.5 % falsifies the figure by half as much."""
+STEADY_POWER = 0.03
+"""A launch is steady unless a temperature, a clock or its power has a trend which changes it by this or more over the timed
+windows. Less than 2 °C may be one step of a sensor of 1 °C; a clock's trend of 0.5 % falsifies the figure by half as much;
+power that rises by 3 % at the same clock is that of a device which gets warm."""
+TEMPERATURES = ("temperature_celsius", "memory_temperature_celsius")
 CLOCKS = ("sm_clock_mhz", "clock_mhz")
 """Of a GPU, of a CPU."""
+AT_LIMIT = 0.98
+"""From this part of its limit on, the limit decides a device's power, and so its clock."""
+AS_BUSY = 0.9
+"""After the windows a GPU's clock is judged while it is in use for so much of the time and draws so much of the power."""
+FEWEST_LATER = 3
+"""Of fewer such readings nothing is said."""
 CLOCK_JUMP_SECONDS = 2.0
 BUSY_BESIDE = 0.1
 """A launch on a CPU counts as disturbed if others used more than this share of what it has itself."""
@@ -35,12 +46,16 @@ class Watched:
     """One launch during its timed windows. Temperatures in °C: the hottest device; power in W: all devices together.
 
     `reasons`: the share of readings in which each clock-event reason stood. `throttled`: a thermal or hardware slow-down was
-    seen. `energy_joules`: of all devices in all windows; `energy_problem` says why it is NaN, or that it disagrees with the
-    power readings. `steady`: None where it can't be told. `warming`: °C per minute, of the device whose temperature has
-    the steepest trend; `clock_change`: the ratio - 1 of the clock at the windows' end to its mean, of the device whose clock
-    changes most; both NaN without a trend. `foreign`: other people's processes that were seen on the devices.
-    `ecc_errors`: uncorrected ones that were counted meanwhile. `quota_seconds`: how long a control group's quota made processes
-    wait for CPUs, each counted. `errors`: why devices could not be read.
+    seen; `throttled_later`: after the windows. `energy_joules`: of all devices in all windows; `energy_problem` says why it is
+    NaN, or that it disagrees with the power readings. `steady`: None where it can't be told. `warming`: °C per minute, of the
+    device whose temperature (of memory too) has the steepest trend; `clock_change`: the ratio - 1 of the clock at the windows'
+    end to its mean, of the device whose clock (of memory too) changes most; `power_change`: by which ratio power changes from
+    their begin to their end; all NaN without a trend. `later_clock`: the ratio - 1 of a GPU's clock after the windows, while it
+    was as busy, to that in them, if it is lower by STEADY_CLOCK or more; else NaN. `at_limit`: the share of readings in which
+    the power was at its limit; NaN if unknown. `under_load_seconds`: from the first block of the warm-up to the windows' end.
+    `foreign`: other people's processes that were seen on the devices. `ecc_errors`: uncorrected ones that were counted
+    meanwhile. `quota_seconds`: how long a control group's quota made processes wait for CPUs, each counted. `errors`: why
+    devices could not be read.
     """
 
     temperature_first: float
@@ -49,11 +64,16 @@ class Watched:
     power_watts: float
     reasons: dict[str, float]
     throttled: bool
+    throttled_later: bool
     energy_joules: float
     energy_problem: str | None
     steady: bool | None
     warming: float
     clock_change: float
+    power_change: float
+    later_clock: float
+    at_limit: float
+    under_load_seconds: float
     foreign: tuple[str, ...]
     ecc_errors: float
     quota_seconds: float
@@ -107,21 +127,16 @@ def summarize(launch: Launch) -> Watched:
     temperatures = [s.values(windows, "temperature_celsius") for s in series]
     energy, problem = energy_of(series, windows)
     inside = [reading for s in series for reading in s.inside(windows)]
-    reasons = reason_shares(inside)
-    heat, clock = _trends(series, windows, "temperature_celsius"), _trends(series, windows, *CLOCKS)
-    warmer, slower = [one for one in heat if _is_warmer(one)], [one for one in clock if _is_slower(one)]
     return Watched(
         temperature_first=max((t[0] for t in temperatures if t), default=math.nan),
         temperature_last=max((t[-1] for t in temperatures if t), default=math.nan),
         clock_mhz=min((_mean(c) for s in series if (c := s.values(windows, *CLOCKS))), default=math.nan),
         power_watts=_power(series, windows),
-        reasons=reasons,
-        throttled=bool(SLOWDOWNS & set(reasons)) or any(_counted(s, windows, "throttle_count") > 0 for s in series),
+        reasons=reason_shares(inside),
+        throttled=_is_throttled(series, windows),
         energy_joules=energy,
         energy_problem=problem,
-        steady=not warmer and not slower if heat or clock else None,
-        warming=max((60 * one.slope for one in warmer), key=abs, default=math.nan),
-        clock_change=max((one.change / 2 / one.mean for one in slower), key=abs, default=math.nan),
+        **_steadiness(launch, series, windows),
         foreign=(
             *sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())}),
             *_beside(launch, series, windows),
@@ -130,6 +145,67 @@ def summarize(launch: Launch) -> Watched:
         quota_seconds=sum(_counted(s, windows, "quota_seconds") for s in _read_of(launch, _hosts(launch))),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
+
+
+def _is_throttled(series: Sequence["Series"], windows: list[tuple[float, float]]) -> bool:
+    """By what the devices say of themselves, or count."""
+    inside = [reading for s in series for reading in s.inside(windows)]
+    return bool(SLOWDOWNS & set(reason_shares(inside))) or any(_counted(s, windows, "throttle_count") > 0 for s in series)
+
+
+def _steadiness(launch: Launch, series: Sequence["Series"], windows: list[tuple[float, float]]) -> dict[str, Any]:
+    """Whether the devices stayed as they were in the windows and, as far as they went on working, after them."""
+    heat = [one for key in TEMPERATURES for one in _trends(series, windows, key)]
+    clock = [*_trends(series, windows, *CLOCKS), *_trends(series, windows, "memory_clock_mhz")]
+    power = _trends(series, windows, "power_watts")
+    warmer = [60 * one.slope for one in heat if _changes(one, STEADY_CELSIUS)]
+    slower = [one.change / 2 / one.mean for one in clock if _changes(one, STEADY_CLOCK * one.mean)]
+    drawn = [one.change / one.mean for one in power if _changes(one, STEADY_POWER * one.mean)]
+    after = [(max(stop for _, stop in windows), math.inf)] if windows else []
+    later = [fall for s in series if (fall := _fall(s, windows, after)) <= -STEADY_CLOCK]
+    throttled = _is_throttled(series, _until_the_end(series, after))
+    farthest = partial(max, key=abs, default=math.nan)
+    return {
+        "steady": not (warmer or slower or drawn or later or throttled) if heat or clock or later or throttled else None,
+        "warming": farthest(warmer),
+        "clock_change": farthest(slower),
+        "power_change": farthest(drawn),
+        "later_clock": farthest(later),
+        "throttled_later": throttled,
+        "at_limit": _at_limit(series, windows),
+        "under_load_seconds": _under_load_seconds(launch, windows),
+    }
+
+
+def _until_the_end(series: Sequence["Series"], after: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same up to the last reading, so that a counter can be read there."""
+    last = max((time for time, _ in _points(series)), default=-math.inf)
+    return [(start, last) for start, _ in after if last > start]
+
+
+def _fall(s: "Series", windows: list[tuple[float, float]], after: list[tuple[float, float]]) -> float:
+    """The ratio - 1 of a GPU's clock after the windows to that in them, at as much use and no more power; else NaN."""
+    clock, power = (_mean(s.values(windows, key)) for key in ("sm_clock_mhz", "power_watts"))
+
+    def is_as_busy(reading: Facts) -> bool:
+        watts = reading.get("power_watts", math.nan)
+        return bool(reading.get("utilization_percent", 0.0) >= 100 * AS_BUSY and AS_BUSY * power <= watts <= power / AT_LIMIT)
+
+    found = [float(r["sm_clock_mhz"]) for r in s.inside(after) if "sm_clock_mhz" in r and is_as_busy(r)]
+    return _mean(found) / clock - 1 if len(found) >= FEWEST_LATER else math.nan
+
+
+def _at_limit(series: Sequence["Series"], windows: list[tuple[float, float]]) -> float:
+    """Of the device of which it is the most."""
+    keys = ("power_watts", "power_limit_watts")
+    known = [[r for r in s.inside(windows) if all(r.get(key) for key in keys)] for s in series]
+    shares = [_mean([float(r[keys[0]] >= AT_LIMIT * r[keys[1]]) for r in readings]) for readings in known if readings]
+    return max(shares, default=math.nan)
+
+
+def _under_load_seconds(launch: Launch, windows: list[tuple[float, float]]) -> float:
+    begun = [block.edges[0] for block in launch.warm_up_blocks if block.edges]
+    return windows[-1][1] - min(begun) if windows and begun else math.nan
 
 
 def _beside(launch: Launch, series: Sequence["Series"], windows: list[tuple[float, float]]) -> list[str]:
@@ -227,12 +303,8 @@ def _trends(series: Sequence[Series], windows: list[tuple[float, float]], *keys:
     return [one for one in found if one is not None]
 
 
-def _is_warmer(one: Trend) -> bool:
-    return one.certain and abs(one.change) >= STEADY_CELSIUS
-
-
-def _is_slower(one: Trend) -> bool:
-    return one.certain and abs(one.change) >= STEADY_CLOCK * one.mean
+def _changes(one: Trend, least: float) -> bool:
+    return one.certain and abs(one.change) >= least
 
 
 def first_third(values: Sequence[float]) -> float:

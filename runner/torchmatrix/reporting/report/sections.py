@@ -1,7 +1,7 @@
 """What the sections of a report show besides their tables: marks, failures, skips, the stacks as measured."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,16 +167,38 @@ def _not_flat(cell: Mapping[str, Any]) -> str:
 
 
 def _not_steady(cell: Mapping[str, Any]) -> str:
-    """What the host saw of temperature and clock in the timed windows, and what it means for the figure."""
-    said = f"in {cell['not_steady']} of {cell['n']} launches temperature or clock still changed in the timed windows"
-    heat, clock = cell["warming"], cell["clock_change"]
-    warmer = "" if math.isnan(heat) else f": temperature by up to {heat:+.1f} °C a minute"
-    if math.isnan(clock):
-        return f"{said}{warmer}; no trend of the clock was seen"
-    return (
-        f"{said}{warmer}{', ' if warmer else ': '}the clock at their end was {100 * abs(clock):.1f} % "
-        f"{'below' if clock < 0 else 'above'} its mean, so the figure may be up to so much too {'high' if clock < 0 else 'low'}"
+    """What the host saw of temperature, clock and power, and what it means for the figure."""
+    heat, clock, power = cell["warming"], cell["clock_change"], cell["power_change"]
+    what = "power" if math.isnan(heat) and math.isnan(clock) and not math.isnan(power) else "temperature or clock"
+    seen = [
+        "" if math.isnan(heat) else f"temperature by up to {heat:+.1f} °C a minute",
+        "" if math.isnan(power) else f"power by up to {100 * power:+.1f} % from their begin to their end",
+        "" if math.isnan(clock) else f"the clock at their end was {100 * abs(clock):.1f} % {'below' if clock < 0 else 'above'} "
+        f"its mean, so the figure may be up to so much too {'high' if clock < 0 else 'low'}",
+    ]  # fmt: skip
+    inside = ", ".join(one for one in seen if one)
+    said = (
+        f"{what} still changed in the timed windows: {inside}" if inside else "the machine slowed down after the timed windows"
     )
+    notes = [*_later(cell), *(["no trend of the clock was seen"] if inside and math.isnan(clock) else [])]
+    return "; ".join([f"in {cell['not_steady']} of {cell['n']} launches {said}", *notes])
+
+
+def _later(cell: Mapping[str, Any]) -> Iterator[str]:
+    """What was seen after the windows, and so what the figure speaks for."""
+    fall, seconds = cell["later_clock"], cell["under_load_seconds"]
+    if cell["at_limit"] > MOSTLY:
+        yield "the power was at its limit"
+    if not math.isnan(fall):
+        yield f"after them the clock was {-100 * fall:.1f} % lower, with as much use and no more power"
+    if cell["throttled_later"]:
+        yield "after them a slow-down by heat or hardware was seen"
+    if (cell["throttled_later"] or not math.isnan(fall)) and not math.isnan(seconds):
+        yield f"the figure speaks for the first {seconds:.0f} s under load"
+
+
+MOSTLY = 0.5
+"""Of more readings than this share, something is said to be so."""
 
 
 def is_other_build(cell: Mapping[str, Any]) -> bool:
