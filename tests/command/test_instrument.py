@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from torchmatrix.engines.choose import choose
 from torchmatrix.facts import lines
 from torchmatrix.facts.launch import Launch, last_tries
 from torchmatrix.facts.store import Results
+from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading
 from torchmatrix.matrix import matrix_file
-from torchmatrix.matrix.method import Method
+from torchmatrix.matrix.method import METHODS, Method
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_cell, rounds
-from torchmatrix.running.news import LaunchFinished
+from torchmatrix.running.news import Heated, LaunchFinished, LaunchStarted
 
 
 def launches(folder: Path) -> list[Launch]:
@@ -95,6 +97,30 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
     table = tables.launches_table(last_tries(job.folder.launches()))
     assert tables.cells_table(table).iloc[0][["n", "throttled"]].tolist() == [2, 2]
+
+
+def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    job = replace(job, method=replace(METHODS["sustained"], warm_seconds=0.2))
+    news = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
+    (place,) = (number for number, item in enumerate(news) if isinstance(item, Heated))
+    assert not any(isinstance(item, LaunchStarted) for item in news[:place])
+    (probe,) = job.folder.path.rglob("probe*.jsonl")
+    header, *_ = lines.read(probe).events
+    assert header["probe"] == "heating" and header["workload"]["warmup_seconds"] == 0.2 and "--proof none" in header["command"]
+    assert [launch.round for launch in job.folder.launches()] == [1, 2]
+    assert {launch.method.name for launch in job.folder.launches()} == {"sustained"}
+
+
+def test_what_can_not_be_heated_is_not_measured_as_if_it_had_been(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_BEHAVIOUR", "oom")
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    job = replace(job, method=METHODS["sustained"])
+    with pytest.raises(EngineUnusable, match="could not be heated: oom") as error:
+        list(rounds.execute(job, [cell.stack], [cell], [(cell, 1)]))
+    assert "--method steady" in error.value.hint and not job.folder.launches()
 
 
 def test_the_loss_of_scaling_is_explained_exactly(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_aimes_method_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_p
     assert {(w.factors["steps"], w.factors["windows"], w.factors["seconds"]) for w in asked.workloads} == {(50, 1, 0.0)}
 
 
+def test_sustained_is_a_minute_of_warm_up_and_one_window_of_a_minute() -> None:
+    asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\n"), Request(method="sustained"))
+    lengths = {tuple(w.factors[name] for name in ("warmup_seconds", "windows", "seconds")) for w in asked.workloads}
+    assert lengths == {(60.0, 1, 60.0)} and asked.method.warms_up
+    assert asked.notes == ("no effect of windows, seconds in [[workload]]: the method sustained has its own",)
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [

@@ -22,7 +22,8 @@ DEFINITIONS = {
     "apart": "In what conditions the launches of a figure differ that don't split it, or which some of them did not record.",
     "cv": "Launch-to-launch standard deviation divided by the mean. Verdict: stable below 1 %, ok below 3 %, else noisy.",
     "method": "steady: warm-up until the step time doesn't drift. cold: each launch starts below a temperature. aime: each "
-    "launch starts below 50 °C and takes 50 steps; the mean of 3 launches.",
+    "launch starts below 50 °C and takes 50 steps; the mean of 3 launches. sustained: as steady, with a minute of "
+    "warm-up and one of measurement at least, after all devices were heated for a minute.",
     "effective_precision": "The precision that matrix products and convolutions really used, probed against float64 in each "
     "launch; mixed: several types. If it is not the requested one, the outcome is numerics.",
     "parity": "In inference, the largest difference of an output from that of eager fp32 with the same weights and inputs, and "

@@ -23,6 +23,7 @@ from torchmatrix.running.news import (
     BatchTried,
     BuildFinished,
     BuildLine,
+    Heated,
     ImagesSized,
     LanesDecided,
     LanesProbed,
@@ -128,6 +129,8 @@ class Narrator:
             self._tell_batch(news)
         elif isinstance(news, LanesProbed | LanesDecided):
             self._tell_lanes(news)
+        elif isinstance(news, Heated):
+            self._line("heated", "green", f"{news.devices} for {estimate.in_words(news.seconds)}")
         elif isinstance(news, LaunchWaits):
             self._line("waits", "yellow", f"{news.cell.id} for {news.place}: {printable(news.reason)}")
         else:

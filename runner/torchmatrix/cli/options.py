@@ -48,8 +48,8 @@ MethodOption = Annotated[
     str | None,
     typer.Option(
         "--method",
-        help="steady, cold or aime; overrides the matrix.",
-        autocompletion=completing.one_of("steady", "cold", "aime"),
+        help="steady, cold, aime or sustained; overrides the matrix.",
+        autocompletion=completing.one_of("steady", "cold", "aime", "sustained"),
     ),
 ]
 LaunchesOption = Annotated[

@@ -4,7 +4,7 @@ results/.lock                                   who is running now
 results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end; HOST: see Results.home
 results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; the .log: other output
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
-results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other devices disturb this one?
+results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other devices disturb this one? Or it only heats
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
 results/HOST/RUN/models/PATH                    the users' own models as they were measured, below the folder of the matrix
@@ -105,7 +105,7 @@ class RunFolder:
     def new_launch(self, cell: str, number: int, kind: str = "round") -> LaunchFile:
         """A fresh file for one launch of `cell` in round `number`; earlier tries stay.
 
-        `kind`: round, batch (a trial of the batch `number`) or probe (the `number`-th to see whether lanes disturb each other).
+        `kind`: round, batch (a trial of the batch `number`) or probe (the `number`-th whose figure doesn't count).
         """
         folder = self.path / cell
         with disk_errors(folder):

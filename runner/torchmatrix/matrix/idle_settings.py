@@ -72,7 +72,11 @@ def _may_meet(stack: Stack, workload: Workload) -> bool:
 
 def of_method(chosen: Method, workloads: Sequence[Workload]) -> Iterator[str]:
     """What is set although the method that is `chosen` takes no notice of it."""
-    own = [*(("steps", "windows", "seconds") if chosen.steps else ()), *(() if chosen.warms_up else ("warmup_cap_seconds",))]
+    own = [
+        *(("steps", "windows", "seconds") if chosen.steps else ()),
+        *(("windows", "seconds", "warmup_seconds") if chosen.warm_seconds is not None else ()),
+        *(() if chosen.warms_up else ("warmup_cap_seconds",)),
+    ]
     if given := [name for name in own if any(one.factors[name] != BY_NAME[name].default for one in workloads)]:
         yield f"no effect of {', '.join(given)} in [[workload]]: the method {chosen.name} has its own"
     if chosen.cold_compiles and not any(one.compile for one in workloads):

@@ -191,6 +191,9 @@ def under(matrix: Matrix, request: Request) -> Matrix:
     workloads = matrix.workloads
     if chosen.steps is not None:
         workloads = tuple(changed(w, steps=chosen.steps, windows=1, seconds=0.0) for w in workloads)
+    if chosen.warm_seconds is not None:
+        long = chosen.warm_seconds
+        workloads = tuple(changed(w, warmup_seconds=long, seconds=long, windows=1) for w in workloads)
     if not chosen.warms_up:
         workloads = tuple(changed(w, warmup_cap_seconds=0.0) for w in workloads)
     notes = (*matrix.notes, *idle_settings.of_method(chosen, matrix.workloads))

@@ -20,14 +20,15 @@ for 1 % and a scatter of 0.3 to 3 %: 94 to 96 %, instead of 92 to 95 % without t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """`name`: steady, cold or aime. `launches` per cell; with `until`, as many as narrow the interval to that ratio.
+    """`name`: steady, cold, aime or sustained. `launches` per cell; with `until`, as many as narrow the interval to that ratio.
 
     `cold_compiles`: the first so many launches of each compiled cell compile from an empty cache; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
-    window, one window, whatever the workload says. `statistic`: median or mean over launches. `warms_up`: where the step time
-    drifts, the warm-up goes on until it is steady; else the drift is only told. `fork`: launches of one round may be forked
-    from a process that has imported PyTorch, where the engine can; else each imports it. `parallel_within`: by what ratio cells
-    that run at once may disturb each other.
+    window, one window, whatever the workload says. `warm_seconds`: so long at least is the warm-up, so long the only window,
+    and so long all devices of the machine are heated before the first launch. `statistic`: median or mean over launches.
+    `warms_up`: where the step time drifts, the warm-up goes on until it is steady; else the drift is only told. `fork`:
+    launches of one round may be forked from a process that has imported PyTorch, where the engine can; else each imports it.
+    `parallel_within`: by what ratio cells that run at once may disturb each other.
     """
 
     name: str = "steady"
@@ -36,6 +37,7 @@ class Method:
     start_below_celsius: float | None = None
     cool_down_seconds: float = 600.0
     steps: int | None = None
+    warm_seconds: float | None = None
     warms_up: bool = True
     until: float | None = None
     budget_seconds: float | None = None
@@ -48,9 +50,11 @@ METHODS = {
     "steady": Method(),
     "cold": Method(name="cold", start_below_celsius=50.0, warms_up=False),
     "aime": Method(name="aime", start_below_celsius=50.0, steps=50, statistic="mean", warms_up=False),
+    "sustained": Method(name="sustained", warm_seconds=60.0),
 }
 """steady: warm up until the step time doesn't drift, and say whether temperature and clock did. cold: begin each launch below a
-temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks)."""
+temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks).
+sustained: as steady, on a machine that is hot all over: what hardware gives that is bought to be used."""
 DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel", "fork")
 """The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel`, which only a launch
 of `run --parallel` has: it was measured while launches ran on other devices. `fork`: that forked launches give the figures of

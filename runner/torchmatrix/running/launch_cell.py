@@ -34,6 +34,8 @@ from torchmatrix.running.readiness import Ready
 from torchmatrix.running.turns import Turns
 
 INTERRUPTED = "interrupted by the user"
+HEATING = "heating"
+"""What a launch is for whose figure doesn't count and needs no proof."""
 OF_NODE = "node"
 """The stream of an execution on which facts come that another node tells, as JSON."""
 
@@ -82,7 +84,8 @@ class Attempt:
     """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits.
 
     `fresh`: it compiles from an empty cache, which isn't kept.
-    `probe`: it only shows whether lanes disturb each other: alone, beside, or first (which isn't counted).
+    `probe`: it only shows whether lanes disturb each other: alone, beside, or first (which isn't counted); or it only heats the
+    devices (HEATING).
     `proven`: what an earlier launch of the same found when its work was proven in full, by name; None if none was.
     """
 
@@ -100,7 +103,7 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
     workload, gpus = attempt.cell.workload, attempt.cell.gpus
     own = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
     proofs = {
-        "--proof": "none" if attempt.trial else "fingerprint" if attempt.proven else None,
+        "--proof": "none" if attempt.trial or attempt.probe == HEATING else "fingerprint" if attempt.proven else None,
         "--proven": ",".join(f"{name}={value!r}" for name, value in (attempt.proven or {}).items()) or None,
         "--peak-flops": _peak_flops(attempt),
     }

@@ -101,6 +101,14 @@ class LanesDecided:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Heated:
+    """All devices were in use for so many seconds before the first launch."""
+
+    devices: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BatchTried:
     """A batch was tried in a fresh process, to find the largest that fits."""
 
@@ -129,6 +137,7 @@ News = (
     | LaunchWaits
     | LanesProbed
     | ProbeFinished
+    | Heated
     | LanesDecided
     | BatchTried
     | BatchFound

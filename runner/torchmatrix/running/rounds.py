@@ -12,15 +12,18 @@ from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import batch_search, readiness
+from torchmatrix.running import batch_search, heating, readiness
 from torchmatrix.running.build_stacks import build_all
 from torchmatrix.running.launch_cell import Attempt, Job, launch, record_failed_build, record_failure
 from torchmatrix.running.news import BatchFound, LaunchFinished, LaunchStarted, News
 
 
 def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[News]:
-    """Build `stacks`, then run `schedule` in its order. `cells`: all of the plan, among which a batch is searched for."""
+    """Build `stacks`, heat, if the method does, then run `schedule` in its order. `cells`: all of the plan, among which a batch
+    is searched for.
+    """
     built = yield from build_all(job, stacks)
+    yield from heat(job, built, cells)
     yield from measure(job, built, cells, schedule)
 
 
@@ -69,6 +72,18 @@ def measure(
                     suspects |= _unread(item.launch)
                     proven.update({(cell.id, batch): found} if (found := proof_of(item.launch)) else {})
                 yield item
+
+
+def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[News]:
+    """Heat all devices of the machine, if the method does."""
+    fit = [cell for cell in cells if isinstance(built[cell.stack.name], Image)]
+    if job.method.warm_seconds is None or not fit:
+        return
+    chosen = heating.chosen_cell(fit)
+    image = built[chosen.stack.name]
+    assert isinstance(image, Image)
+    batch = yield from batch_of(job, chosen, cells, image)
+    yield from heating.heat(job, chosen, image, batch)
 
 
 def turn(job: Job, cell: Cell, *, alone: bool) -> AbstractContextManager[None]:

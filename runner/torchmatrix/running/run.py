@@ -201,6 +201,7 @@ def _measure_at_once(
         watch=lambda lane: _watching_lane(s, lane),
     )
     built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
+    yield from rounds.heat(job, built, list(s.plan.cells))
     yield from parallel.measure(job, built, allocation.allocate(s.plan.cells), schedules)
 
 

@@ -6,7 +6,7 @@ from torchmatrix.engines import recipes
 from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import allocation
+from torchmatrix.running import allocation, heating
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.session import Session
 
@@ -37,19 +37,28 @@ def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float],
 def preparing_seconds(
     s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
 ) -> float:
-    """For what comes before the launches: stacks that are not built, and the test of the lanes, if there is none yet."""
+    """For what comes before the launches: stacks that aren't built, heating, and the test of the lanes if there is none yet."""
     stacks = recipes.stacks_of(cell for cell, _ in launches)
     builds = [
         s.engine_for(stack).capabilities.build_seconds
         for stack in stacks
         if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
     ]
-    lanes = lanes_of(s, test)
+    lanes, before = (
+        lanes_of(s, test),
+        sum(builds) + (_heating_seconds(launches, known) if s.matrix.method.warm_seconds else 0.0),
+    )
     if not lanes or test:
-        return sum(builds)
+        return before
     from torchmatrix.running import parallel_test  # with numpy and scipy, which plan and build don't need
 
-    return sum(builds) + parallel_test.least_seconds(lanes, known)
+    return before + parallel_test.least_seconds(lanes, known)
+
+
+def _heating_seconds(launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
+    """At most as long as a launch of the same, which has windows too."""
+    cells = [cell for cell, _ in launches]
+    return estimate.launch_seconds(heating.chosen_cell(cells), 2, known) if cells else 0.0
 
 
 def estimate_seconds(

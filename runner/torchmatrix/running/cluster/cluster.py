@@ -93,6 +93,11 @@ def prepare(
     """
     site = settings.load().slurm
     slurm, matrix = Slurm(site), two_stacks.asked(matrix_file.load(path), request, ab)
+    if matrix.method.warm_seconds is not None:
+        raise BadInput(
+            f"the method {matrix.method.name} heats one machine before its launches, and Slurm starts each in a job of its own",
+            hint="run torchmatrix in an allocation of the node, without --slurm",
+        )
     version, every = slurm.version(), slurm.nodes()
     if not any(node.standing.is_usable for node in every):
         states = ", ".join(f"{node.name} ({node.in_words})" for node in every)
