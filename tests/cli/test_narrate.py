@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from records import write_run
 from torchmatrix.cli.narrate import Narrator
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import allocation
-from torchmatrix.running.news import BuildFinished, BuildLine, LanesDecided, LaunchPhase, LaunchStarted, News
+from torchmatrix.running.news import BuildFinished, BuildLine, LanesDecided, LaunchFinished, LaunchPhase, LaunchStarted, News
 
 MATRIX = """
 [[stack]]
@@ -69,6 +70,20 @@ def test_the_time_left_counts_down_while_nothing_is_said(cell: Cell) -> None:
     started: list[News] = [LaunchStarted(cell=cell, number=1)]
     assert "about 60 s left" in last_picture(cell, started, passed_seconds=40)[-1]
     assert "left" not in last_picture(cell, started, passed_seconds=400)[-1]
+
+
+def test_a_cell_that_drifts_takes_as_long_in_its_other_rounds(tmp_path: Path, nvidia_host: Host) -> None:
+    """All are known to take 100 s; the first launch of one cell takes 400 s, that of the other 100."""
+    text = MATRIX.replace("compile = true", "compile = false").replace("[[stack]]", "[gpus]\nlists = [[0], [1]]\n[[stack]]")
+    text = text.replace("[gpus]", "[gpus]\ncounts = []")
+    first, second = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=False)).cells
+    (launch,) = write_run(tmp_path, [{}]).launches()
+    said, launches = io.StringIO(), [(first, 1), (first, 2), (first, 3), (second, 1), (second, 2)]
+    with Narrator(Console(file=said, width=200), launches, {first.id: 100.0, second.id: 100.0}) as narrator:
+        for cell, seconds in ((first, 400.0), (second, 100.0)):
+            narrator.tell(LaunchFinished(cell=cell, number=1, launch=launch, seconds=seconds))
+    assert "(about 27 min left)" in said.getvalue(), "2 x 400 s, and 2 x 400 s as long as the other cell isn't known"
+    assert "(about 15 min left)" in said.getvalue(), "2 x 400 s and 100 s"
 
 
 def test_a_stack_was_built_if_its_build_said_something_however_long_that_took() -> None:

@@ -25,6 +25,14 @@ def test_plan_first_says_what_will_run_how_long_it_takes_and_the_disk(torchmatri
     assert re.fullmatch(r"2 cells on 1 stack: 4 launches, about \d+ s; nothing to build; 4 cells skipped", first)
 
 
+def test_plan_says_how_long_drifting_launches_may_take(torchmatrix: Command, fake_matrix: Path) -> None:
+    """Four launches of 14 s; none is known, and each may warm up for 300 s."""
+    assert "\nup to 21 min if step times drift: each launch then warms up longer\n" in torchmatrix("plan").stderr
+    text = fake_matrix.read_text(encoding="utf-8")
+    fake_matrix.write_text(text.replace("[[workload]]", "[[workload]]\nwarmup_cap_seconds = 0"), encoding="utf-8")
+    assert "up to" not in torchmatrix("plan").stderr
+
+
 def test_plan_says_what_building_takes_or_that_it_is_unknown(torchmatrix: Command, fake_matrix: Path) -> None:
     wheels = '[[stack]]\ntorch = "2.5.1"\ncpu = true\npython = "3.11"\n'
     fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + wheels, encoding="utf-8")

@@ -225,3 +225,13 @@ def test_runs_of_one_second_are_in_the_order_of_their_numbers(tmp_path: Path) ->
         write_run(tmp_path, [], run=name)
     assert [run.id for run in Results(tmp_path).runs()] == names
     assert [run.id for run in select(Results(tmp_path), "last~1")] == ["20260101T000000Z-11"]
+
+
+def test_estimates_know_all_launches_of_a_cell_by_the_same_method(tmp_path: Path) -> None:
+    """Some drift, and take far longer than the newest one."""
+    old, new = {"edges": (100.0, 900.0)}, [{"edges": (100.0, 320.0)}, {"edges": (100.0, 120.0)}]
+    write_run(tmp_path, [old, {**old, "stack": "left"}], run="20260101T000000Z")
+    write_run(tmp_path, [*new, {"outcome": "oom"}], run="20260102T000000Z")
+    cells = ("stack-a/resnet50-train-fp32-b4/gpu0", "left/resnet50-train-fp32-b4/gpu0")
+    assert Results(tmp_path).seconds_by_cell("testhost", "steady") == {cells[0]: [240.0, 40.0], cells[1]: [820.0]}
+    assert Results(tmp_path).seconds_by_cell("testhost", "sustained") == {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli import exit_codes
 from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell, width
-from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing, tell_estimate
+from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing, tell_estimate, tell_longest
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.texts import count
 
@@ -156,6 +156,7 @@ def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", seconds:
     say(f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", volume)
     done = f" ({before} done before)" if before else ""
     say(f"run {job.folder.id}: {count(len(todo), 'launch')} to do{done}", volume)
+    tell_longest(s, todo, seconds, volume)
     for note in job.watch_notes:
         say(f"note: {note}", volume)
     say("Ctrl-C stops the run; the same command continues it\n", volume)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -95,6 +96,7 @@ class Narrator:
         self._left = {(cell.id, number): estimate.launch_seconds(cell, number, known) for cell, number in launches}
         self._total, self._done = len(self._left), 0
         self._spent, self._expected = 0.0, 0.0
+        self._taken: dict[str, list[float]] = {}
         self._build_seconds = build_seconds
         self._lane_of = {cell.id: lane.devices for lane in lanes for cell in lane.cells}
         self._doing: dict[str, _Doing] = {}
@@ -205,6 +207,8 @@ class Narrator:
     def _tell_launch(self, news: LaunchFinished) -> None:
         expected = self._left.pop((news.cell.id, news.number), 0.0)
         self._spent, self._expected = self._spent + news.seconds, self._expected + expected
+        if news.launch.outcome == "ok" and not (news.cell.workload.compile and news.number == 1):
+            self._taken.setdefault(news.cell.id, []).append(news.seconds)
         self._done += 1
         self._total = max(self._total, self._done + len(self._left))
         lane = self._lane(news.cell)
@@ -234,27 +238,33 @@ class Narrator:
         return Group(*shown)
 
     def _time_left(self) -> str:
-        """The estimated time left, corrected by how long finished launches took against theirs; it counts down.
+        """The estimated time left, by how long finished launches of the same cell took, or others against their estimates; it
+        counts down.
 
         Of lanes that run at once the longest counts, and then what runs after them.
         """
         left: dict[str, float] = {}
-        for (cell, _), expected in list(self._left.items()):
-            lane = self._lane_of.get(cell, "")
-            left[lane] = left.get(lane, 0.0) + expected
+        for launch in list(self._left):
+            lane = self._lane_of.get(launch[0], "")
+            left[lane] = left.get(lane, 0.0) + self._expected_of(launch)
         waiting = {lane: self._waiting(lane, expected) for lane, expected in left.items()}
         after = waiting.pop("", 0.0)
         builds = max(0.0, self._build_seconds - (self._clock() - self._begin))
         seconds = max(waiting.values(), default=0.0) + after + builds
         return f"about {estimate.in_words(seconds)} left" if seconds >= 1 else ""
 
+    def _expected_of(self, launch: tuple[str, int]) -> float:
+        """Seconds that a launch may take: a cell that drifts does so in most of its launches."""
+        if taken := self._taken.get(launch[0]):
+            return fmean(taken)
+        return self._left.get(launch, 0.0) * (self._spent / self._expected if self._expected else 1.0)
+
     def _waiting(self, lane: str, expected: float) -> float:
         """Seconds until a lane is done; `expected`: of all that it has not finished."""
-        pace = self._spent / self._expected if self._expected else 1.0
         doing = self._doing.get(lane)
-        if doing is None or doing.current is None:
-            return expected * pace
-        return expected * pace - min(self._clock() - doing.begin, self._left.get(doing.current, 0.0) * pace)
+        if doing is None or doing.current not in self._left:
+            return expected
+        return expected - min(self._clock() - doing.begin, self._expected_of(doing.current))
 
 
 def _in_words(news: LaunchPhase) -> str:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torchmatrix.running.session import Session
 
 
+MUCH_LONGER = 1.5
+"""From this ratio on the longest time is told beside the usual one."""
+
+
 def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: float) -> str:
     """What runs, how long it may take, and how much disk space it needs."""
     from torchmatrix.engines import recipes
@@ -27,6 +31,16 @@ def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: f
         return f"nothing to run{skipped}"
     time = f"{count(len(launches), 'launch')}{more}, about {estimate.in_words(seconds)}{more}"
     return f"{what}: {time}; {estimate.disk_in_words(to_build)}{skipped}"
+
+
+def tell_longest(s: "Session", launches: "list[tuple[Cell, int]]", seconds: float, volume: Volume = Volume.NORMAL) -> None:
+    """Print how long it may take where machines get warm slowly, if that is much longer than the `seconds` estimated."""
+    from torchmatrix.planning import estimate
+    from torchmatrix.running import time_needed
+
+    longest = time_needed.longest_seconds(s, launches) if launches and s.matrix.method.warms_up else 0.0
+    if longest > MUCH_LONGER * seconds:
+        say(f"up to {estimate.in_words(longest)} if step times drift: each launch then warms up longer", volume)
 
 
 def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:

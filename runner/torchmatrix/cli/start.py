@@ -167,8 +167,10 @@ def plan(
         planned.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
     known = time_needed.known_seconds(s)
-    say(f"{planned.in_one_line(s, launches, time_needed.estimate_seconds(s, launches, known))}")
+    seconds = time_needed.estimate_seconds(s, launches, known)
+    say(f"{planned.in_one_line(s, launches, seconds)}")
     planned.tell_lanes(s, launches, known)
+    planned.tell_longest(s, launches, seconds)
     if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
         planned.tell_estimate(newest)
     say()

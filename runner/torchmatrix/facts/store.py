@@ -269,13 +269,15 @@ class Results:
     def _of_host(self, host: str) -> list[RunFolder]:
         return [run for run in self.runs() if run.path.parent.name == host]
 
-    def seconds_by_cell(self, host: str) -> dict[str, float]:
-        """How long the newest ok launch of each cell took, in the folder `host`, for estimates."""
-        known: dict[str, float] = {}
+    def seconds_by_cell(self, host: str, method: str) -> dict[str, list[float]]:
+        """How long the ok launches of each cell by a method took in the newest run that has some, in the folder `host`."""
+        known: dict[str, list[float]] = {}
         for run in self._of_host(host)[-3:]:
+            here: dict[str, list[float]] = {}
             for launch in run.launches():
-                if launch.outcome == "ok" and not math.isnan(launch.seconds):
-                    known[launch.cell] = launch.seconds
+                if launch.outcome == "ok" and launch.method.name == method and not math.isnan(launch.seconds):
+                    here.setdefault(launch.cell, []).append(launch.seconds)
+            known |= here
         return known
 
 

@@ -1,6 +1,7 @@
 """How long a session's launches, and what comes before them, may take on this machine."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from torchmatrix.engines import recipes
 from torchmatrix.facts.run_record import ParallelTest
@@ -12,8 +13,27 @@ from torchmatrix.running.session import Session
 
 
 def known_seconds(s: Session) -> dict[str, float]:
-    """How long cells took on this machine before, by id."""
-    return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine))
+    """How long a launch of each cell took on this machine before, on average, by id: some drift, and take far longer."""
+    return {cell: fmean(taken) for cell, taken in _taken(s).items()}
+
+
+def longest_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
+    """One after the other, if all take as long as the longest of their cell before; where none is known, if they warm up until
+    the cap and are timed once more.
+    """
+    taken = _taken(s)
+    longest = {cell.id: max(taken.get(cell.id, ()), default=0.0) for cell, _ in launches}
+    return sum(longest[cell.id] or _drifting_seconds(cell, number) for cell, number in launches)
+
+
+def _drifting_seconds(cell: Cell, number: int) -> float:
+    factors = cell.workload.factors
+    again = float(factors["warmup_cap_seconds"] + factors["windows"] * factors["seconds"])
+    return estimate.launch_seconds(cell, number, {}) + again
+
+
+def _taken(s: Session) -> dict[str, list[float]]:
+    return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine), s.matrix.method.name)
 
 
 def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
