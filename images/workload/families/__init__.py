@@ -18,6 +18,7 @@ import dataclasses
 import importlib
 import json
 import os
+import sys
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -65,14 +66,42 @@ def build(args, device):
     Some libraries begin with a last matrix of zeros (torchvision's vision transformers): then the outputs are zeros, which
     prove nothing, and so are all gradients but those of that matrix. Such matrices are drawn at random, on the CPU, as all
     weights are.
+
+    Raises Unsupported for a model that is not the one that models.json has under this name.
     """
     model, chosen = of(args).build(args, device)
     if not args.model_file:
+        _refuse_another(args, model)
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1 and parameter.device.type != "meta" and not parameter.any():
                     parameter.copy_(_SPREAD * torch.randn(parameter.shape))
     return model, chosen
+
+
+def _refuse_another(args, model):
+    """Raise Unsupported if the library has another model under this name: by its parameters, and by what they don't show.
+
+    `sized_parameters` in models.json: parts of names of parameters that follow the size of the inputs, and how many there are
+    at the usual size; all others are the same at every size. `defaults`: what the entry leaves to its library.
+    """
+    entry, library = entry_of(args.model), library_of(args.model)
+    sized = entry.get("sized_parameters", {})
+    wanted = {**entry.get("config", {}), **entry.get("defaults", {})} if library == "transformers" else {}
+    found = {name: _plain(getattr(model.config, name, None)) for name in wanted}
+    other = ["%s is %s, not %s" % (name, found[name], wanted[name]) for name in wanted if found[name] != wanted[name]]
+    if "parameters" in entry:
+        fixed = sum(one.numel() for name, one in model.named_parameters() if not any(part in name for part in sized))
+        right = entry["parameters"] - sum(sized.values())
+        other += ["it has {:,} parameters, not {:,}".format(fixed, right)] if fixed != right else []
+    if other:
+        version = getattr(sys.modules.get(library), "__version__", "")
+        raise Unsupported("%s %s has another model as %s: %s" % (library, version, args.model, "; ".join(other)))
+
+
+def _plain(value):
+    """A list for the tuple that a newer library makes of it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 _SPREAD = 0.02
