@@ -84,7 +84,7 @@ def launch_lines(
     parallel: str = "ddp", edges: tuple[float, float] | None = None, readings: Sequence[tuple[float, dict[str, Any]]] = (),
     flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
     job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, nodes: int = 1,
-    told: Sequence[dict[str, Any]] = (), **more: Any,
+    told: Sequence[dict[str, Any]] = (), parameters: int | None = None, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
 
@@ -138,7 +138,9 @@ def launch_lines(
          "enqueue_seconds": [seconds / 4] * n, "step_seconds": [[seconds / steps] * steps] * n, "loss": [1.0] * n},
     ]  # fmt: skip
     if outcome == "ok":
-        body.append({"event": "setup", "devices": [{"name": device, "memory_bytes": memory_bytes}] * n})
+        body.append(
+            {"event": "setup", "devices": [{"name": device, "memory_bytes": memory_bytes}] * n, "parameters": parameters}
+        )
         sample = {**body[-2], "phase": "measure", "items": items}
         sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
         sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]

@@ -82,7 +82,7 @@ def test_names_of_columns_differ_in_more_than_the_case_of_letters() -> None:
 
 def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, [{}, {"devices": (0, 1)}]))
-    in_pieces = {"flops_key", "work", "requests", "collectives"} | {
+    in_pieces = {"flops_key", "operations", "work", "requests", "collectives"} | {
         "accelerator",
         "recipe",
         "gpu_names",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from torchmatrix.analysis import comparable, gpu_specs
+from torchmatrix.analysis import comparable, gpu_specs, same_work
 from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import FleetCell, Side, Slot, cells_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
@@ -79,8 +79,7 @@ def relative_table(launches: pd.DataFrame, baseline: str | None = None, batch: s
 def relative_means(relative: pd.DataFrame, by: Sequence[str] = ("gpu", "count")) -> pd.DataFrame:
     """Geometric means of the ratios of the rows that stand for their GPUs, one row per combination of the columns `by`.
 
-    `n` ratios are in it; `missing` have none, and `missing_why` says how many for which reason. The interval is over the cells'
-    ratios: it tells how much they differ from cell to cell.
+    `n` ratios are in it; `missing` have none, and `missing_why` says how many for which reason. They have no interval.
     """
     rows = relative[relative["of_gpu"].astype(bool)]
     found = geometric_means(rows, by).rename(columns={"failed": "missing"})
@@ -262,7 +261,8 @@ def _why_not(
     if not other[0].samples:
         return f"baseline: {other[0].row['outcome']}", ()
     found = comparable.differences(own.work, other[0].work, batch)
-    return comparable.in_words(found) or "", found
+    counts = [same_work.together(same_work.of_row(cell.row) for cell in cells if cell.samples) for cells in (side.cells, other)]
+    return comparable.in_words(found) or same_work.difference(*counts) or "", found
 
 
 def _why_none(own: FleetCell, alike: Sequence[FleetCell], left: Sequence[FleetCell]) -> tuple[str, Sequence[Difference]]:

@@ -17,6 +17,7 @@ from torchmatrix.analysis.comparison import Row
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 from torchmatrix.facts.launch import Launch
+from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.numbers import none_for_nan
 
 MOST_LOOKS = 3
@@ -193,6 +194,8 @@ def _beside(old: str, new: str, launches: Mapping[str, Sequence[Launch]], level:
     """Raises BadInput if the two did different work."""
     found = compare(launches[new], launches[old])
     row = found.rows[0]
+    if row.refused:
+        raise BadInput(f"{old} and {new} can't be compared: {row.refused}", hint="name releases that do the same work")
     return Beside(
         old=old, new=new, ratio=row.ratio, low=row.low, high=row.high, p_value=row.p_value, differs=_differs(row, level),
         detectable=row.detectable, verdict=row.verdict, launches=(row.launches[1], row.launches[0]),

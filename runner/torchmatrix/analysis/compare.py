@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import between_runs, comparable, pairing, verdicts
+from torchmatrix.analysis import between_runs, comparable, pairing, same_work, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean, Row
 from torchmatrix.analysis.intervals import (
@@ -94,15 +94,17 @@ def _tested(pair: Pair, batch: str, between: BetweenRuns | None, metric: Metric,
     why = _why_not_sides(*([launch for launch in cell.launches if launch.outcome == "ok"] for cell in (pair.a, pair.b)))
     sides = (alike.of_cell(pair.a.launches), alike.of_cell(pair.b.launches))
     good = [[launch for launch in side if launch.outcome == "ok"] for side in sides]
+    counts = [same_work.counted(side) for side in good]
     why = why or _why_not_metric(metric, *good)
     differs = () if why else tuple(comparable.differences(pair.a.work, pair.b.work, batch))
+    why = why or (None if differs else same_work.difference(*counts))
     row = Row(
         label=pair.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(good[0]), len(good[1])),
         failed=_count(sides, lambda launch: launch.outcome not in ("ok", UNLIKE)), left_out=_left_out(sides),
         conditions=_conditions(good[0], good[1], told) if told else (), verdict="n/a", settle=None,
         refused=why or comparable.in_words(differs), count=pair.a.count, stack_match=pair.stack_match, differs=differs,
         stacks=(pair.a.first.stack.name, pair.b.first.stack.name), batches=(pair.a.told.batch, pair.b.told.batch),
-        cells=(pair.a.first.cell, pair.b.first.cell),
+        cells=(pair.a.first.cell, pair.b.first.cell), work_checked=same_work.is_checked(*counts),
     )  # fmt: skip
     if row.refused:
         return _Tested(row=row)
@@ -182,18 +184,18 @@ def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> R
 
 
 def _means(rows: Sequence[Row], only_one: Sequence[SideCell]) -> tuple[Mean, ...]:
-    """The mean over several numbers of devices has no interval: one workload on 1, 2 and 4 devices is not three opinions."""
+    """Of each number of devices, and of all. None has an interval: cells share their run and their machine."""
     counts = sorted({row.count for row in rows})
     each = [_mean([row for row in rows if row.count == n], [cell for cell in only_one if cell.count == n], n) for n in counts]
     every = _mean(rows, only_one, None)
-    return (*each, replace(every, low=math.nan, high=math.nan)) if len(counts) > 1 else (every,)
+    return (*each, every) if len(counts) > 1 else (every,)
 
 
 def _mean(rows: Sequence[Row], only_one: Sequence[SideCell], number: int | None) -> Mean:
     ratios = [row.ratio for row in rows if not row.refused]
     found = geometric_mean(ratios)
     missing = len(rows) - len(ratios) + len(only_one)
-    return Mean(count=number, ratio=found.value, low=found.low, high=found.high, n=len(ratios), missing=missing)
+    return Mean(count=number, ratio=found.value, n=len(ratios), missing=missing)
 
 
 def _empty(a: Sequence[Launch], b: Sequence[Launch]) -> str | None:
@@ -225,6 +227,9 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
         mixed = next((why for launch in side[1:] if (why := _why_not(side[0], launch))), None)
         if mixed:
             return f"the launches of {name} did different work: {mixed}"
+        own = same_work.counted(side)
+        if other := same_work.difference(own, own):
+            return f"the launches of {name} did different work: {other}"
     return None
 
 

@@ -26,7 +26,8 @@ class Row:
     or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test for a difference;
     `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told with a chance of 4
     in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and why. `conditions`: of
-    one machine, which are not the same on both sides (environments.py).
+    one machine, which are not the same on both sides (environments.py). `work_checked`: whether both sides counted the model's
+    parameters and the operations per item, which must agree.
     """
 
     label: str
@@ -50,18 +51,22 @@ class Row:
     cells: tuple[str, str] = ("", "")
     left_out: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
+    work_checked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mean:
-    """The geometric mean of `n` ratios on `count` devices (None: on any number); `missing` cells have no ratio."""
+    """The geometric mean of `n` ratios on `count` devices (None: on any number); `missing` cells have no ratio.
+
+    `low`, `high`: always NaN, null in --json: a mean over cells has no interval, since they share their run and their machine.
+    """
 
     count: int | None
     ratio: float
-    low: float
-    high: float
     n: int
     missing: int
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

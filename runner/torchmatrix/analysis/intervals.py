@@ -25,8 +25,8 @@ CHANCE_QUANTILE = 0.8416
 PAIRED_FROM = 10
 """So many common rounds of two cells, or more, are compared round by round. With fewer, pairing halves degrees of freedom that
 are scarce: its interval would be wider for nothing on a machine that doesn't drift. Chosen beforehand, never by the outcome."""
-MEAN_FROM = 3
-"""A geometric mean of fewer ratios has no interval: of two it would span a factor of ten and more, and say nothing."""
+PAIRS_FROM = 3
+"""So many rounds that two cells share have an interval: of two it would span a factor of ten and more, and say nothing."""
 MOST_LAUNCHES = 1000
 """Where more launches than this would be needed, no number is given."""
 
@@ -112,22 +112,23 @@ def paired_ratio(above: Sequence[float], below: Sequence[float], confidence: flo
     For cells that were interleaved over rounds: what the whole machine did from round to round falls out (randomized complete
     blocks: R. A. Fisher, The Design of Experiments, 1935).
     """
-    return geometric_mean([a / b for a, b in zip(above, below, strict=True)], confidence)
-
-
-def geometric_mean(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The n-th root of the product of n ratios, with the t interval of their logarithms.
-
-    NaN limits below MEAN_FROM ratios. Unclipped: a slow-down counts as much as the speed-up that would undo it.
-    """
-    if not ratios:
+    logs = np.log(np.asarray(above, dtype=float) / np.asarray(below, dtype=float))
+    if not len(logs):
         return UNKNOWN
-    logs = np.log(np.asarray(ratios, dtype=float))
     value = math.exp(float(logs.mean()))
-    if len(logs) < MEAN_FROM:
+    if len(logs) < PAIRS_FROM:
         return Interval(value=value, low=math.nan, high=math.nan)
-    factor = math.exp(_quantile(len(logs) - 1, confidence) * math.sqrt(float(np.var(logs, ddof=1)) / len(logs)))
-    return Interval(value=value, low=value / factor, high=value * factor)
+    return centered(value, math.sqrt(float(np.var(logs, ddof=1)) / len(logs)), len(logs) - 1, confidence)
+
+
+def geometric_mean(ratios: Sequence[float]) -> Interval:
+    """The n-th root of the product of the ratios of n cells, without limits.
+
+    Cells share their run and their machine, so that an interval over cells would exclude 1 in a third (3 cells) to nine tenths
+    (40) of comparisons of a machine with itself. Unclipped: a slow-down counts as much as the speed-up that would undo it.
+    """
+    value = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    return Interval(value=value, low=math.nan, high=math.nan)
 
 
 def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> Interval:

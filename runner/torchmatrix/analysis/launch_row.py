@@ -45,7 +45,8 @@ COLUMNS_OF_LAUNCHES = (
     "workload", "ddp_workload", "parallel", "devices", "device_list",
     "count", "nodes", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
     "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
-    "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "flops_per_item", "peak_bytes",
+    "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "operations",
+    "parameters", "flops_per_item", "flops_from", "peak_bytes",
     "cold_peak_bytes", "mixed", "unlike", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
     "effective", "changed_settings", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
     "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
@@ -53,8 +54,8 @@ COLUMNS_OF_LAUNCHES = (
 
 MAY_BE_NONE = (
     "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
-    "device_name", "device_memory_bytes", "device_multiprocessors", "energy_problem", "steady", "compile_cache", "flat",
-    "effective", "changed_settings", "unchecked", "requests", "transport",
+    "device_name", "device_memory_bytes", "device_multiprocessors", "parameters", "flops_from", "energy_problem", "steady",
+    "compile_cache", "flat", "effective", "changed_settings", "unchecked", "requests", "transport",
 )  # fmt: skip
 
 
@@ -108,6 +109,7 @@ def _as_asked(launch: Launch) -> Row:
         "method": launch.method.name,
         "statistic": launch.method.statistic,
         "flops_key": _flops_key(launch.workload),
+        "operations": _operations(launch),
         "work": _COMPACT.encode(comparable.work_of(launch)),
         "path": as_text(launch.path),
     }
@@ -124,7 +126,9 @@ def _as_the_box_told(launch: Launch) -> Row:
         "compile_cache": launch.compile_cache,
         "effective": _effective(launch),
         "changed_settings": "; ".join(launch.changed_settings) or None,
+        "parameters": launch.parameters,
         "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
+        "flops_from": None,
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
         **_parity(launch),
         "unchecked": launch.reference.error if launch.reference else None,
@@ -175,8 +179,14 @@ def _recipe(launch: Launch) -> str | None:
 
 
 def _flops_key(workload: AskedWorkload) -> tuple[object, ...]:
-    """Launches that agree in it do the same operations per item."""
+    """What is trained or run, and the size of an image or a text."""
     return workload.model, workload.mode, workload.image_size, workload.sequence_length
+
+
+def _operations(launch: Launch) -> str:
+    """Launches that agree in it do the same operations per item: all that the reference in eager fp32 takes from its launch."""
+    names = ("model", "mode", "image_size", "sequence_length", "audio_seconds", "eval")
+    return _COMPACT.encode([*map(launch.workload.factors.get, names), launch.batch, launch.workload_hash])
 
 
 def _other_settings(factors: Facts) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from torchmatrix.analysis import same_work
 from torchmatrix.analysis.best import chances_of_best
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, geometric_mean, moments, ratio
 from torchmatrix.analysis.lookup import Known
@@ -86,7 +87,7 @@ def settings_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
 def geometric_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Of the ratios of a table above, one row per combination of the columns `by`, with `n` ratios and `failed` without one.
 
-    The interval is over the cells' ratios: it tells how much they differ from cell to cell, not from launch to launch.
+    `low` and `high` are NaN: see intervals.geometric_mean.
     """
     rows = []
     for key, group in table.groupby(list(by), sort=False, dropna=False):
@@ -170,4 +171,6 @@ def _why_not(row: Any, base: Any, ran: bool, base_ran: bool) -> str:
         return str(row.outcome)
     if not base_ran:
         return f"baseline: {base.outcome if base else 'not measured'}"
-    return "" if row.batch == base.batch else f"batch {row.batch}, baseline {base.batch}"
+    if row.batch != base.batch:
+        return f"batch {row.batch}, baseline {base.batch}"
+    return same_work.difference(*(same_work.of_row(one) for one in (row._asdict(), base._asdict()))) or ""

@@ -122,15 +122,24 @@ def shown(launches: Sequence[Row]) -> Row:
 
 
 def borrow_flops(rows: Sequence[Row]) -> None:
-    """A launch that counted nothing takes what its stack counted for the same model, mode and sizes; where the stack's torch
-    has no counter, what another stack did.
+    """A launch that counted nothing takes what its stack counted for the same operations; where the stack's torch has no
+    counter, what another stack did (`flops_from`: which). What a launch counted itself stays.
     """
-    told = [row for row in rows if row["outcome"] == "ok" and not math.isnan(row["flops_per_item"])]
-    own = {(row["stack"], row["flops_key"]): row["flops_per_item"] for row in told}
-    others = {row["flops_key"]: row["flops_per_item"] for row in told}
+    told = [row for row in rows if row["outcome"] == "ok" and not row["flops_from"] and not math.isnan(row["flops_per_item"])]
+    own = {(row["stack"], row["recipe"], row["operations"]): row for row in reversed(told)}
+    others = {row["operations"]: row for row in reversed(told)}
     for row in rows:
-        key = row["flops_key"]
-        row["flops_per_item"] = own.get((row["stack"], key), others.get(key, math.nan))
+        if not math.isnan(row["flops_per_item"]):
+            continue
+        same = own.get((row["stack"], row["recipe"], row["operations"]))
+        found = same or others.get(row["operations"])
+        if found and _same_model(row, found):
+            row |= {"flops_per_item": found["flops_per_item"], "flops_from": None if same else found["stack"]}
+
+
+def _same_model(row: Row, other: Row) -> bool:
+    """As far as both tell."""
+    return None in (row["parameters"], other["parameters"]) or row["parameters"] == other["parameters"]
 
 
 _OF_LAST = tuple(

@@ -9,7 +9,7 @@ from scipy.special import stdtr
 
 from torchmatrix.analysis.intervals import (
     CONFIDENCE,
-    MEAN_FROM,
+    PAIRS_FROM,
     SAME_WITHIN,
     Interval,
     difference_of_logarithms,
@@ -68,7 +68,7 @@ def difference_of(
     above: Sequence[float], below: Sequence[float], paired: bool = False, statistic: str = "median"
 ) -> tuple[float, float, float] | None:
     """The logarithm of their ratio, its standard error and degrees of freedom; None with too few launches."""
-    if min(len(above), len(below)) < (MEAN_FROM if paired else 2):
+    if min(len(above), len(below)) < (PAIRS_FROM if paired else 2):
         return None
     return _mean_of_logarithms(above, below) if paired else difference_of_logarithms(above, below, statistic)
 

@@ -65,9 +65,10 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
 
     return {
         "box": first_of("environment"),
-        "told_ranks": first_of("setup", (None, ()))[0],
+        "told_ranks": first_of("setup", _UNTOLD)[0],
         "clock_offset": _clock_offset(events),
-        "seen_devices": first_of("setup", (None, ()))[1],
+        "seen_devices": first_of("setup", _UNTOLD)[1],
+        "parameters": first_of("setup", _UNTOLD)[2],
         "compile_cache": first_of("hello"),
         "windows": blocks["measure"],
         "warm_up_blocks": blocks["warm-up"],
@@ -153,11 +154,14 @@ def _box(event: Record) -> Box:
     return Box(torch=event.get("torch"), packages=tuple(event.get("packages") or ()), facts=event)
 
 
-def _setup(event: Record) -> tuple[int | None, tuple[SeenDevice, ...]]:
-    """How many ranks there are, and their devices."""
+_UNTOLD = (None, (), None)
+
+
+def _setup(event: Record) -> tuple[int | None, tuple[SeenDevice, ...], int | None]:
+    """How many ranks there are, their devices, and how many parameters the model has."""
     names = ("name", "memory_bytes", "multiprocessors", "uuid")
     seen = (SeenDevice(**{name: device.get(name) for name in names}) for device in event.get("devices") or ())
-    return event.get("world_size"), tuple(seen)
+    return event.get("world_size"), tuple(seen), event.get("parameters")
 
 
 def _clock_offset(events: Sequence[Event]) -> float | None:

@@ -60,7 +60,8 @@ class Launch:
     `round` and `number`: its place in the cell, and which try it was. `trial_batch`: the batch that a trial launch tested;
     None for a launch that measures. `started`: how the engine started it, such as its limits. `unix_seconds` and
     `monotonic_seconds`: when it began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was
-    not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `clock_offset`: the
+    not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had;
+    `parameters`: of its model; `clock_offset`: the
     host's monotonic clock minus the box's, None if unknown. `windows`: the timed ones, which make the figure;
     `warm_up_blocks` never do; `requests` were served one by one after them.
 
@@ -98,6 +99,7 @@ class Launch:
     started: Facts
     box: Box | None
     told_ranks: int | None
+    parameters: int | None
     clock_offset: float | None
     seen_devices: tuple[SeenDevice, ...]
     compile_cache: str | None

@@ -84,6 +84,9 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         ratio = four_decimals(row.ratio)
         seen = "n/a" if math.isnan(row.detectable) else f"{100 * row.detectable:.1f} %"
         yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {seen:<9}  {row.verdict}{settle}{failed}"
+    unchecked = sum(not row.work_checked for row in rows)
+    if unchecked:
+        yield f"not checked in {count(unchecked, 'row')}: that A and B do as many operations per item (a side has no count)"
     for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
 
@@ -154,10 +157,9 @@ def _sums(found: Comparison) -> Iterator[str]:
     yield ""
     for mean in found.means:
         where = "" if mean.count is None else f" on {count(mean.count, 'device')}"
-        interval = "" if math.isnan(mean.low) else f" (95 % over the cells: {mean.low:.4f} - {mean.high:.4f})"
         missing = f", {mean.missing} missing" if mean.missing else ""
-        figures = f"{four_decimals(mean.ratio)}{interval}; {count(mean.n, 'ratio')}{missing}"
-        yield f"geometric mean of {_order(found)}{where}: {figures}"
+        figures = f"{four_decimals(mean.ratio)}; {count(mean.n, 'ratio')}{missing}"
+        yield f"geometric mean of {_order(found)}{where}: {figures}; a mean over cells is not tested"
     said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "ambiguous in"}
     counts = ", ".join(f"{words} {found.verdicts[verdict]}" for verdict, words in said.items())
     unknown = f", without an interval in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""

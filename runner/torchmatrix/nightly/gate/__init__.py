@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import comparable
+from torchmatrix.analysis import comparable, same_work
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.launch_row import left_out
@@ -160,7 +160,7 @@ def _valueless(cell: str, before: Sequence[_View], last: _View, metric: Metric) 
     """Launches were ok, but there is nothing to judge: that is told, unless the same work never had the metric."""
     rows = last.ok(cell)
     lacking = sum(math.isnan(value_in(row, metric)) for row in rows)
-    had = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows[-1]["work"])]
+    had = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows)]
     if not had and lacking == len(rows):
         return None
     since = f"; {had[-1].run.id} had one" if had else ""
@@ -173,11 +173,11 @@ def _measured(
 ) -> Judged:
     rows = last.ok(cell)
     about = {**_about(rows[-1]), "metric": metric.name, "value": metric.speed(_night(last, cell, metric).value)}
-    mixed = _other_work(rows, rows[-1]["work"])
+    mixed = _other_work(rows, rows)
     if mixed:
         return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
-    others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows[-1]["work"]))}
-    same = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows[-1]["work"])]
+    others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows))}
+    same = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows)]
     if options.named and reference[0] not in same:
         verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].run.id} did not measure it")
         return Judged(cell=cell, verdict=verdict, why=why, **about)
@@ -271,10 +271,13 @@ def _without(cell: str, reference: Sequence[_View], metric: Metric) -> str:
     return f"no {metric.name} on {lacking} of the {len(reference)} nights before" if lacking else ""
 
 
-def _other_work(rows: Sequence[Mapping[str, Any]], work: str) -> str | None:
-    """In what the first of `rows` that did other work differs, in words."""
+def _other_work(rows: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> str | None:
+    """In what the first of `rows` that did other work than the last of `own` differs, in words; or in what all were counted."""
+    work = own[-1]["work"]
     other = next((row["work"] for row in rows if row["work"] != work), None)
-    return None if other is None else comparable.difference(json.loads(other), json.loads(work))
+    if other is not None:
+        return comparable.difference(json.loads(other), json.loads(work))
+    return same_work.difference(*(same_work.together(map(same_work.of_row, some)) for some in (rows, own)))
 
 
 def _night(view: _View, cell: str, metric: Metric) -> Night:

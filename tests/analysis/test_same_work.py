@@ -1,0 +1,105 @@
+"""Ratios are of the same work only: of one model, of equal operations per item. MFU is by a launch's own count."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import write_run
+from torchmatrix.analysis import compare, facts_cache, ratios, tables
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+from torchmatrix.nightly import gate
+from torchmatrix.reporting import terminal
+
+RESNET50 = 25_557_032
+HALF = 14_000_000
+
+
+def launches(tmp_path: Path, name: str, counts: tuple[float | None, ...], **more: Any) -> list[Launch]:
+    rows = [{"rate": 100.0 + place, "flops": flops, **more} for place, flops in enumerate(counts)]
+    return list(write_run(tmp_path / name, rows).launches())
+
+
+def test_twice_the_operations_per_item_are_not_the_same_work(tmp_path: Path) -> None:
+    a, b = launches(tmp_path, "a", (4.1e9, None, None)), launches(tmp_path, "b", (8.2e9, None, None))
+    found = compare.compare(a, b)
+    (row,) = found.rows
+    assert row.refused == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row.ratio) and row.verdict == "n/a"
+    assert "not the same work: 4.1 and 8.2 GFLOP per item" in terminal.comparison_in_words(found)
+
+
+@pytest.mark.parametrize(("theirs", "is_refused"), [(4.1e9, False), (1.01 * 4.1e9, False), (1.05 * 4.1e9, True), (None, False)])
+def test_counts_that_differ_by_the_boxes_of_a_detector_and_unknown_ones_are_compared(
+    tmp_path: Path, theirs: float | None, is_refused: bool
+) -> None:
+    a, b = launches(tmp_path, "a", (4.1e9, None)), launches(tmp_path, "b", (theirs, None))
+    assert bool(compare.compare(a, b).rows[0].refused) == is_refused
+
+
+def test_another_model_of_the_same_name_is_refused_also_where_nothing_counts_operations(tmp_path: Path) -> None:
+    a, b = launches(tmp_path, "a", (None, None), parameters=RESNET50), launches(tmp_path, "b", (None, None), parameters=HALF)
+    assert compare.compare(a, b).rows[0].refused == "not the same model: 14,000,000 and 25,557,032 parameters"
+
+
+def test_what_could_not_be_checked_is_said_beside_the_ratio(tmp_path: Path) -> None:
+    both = [launches(tmp_path, name, (4.1e9, None), parameters=RESNET50) for name in "ab"]
+    checked, unknown = (
+        compare.compare(*both),
+        compare.compare(both[0], launches(tmp_path, "c", (None, None), parameters=RESNET50)),
+    )
+    said = "not checked in 1 row: that A and B do as many operations per item"
+    assert said in terminal.comparison_in_words(unknown) and said not in terminal.comparison_in_words(checked)
+
+
+def test_launches_of_one_cell_that_counted_differently_are_no_figure_to_compare(tmp_path: Path) -> None:
+    a, b = launches(tmp_path, "a", (4.1e9, 8.2e9)), launches(tmp_path, "b", (4.1e9, None))
+    assert "the launches of A did different work: not the same work" in str(compare.compare(a, b).rows[0].refused)
+
+
+def test_a_report_has_no_ratio_of_two_stacks_that_do_other_work(tmp_path: Path) -> None:
+    rows = [
+        {"stack": stack, "rate": 100.0 + n, "flops": flops} for stack, flops in (("x", 4.1e9), ("y", 8.2e9)) for n in (0, 1)
+    ]
+    found = ratios.ratios_of(tables.launches_table(write_run(tmp_path, rows).launches()))
+    (row,) = [one for one in tables.records(found.speedups) if one["stack"] == "y"]
+    assert row["why"] == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row["ratio"]) and row["verdict"] == ""
+
+
+def test_a_night_of_another_model_is_no_baseline(tmp_path: Path) -> None:
+    for night, count in enumerate((RESNET50, RESNET50, HALF), 1):
+        rows = [{"rate": 100.0 + n, "parameters": count} for n in range(3)]
+        write_run(tmp_path, rows, run=f"2026010{night}T000000Z")
+    results = Results(tmp_path)
+    (judged,) = gate.judge(list(facts_cache.each(results, results.runs()))).cells
+    assert judged.verdict == "new" and "not the same model: 14,000,000 and 25,557,032 parameters" in judged.why
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("audio_seconds", (5, 10)), ("image_size", (224, 448)), ("sequence_length", (128, 512)), ("batch", (4, 8))],
+)
+def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field: str, values: tuple[int, int]) -> None:
+    """Each size's own count makes its MFU; a stack that can't count borrows that of the same size only."""
+    rows = [
+        {"stack": stack, "workload": f"w-{value}", "rate": 100.0, "flops": flops, "job": {field: value}}
+        for value, own in zip(values, (1e12, 2e12), strict=True)
+        for stack, flops in (("counts", own), ("old", None))
+    ]
+    cells = tables.records(tables.cells_table(tables.launches_table(write_run(tmp_path, rows).launches())))
+    found = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
+    small, large = (f"w-{value}" for value in values)
+    assert found["counts", small] == (1e12, None) and found["counts", large] == (2e12, None)
+    assert found["old", small] == (1e12, "counts") and found["old", large] == (2e12, "counts")
+
+
+def test_a_count_of_its_own_is_never_overwritten(tmp_path: Path) -> None:
+    rows = tables.launch_rows(launches(tmp_path, "a", (1e12, None, 1.5e12)))
+    assert [row["flops_per_item"] for row in rows] == [1e12, 1e12, 1.5e12]
+
+
+def test_another_model_lends_no_operations(tmp_path: Path) -> None:
+    rows = [{"stack": "x", "flops": 1e12, "parameters": RESNET50}, {"stack": "y", "flops": None, "parameters": HALF}]
+    found = tables.launch_rows(write_run(tmp_path, rows).launches())
+    assert [math.isnan(row["flops_per_item"]) for row in found] == [False, True]
