@@ -64,7 +64,7 @@ def test_each_setting_has_its_paired_ratio_over_the_usual_value() -> None:
     assert effect(found, "compile").found.value == pytest.approx(1.2) and effect(found, "compile").over is False
     layout = effect(found, "channels_last")
     assert layout.found.value == pytest.approx(math.sqrt(1.4 * 0.98)) and (layout.n, layout.missing) == (8, 0)
-    assert layout.found.low < layout.found.value < layout.found.high
+    assert math.isnan(layout.found.low) and math.isnan(layout.found.high), "a mean over cells has no interval"
     assert (layout.least, layout.most) == (pytest.approx(0.98), pytest.approx(1.4))
     assert effect(found, "precision").found.value == pytest.approx(2.0 * math.sqrt(1.4 / 0.98))
 
@@ -83,7 +83,7 @@ def test_what_helps_only_together_is_said_and_nothing_else() -> None:
     (one,) = found.together
     assert {one.setting, one.other} == {"channels_last", "precision"}
     layout = next(one for one in (one,) if one.setting == "channels_last")
-    assert layout.sentence == "channels_last helps only with precision amp: ×1.40; ×0.98 with precision fp32"
+    assert layout.sentence.startswith("What channels_last does depends on precision: ×1.40 with precision amp; ×0.98 with")
     shares = sum(one.share for one in found.explained) + found.unexplained
     assert shares == pytest.approx(1.0), "in a balanced cube"
 
@@ -119,7 +119,7 @@ def test_a_setting_that_cannot_matter_must_not() -> None:
     still = cube(model="bert-base-cased", layout_matters=False)
     assert effect(still, "channels_last").control == "still" and effect(still, "cudnn_benchmark").control == "still"
     assert effect(still, "compile").control == "" and effect(cube(), "channels_last").control == ""
-    assert effect(cube(model="bert-base-cased", benchmark=False), "channels_last").control == "uncertain"
+    assert effect(cube(model="bert-base-cased", benchmark=False), "channels_last").control == "moved", "each pair is judged"
 
 
 def test_less_latency_is_better_and_the_front_has_what_nothing_beats() -> None:

@@ -37,8 +37,8 @@ function barTitle(dims, question, metric, rows, level) {
   const names = two.map((row) => nameOf(dims, row, settings));
   const rates = two.map((row) => `${figure(value(row))} ${unitOf(metric, row)}`);
   const what = `${model}${context(dims, two)} on ${sharedPlace(dims, two)}`;
-  const most = `${names[0]} ${metric.least ? "needs the least" : "gives the most"} ${metric.title} with ${what}: ${rates[0]}`;
-  return most + (two[1] ? `; next ${names[1]}, ${rates[1]}` : "");
+  const most = `The ${metric.least ? "lowest" : "highest"} ${metric.title} of ${what}: ${rates[0]}, ${names[0]}`;
+  return most + (two[1] ? `; next ${names[1]}, ${rates[1]}: not tested` : "");
 }
 
 function barRows(dims, metric, rows, settings) {

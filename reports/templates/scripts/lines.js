@@ -25,7 +25,8 @@ function lineTitle(dims, series, settings) {
   const [begin, end] = [`${devices(best)} ${verb(mode, true)} ${model}`, `as fast as one${what}`];
   const gain = (row) => `${times(row.S)}${known(row.S_low) ? ` [${span(row.S_low, row.S_high)}]` : ""} ×`;
   const factor = (row) => (row.S - 1) / (row.N - 1);
-  const factors = `(E = ${span(efficiency(least), efficiency(best))}, s = ${span(factor(least), factor(best))})`;
+  const tested = ranked.every((row) => known(row.S_low)) ? "" : ", too few launches: not tested";
+  const factors = `(E = ${span(efficiency(least), efficiency(best))}, s = ${span(factor(least), factor(best))})${tested}`;
   if (least === best) return `${begin} ${gain(best)} ${end}, ${name(best)} ${factors}`;
   if (known(least.S_high) && least.S_high >= best.S_low) return `${begin} ${span(least.S, best.S)} × ${end}, ${ranked.length} ${many(dims, settings)} alike within their intervals ${factors}`;
   return `${begin} ${gain(least)} (${name(least)}) to ${gain(best)} (${name(best)}) ${end} ${factors}`;

@@ -9,7 +9,7 @@ function pairPanels(data, question, choice, kind) {
   })));
 }
 
-function pairTitle({ dims, contrasts, significance }, question, kind, base, rows) {
+function pairTitle({ dims, contrasts }, question, kind, base, rows) {
   const [stack] = said([named(dims, "stack")], rows[0]);
   const [own, other] = contrasts[kind]?.words ?? [stack, base];
   const pairs = rows.map((row) => row.pair);
@@ -18,16 +18,10 @@ function pairTitle({ dims, contrasts, significance }, question, kind, base, rows
   if (!ratios.length) return `No ratio of ${own} over ${other}${end}: ${counted(pairs.map((pair) => pair.why))}`;
   const failed = pairs.length > ratios.length ? `; ${pairs.length - ratios.length} more without a ratio` : "";
   const found = pairMean(ratios);
-  const within = known(found.low) ? `, 95 % interval ${span(found.low, found.high)}` : ", too few for an interval";
+  const within = known(found.low) ? `, 95 % interval ${span(found.low, found.high)}` : "";
   const count = ratios.length > 1 ? `geometric mean of ${ratios.length} cells` : "one cell";
-  const verdict = ratios.length === 1 ? found.verdict : difference(found, significance);
-  return `${pairVerdict(own, other, found.ratio, verdict)}${end} (${count}${within}${failed})`;
-}
-
-function pairVerdict(own, other, ratio, verdict) {
-  if (verdict === "SAME") return `${own} and ${other} are equally fast, ${times(ratio)} ×,`;
-  if (verdict === "AMBIGUOUS") return `Unclear whether ${own} is faster than ${other}, ${times(ratio)} ×,`;
-  return `${own} is ${times(ratio)} × as fast as ${other}`;
+  const [verdict, why] = ratios.length > 1 ? ["n/a", "a mean over cells is not tested"] : [found.verdict || "n/a", untested(found.n, found.base_n)];
+  return `${compared(own, other, found.ratio, verdict, why)}${end} (${count}${within}${failed})`;
 }
 
 const pairMean = (pairs) => (pairs.length === 1 ? pairs[0] : geometricMean(pairs.map((pair) => pair.ratio)));

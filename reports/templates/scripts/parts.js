@@ -32,7 +32,8 @@ function lossTitle(dims, row) {
   if (row.part[worst] >= 1) return `${start}; no cause accounts for a loss`;
   const [low, high] = [row.part[`${worst}_low`], row.part[`${worst}_high`]];
   const factor = `${worst} = ${times(row.part[worst])} (${interval(low, high)})`;
-  return known(high) && high > 1 ? `${start}; no loss exceeds its interval, the largest: ${factor}` : `${start}; most is lost to ${CAUSES[worst]}: ${factor}`;
+  if (!known(high)) return `${start}; the lowest factor is not tested: ${factor}`;
+  return high > 1 ? `${start}; no loss exceeds its interval, the largest: ${factor}` : `${start}; most is lost to ${CAUSES[worst]}: ${factor}`;
 }
 
 function lossRows(part) {

@@ -95,27 +95,22 @@ function apart(a, b) {
   return [a.center - b.center, Math.sqrt(total), total ** 2 / (a.error ** 2 / (a.n - 1) + b.error ** 2 / (b.n - 1))];
 }
 
-// The n-th root of a product, with the t interval of the logarithms from three ratios on.
+// The n-th root of a product. A mean over cells has no interval: they share their run and their machine.
 function geometricMean(ratios) {
   if (!ratios.length) return { ratio: null, low: null, high: null };
-  const logs = ratios.map(Math.log);
-  const n = logs.length;
-  const mean = logs.reduce((sum, log) => sum + log, 0) / n;
-  const ratio = Math.exp(mean);
-  if (n < 3) return { ratio, low: null, high: null };
-  const variance = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / (n - 1);
-  const error = Math.sqrt(variance / n);
-  const factor = Math.exp(student(n - 1) * error);
-  return { ratio, low: ratio / factor, high: ratio * factor, ...chances(mean, error, n - 1) };
+  return { ratio: Math.exp(ratios.map(Math.log).reduce((sum, log) => sum + log, 0) / ratios.length), low: null, high: null };
 }
 
-// The verdict on a mean of ratios, told up to the page's p-values.
-function difference({ ratio, low, high, differs, same }, level) {
-  if (!known(low)) return "n/a";
-  if (low > 1 && ratio > 1.01) return differs <= level.differs ? "FASTER" : "AMBIGUOUS";
-  if (high < 1 && ratio < 0.99) return differs <= level.differs ? "SLOWER" : "AMBIGUOUS";
-  return low >= 0.98 && high <= 1.02 && same <= level.same ? "SAME" : "AMBIGUOUS";
-}
+// What may be said of two by the verdict on their ratio.
+const COMPARED = {
+  FASTER: (own, other, ratio) => `${own} is ${ratio} × as fast as ${other}`,
+  SLOWER: (own, other, ratio) => `${own} is ${ratio} × as fast as ${other}`,
+  SAME: (own, other, ratio) => `${own} and ${other} are equally fast, ${ratio} ×,`,
+  AMBIGUOUS: (own, other, ratio) => `Unclear whether ${own} is faster than ${other}, ${ratio} ×,`,
+  "n/a": (own, other, ratio, why) => `${own} over ${other}: ${ratio} ×, ${why},`,
+};
+const compared = (own, other, ratio, verdict, why) => COMPARED[verdict](own, other, times(ratio), why);
+const untested = (...launches) => (launches.every((count) => count === 1) ? "one launch each: not tested" : "too few launches: not tested");
 
 // What tells bars or lines of one setting apart.
 function who(dims) {

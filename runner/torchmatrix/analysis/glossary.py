@@ -32,9 +32,10 @@ DEFINITIONS = {
     "reference": "The timed step's loss, gradients and change of the parameters are compared with eager fp32 from the same "
     "seed and batch in the first launch of each cell; the others must find what it found. Beyond the tolerances: numerics.",
     "temperature": "That of the hottest device at the end of the timed windows. Power: the mean over the timed windows, all "
-    "devices together. The host reads both about once a second.",
+    "devices together. The host reads both about once a second. The median over launches, without an interval.",
     "energy": "The difference of the devices' own energy counters between the edges of the timed windows (10 s or longer), "
-    "per item; n/a if no counter can be read. Marked ≠ if the power readings disagree by more than 10 %.",
+    "per item; n/a if no counter can be read. Marked ≠ if the power readings disagree by more than 10 %. The median over "
+    "launches, without an interval: two energies are not tested.",
     "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
     "repetition counts. A power cap is normal in training and does not count as throttling.",
     "drift": "How much longer steps would still have become, by the curve through the step times; n/a: no drift was seen, "
@@ -48,8 +49,9 @@ DEFINITIONS = {
     "seen. What the figure would at most change by if the clock stayed as it was at the end.",
     "stall": "A timed window took more than 1 % and 10 ms longer than its steps: a process waited for a CPU.",
     "MFU": "Model FLOPs utilisation: throughput per device × FLOPs per item ÷ the device's dense peak in this precision "
-    "(vendor's data sheet). FLOPs are counted on the eager model; every multiplication and addition counts. Unknown GPU: "
-    "n/a.",
+    "(vendor's data sheet). FLOPs are counted on the eager model, in the cell's first launch (forward and, in training, "
+    "backward); every multiplication and addition counts. A stack that can't count takes what another stack counted for the "
+    "same model and sizes (flops_from). Unknown GPU: n/a. By the median throughput over launches, without an interval.",
     "S": "Speed-up: T_N / T_1, the throughput on N devices over that on the first of these devices alone, same stack and "
     "workload, batch per device fixed (weak scaling).",
     "E": "Efficiency: S / N.",
@@ -89,8 +91,7 @@ DEFINITIONS = {
     "differs by more than 1 %, and would result from scatter alone in 1 of 100 series (seeded binary segmentation with "
     "Student's t on the logarithms, Bonferroni-corrected; outliers clipped). A slow drift shows as a staircase.",
     "level_of_inference": "What an interval is over. Launches: it tells how well these very machines were measured. "
-    "Machines: it tells of the GPU model, and takes two machines or more on both sides. Cells: it tells how much ratios differ "
-    "from cell to cell.",
+    "Machines: it tells of the GPU model, and takes two machines or more on both sides. A mean over cells has no interval.",
     "corrected_verdict": "FASTER, SLOWER: the 95 % interval of the ratio excludes 1, and the ratio differs from 1 by more than "
     "1 %. SAME: the interval lies within 1 ± 2 %. Several verdicts at once are corrected after Benjamini and Hochberg, so that "
     "at most 5 % of those that tell a difference are false, and at most 2.5 % of those that tell sameness; what doesn't "
@@ -112,23 +113,25 @@ DEFINITIONS = {
     "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the requested one, "
     "otherwise the first in the matrix that ran it.",
     "effect": "What a setting does: the geometric mean, over all pairs of cells that differ in it only, of the speed with it "
-    "over the speed with its usual value (the default; of batches the smallest). The interval is over the pairs: it tells how "
-    "much the ratio depends on the other settings. Pairs without a figure are counted.",
+    "over the speed with its usual value (the default; of batches the smallest). A mean over pairs has no interval and is not "
+    "tested; the smallest and the largest ratio stand beside it. Of a single pair the interval is over launches. Pairs without "
+    "a figure are counted.",
     "cube_best": "The best combination is the fastest that was measured; its interval covers whichever is picked. The cheap "
-    "way begins with the usual settings and changes one at a time, always the one that gains most, until none gains 1 %.",
+    "way begins with the usual settings and changes one at a time, always the one that gains most, until none gains 1 % or the "
+    "gain, corrected for picking (Bonferroni), may be none. Gains of single launches are marked as not tested.",
     "explained": "Analysis of variance of the logarithm of each cell's speed, with sums of squares of type II; p-values are "
     "corrected after Benjamini and Hochberg. Two settings together: what both do beyond what each does alone. In a cube with "
     "gaps shares don't add up to 100 %.",
     "setting": "Throughput of a cell over that of the cell that differs in this setting only: same stack, model, devices, "
     "batch and everything else.",
-    "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, unclipped. From three ratios on it has a 95 "
-    "% interval, Student's t over the logarithms of these ratios: it shows how much the ratio varies from cell to cell. "
-    "Cells without a ratio are counted.",
+    "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, unclipped. It has no interval (null, n/a) "
+    "and is not tested: cells share their run and their machine, so that an interval over cells would exclude 1 in a third to "
+    "nine tenths of comparisons of a machine with itself. Cells without a ratio are counted.",
     "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval, "
     "corrected for the number of devices and jobs (Benjamini and Hochberg, one-sided, 2.5 %); all others wait for it.",
-    "phases": "Medians over the ok launches of a cell; launches with a cold compile cache are shown separately. The first "
-    "step includes compilation and autotuning. The rest is the engine, the start and end of the process, the proofs after "
-    "the windows, and phases that the launch did not record.",
+    "phases": "Medians over the ok launches of a cell, without intervals; launches with a cold compile cache are shown apart. "
+    "The first step includes compilation and autotuning. The rest is the engine, the start and end of the process, the proofs "
+    "after the windows, and phases that the launch did not record.",
     "code_varies": "Code varies: launches that compiled anew scatter more than launches that ran the code of one compilation, "
     "by a one-sided F test of the variances of the logarithms of throughput, at 5 % over the number of tests. It takes three "
     "launches of either kind.",
@@ -151,7 +154,8 @@ DEFINITIONS = {
     "have two machines or more, the interval is over machines; otherwise it is over the launches of these very machines and "
     "says nothing of another machine with such a GPU.",
     "bus_bandwidth": "What each link carries in a ring, as nccl-tests define it: bytes ÷ time, × 2 (N - 1) / N for an "
-    "all-reduce, × (N - 1) / N for an all-gather or reduce-scatter, × 1 for sending to the next device.",
+    "all-reduce, × (N - 1) / N for an all-gather or reduce-scatter, × 1 for sending to the next device. The median over "
+    "launches, without an interval.",
     "link_peak": "The links' peak: what all links of a device to others (NVLink, Infinity Fabric) carry in one direction, "
     "by its data sheet. Switches that add up by themselves (NVLink SHARP) can exceed it. n/a where devices talk over PCIe or a "
     "network.",

@@ -27,10 +27,11 @@ def _lines(found: Advice, run: str, to_measure: str) -> Iterator[str]:
     points, row = found.points, found.point.row
     yield f"take: {row['stack']}: {settings_of(found.point)}"
     yield f"  {found.aim.title}: {_figure(found.aim.times, found.figure)} {found.aim.said(str(row['unit']))}, " + (
-        f"the best of {count(found.candidates, 'combination')}"
+        f"the {'highest' if found.aim.more_is_better else 'lowest'} of {count(found.candidates, 'combination')}"
     )
     if found.usual is not found.point:
-        yield f"  {ratio_of(found.gain)} as good as the usual settings ({settings_of(found.usual)})"
+        alike = ", which can't be told apart from it" if found.usual in found.as_good else ""
+        yield f"  {ratio_of(found.gain)} over the usual settings ({settings_of(found.usual)}){alike}"
     yield from _costs(found.point)
     yield from _as_good(found)
     yield "rests on:"

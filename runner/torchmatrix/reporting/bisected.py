@@ -71,7 +71,8 @@ def _answer(search: Search, change: Beside) -> Iterator[str]:
         yield f"the level changed between {old} and {new}: {_ratio(change)}; {rests}"
         yield f"closer it can't be told: {_last_middle(search)} differs too little from both for these launches; use --launches"
     else:
-        yield f"no difference was seen between {old} and {new}: {_ratio(change)}; {rests}"
+        seen = "no difference was seen" if is_known(change.p_value) else "too few launches to see a difference"
+        yield f"{seen} between {old} and {new}: {_ratio(change)}; {rests}"
         if is_known(change.detectable):
             yield f"so many launches show a difference of {100 * change.detectable:.2g} %; for less use --launches"
 
@@ -88,6 +89,7 @@ def _between(search: Search) -> Iterator[str]:
 
 def _pair(pair: Beside) -> str:
     verdict = "differs" if pair.differs else "does not differ, as far as these launches show"
+    verdict = verdict if is_known(pair.p_value) else "too few launches: not tested"
     return printable(f"  {pair.old} -> {pair.new}: {_ratio(pair)}; {verdict}")
 
 

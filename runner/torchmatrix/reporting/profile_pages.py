@@ -36,7 +36,7 @@ def of_why(found: Why, sides: Sequence[Seen]) -> str:
     answers += [f"Most of the difference of profiled steps, {signed_milliseconds(found.profiled)}: {'; '.join(most)}."]
     charts = [step_parts.waterfall(found, "From a step of A to a step of B")]
     rows, named = [_row(found, bar) for bar in (*found.bars, found.gap)], list(zip("AB", sides, strict=True))
-    title = f"What makes B {'slower' if found.told > 0 else 'faster'} than A"
+    title = f"Where a step of B differs from one of A, {signed_milliseconds(found.told)}"
     return _page("Why", title, answers, charts, named, rows, list(profiled.notes(found)))
 
 

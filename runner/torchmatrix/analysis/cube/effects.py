@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torchmatrix.analysis.cube.points import Point, Points
-from torchmatrix.analysis.intervals import SAME_WITHIN, Interval, geometric_mean, ratio
+from torchmatrix.analysis.intervals import Interval, geometric_mean, ratio
+from torchmatrix.analysis.verdicts import chances, judged
 from torchmatrix.matrix.factors import BY_NAME, Value
 
 
@@ -14,9 +15,9 @@ from torchmatrix.matrix.factors import BY_NAME, Value
 class Effect:
     """`value` of a setting over its usual value: the geometric mean over `n` pairs of cells; `missing` pairs have no ratio.
 
-    `found`: with its interval over the pairs, which tells how much the ratio differs from cell to cell (of one pair: over its
-    launches). `least`, `most`: the smallest and the largest ratio. `control`: "" where the setting may matter; else, for one
-    that can't, "still" if the interval lies within 1 ± 2 %, "moved" if it lies wholly outside, "uncertain" otherwise.
+    `found`: of one pair with its interval over launches; a mean over pairs has none. `least`, `most`: the smallest and the
+    largest ratio. `control`: "" where the setting may matter; else, for one that can't, "still" if every pair is SAME, "moved"
+    if one is FASTER or SLOWER, corrected for their number, "uncertain" otherwise.
     """
 
     setting: str
@@ -46,7 +47,7 @@ def _of_setting(points: Points, name: str, values: Sequence[Value]) -> Iterator[
             yield Effect(
                 setting=name, value=value, over=usual, found=found, n=len(ratios), missing=len(pairs) - len(ratios),
                 least=min(ratios, default=math.nan), most=max(ratios, default=math.nan),
-                control=_control(found) if cannot_matter(name, points.model) else "",
+                control=_control(good) if cannot_matter(name, points.model) else "",
             )  # fmt: skip
 
 
@@ -68,12 +69,10 @@ def cannot_matter(name: str, model: str) -> bool:
     return factor is not None and any(fnmatchcase(model, glob) for glob in factor.idle_for)
 
 
-def _control(found: Interval) -> str:
-    if math.isnan(found.low):
-        return "uncertain"
-    if found.low >= 1 - SAME_WITHIN and found.high <= 1 + SAME_WITHIN:
-        return "still"
-    return "moved" if found.low > 1 + SAME_WITHIN or found.high < 1 - SAME_WITHIN else "uncertain"
+def _control(pairs: Sequence[tuple[Point, Point]]) -> str:
+    tests = [chances(a.speeds, b.speeds, statistic=str(a.row["statistic"])) for a, b in pairs]
+    found = {one.verdict for one in judged([over_each_other(*pair) for pair in pairs], tests)}
+    return "moved" if found & {"FASTER", "SLOWER"} else "still" if found == {"SAME"} else "uncertain"
 
 
 def held_at(points: Points, name: str, value: Value, over: Value, held: Mapping[str, Value]) -> Interval:

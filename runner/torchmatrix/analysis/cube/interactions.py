@@ -44,21 +44,13 @@ class Together:
 
     @property
     def sentence(self) -> str:
-        """Such as: channels_last helps only with precision amp: ×1.42; ×0.98 with precision fp32."""
+        """Such as: what channels_last does depends on precision: ×1.42 with precision amp; ×0.98 with precision fp32.
+
+        That it depends is what the F test tells; it doesn't tell any of the figures from 1.
+        """
         ordered = sorted(self.by_value, key=lambda pair: -pair[1].value)
-        (best, most), *rest = ordered
-        others = ", ".join(f"×{found.value:.2f} with {word_of(self.other, value)}" for value, found in rest)
-        verb = _VERBS[most.value > 1 + NOTEWORTHY, all(found.value <= 1 + NOTEWORTHY for _, found in rest)]
-        name = word_of(self.setting, self.value)
-        return f"{name} {verb} with {word_of(self.other, best)}: ×{most.value:.2f}; {others}"
-
-
-_VERBS = {
-    (True, True): "helps only",
-    (True, False): "helps most",
-    (False, True): "costs least",
-}
-"""Whether it helps where it helps most, and whether it helps nowhere else."""
+        figures = "; ".join(f"×{found.value:.2f} with {word_of(self.other, value)}" for value, found in ordered)
+        return f"What {word_of(self.setting, self.value)} does depends on {self.other}: {figures}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

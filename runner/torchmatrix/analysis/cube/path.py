@@ -7,6 +7,7 @@ from torchmatrix.analysis.best import may_be_best, of_picked
 from torchmatrix.analysis.cube.effects import over_each_other
 from torchmatrix.analysis.cube.points import Point, Points
 from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, center_interval, moments
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, chances
 from torchmatrix.matrix.factors import Value
 
 
@@ -58,7 +59,7 @@ def best_of(points: Points) -> Best | None:
 
 def steps_from(points: Points, start: Point) -> Iterator[Step]:
     """Each step changes one setting, to the fastest cell that is measured; the last one is before the first that would gain
-    less than 1 %, or whose interval (where it has one) includes 1."""
+    less than 1 %, or whose gain, of the fastest of so many (Bonferroni), may be none. Single launches are not tested."""
     here = start
     while True:
         near = [one for one in points.measured if len(_changed(here, one)) == 1]
@@ -66,7 +67,8 @@ def steps_from(points: Points, start: Point) -> Iterator[Step]:
             return
         best = max(near, key=lambda one: one.speed)
         gain = over_each_other(best, here)
-        if not gain.value > 1 + NOTEWORTHY or gain.low <= 1:
+        chance = chances(best.speeds, here.speeds, statistic=str(best.row["statistic"])).differs
+        if not gain.value > 1 + NOTEWORTHY or chance * len(near) > FALSE_DISCOVERIES:
             return
         (setting,) = _changed(here, best)
         here = best

@@ -61,7 +61,8 @@ def _effects(cube: Cube, place: int) -> Chart:
     return Chart(
         id=f"effects-{place}-{words.slug(cube.points.model, cube.points.mode)}",
         section="settings",
-        title=f"Of {len(shown)} settings of {telling.title(cube)}, {name} changes most: ×{words.times(first.found.value)}",
+        title=f"Of {len(shown)} settings of {telling.title(cube)}, the mean ratio of {name} is farthest from 1: "
+        f"×{words.times(first.found.value)}, not tested",
         note=_EFFECTS,
         spec=_effects_spec(rows),
         table=pd.DataFrame(table),

@@ -16,7 +16,7 @@ MOST_TOGETHER = 6
 _CONTROLS = {
     "still": "changes nothing, as it must",
     "moved": "can't matter, but seems to: something else differs between these cells (look for it before trusting the rest)",
-    "uncertain": "can't matter; too few or too noisy pairs to confirm it",
+    "uncertain": "can't matter; too few or too noisy launches to confirm it",
 }
 
 
@@ -48,7 +48,7 @@ def _best(points: Points, best: Best) -> str:
     failed = len(points.points) - best.candidates
     lost = f" ({count(failed, 'other')} without a figure)" if failed else ""
     found = f"{combination(best.point.settings)}, {_figure(points, best)}"
-    said = f"The best of {count(best.candidates, 'combination')}{lost}: {found}"
+    said = f"The highest of {count(best.candidates, 'combination')}{lost}: {found}"
     also = best.as_good - 1
     shared = f"; {count(also, 'other')} can't be told apart from it" if also else ""
     return f"{said}, {ratio_of(best.gain)} over {combination(best.start.settings)}{shared}."
@@ -65,12 +65,10 @@ def _figure(points: Points, best: Best) -> str:
 
 def _steps(best: Best) -> Iterator[str]:
     if not best.steps:
-        if best.gain.value > 1:
-            yield "No single setting gains anything over the usual ones: the best needs several at once."
         return
     said = ", then ".join(f"{word_of(step.setting, step.value)} {ratio_of(step.gain)}" for step in best.steps)
     reached = best.steps[-1].point.speed / best.point.speed
-    end = "the best" if best.steps[-1].point is best.point else f"{100 * reached:.1f} % of the best"
+    end = "the highest" if best.steps[-1].point is best.point else f"{100 * reached:.1f} % of the highest"
     yield f"The cheap way, one setting after the other: {said}. It reaches {end}."
 
 
@@ -78,5 +76,4 @@ def ratio_of(found: Interval) -> str:
     """Such as ×1.20 (1.18 to 1.22)."""
     if math.isnan(found.value):
         return "n/a"
-    limits = "" if math.isnan(found.low) else f" ({words.span(found.low, found.high)})"
-    return f"×{words.times(found.value)}{limits}"
+    return f"×{words.times(found.value)} ({'not tested' if math.isnan(found.low) else words.span(found.low, found.high)})"

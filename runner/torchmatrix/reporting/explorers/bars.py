@@ -60,7 +60,7 @@ def _panel(data: Data, metric: Metric, rows: Sequence[Row]) -> Panel:
 
 
 def sentence(dims: Sequence[Dim], metric: Metric, rows: Sequence[Row], level: Significance) -> str:
-    """The first of the ranked rows and how far it is ahead; of throughputs all that may be the highest."""
+    """Of throughputs all that may be the highest; of other metrics, which no test compares, the first two."""
     of = measure(metric)
     (model,) = (dim.labels[rows[0][dim.name]] for dim in dims if dim.name == "model")
     ranked = sorted((row for row in rows if of(row)[0] is not None), key=lambda row: of(row)[0] or 0, reverse=not metric.least)
@@ -73,8 +73,8 @@ def sentence(dims: Sequence[Dim], metric: Metric, rows: Sequence[Row], level: Si
     names = [name_of(dims, row, settings) for row in two]
     rates = [f"{figure(of(row)[0])} {unit_of(metric, row)}" for row in two]
     what = f"{model}{context(dims, two)} on {shared_place(dims, two)}"
-    most = f"{names[0]} {'needs the least' if metric.least else 'gives the most'} {metric.title} with {what}: {rates[0]}"
-    return most + (f"; next {names[1]}, {rates[1]}" if two[1:] else "")
+    most = f"The {'lowest' if metric.least else 'highest'} {metric.title} of {what}: {rates[0]}, {names[0]}"
+    return most + (f"; next {names[1]}, {rates[1]}: not tested" if two[1:] else "")
 
 
 def _rows(dims: Sequence[Dim], metric: Metric, rows: Sequence[Row], settings: Sequence[Dim]) -> list[Row]:

@@ -70,7 +70,7 @@ def _title(dims: Sequence[Dim], series: Sequence[Sequence[Row]], settings: Seque
         return f"E = {words.times(worst['S'] / worst['N'])} of {place} is impossible: above 1.02; look for a wrong baseline"
     least, best = ranked[0], ranked[-1]
     begin, end = f"{_devices(dims, best)} {words.verb(mode, many=True)} {model}", f"as fast as one{what}"
-    rest = factors(least, best)
+    rest = f"{factors(least, best)}{tested(ranked)}"
     if least is best:
         return f"{begin} {gain(best)} {end}, {name_of(dims, best, settings)} {rest}"
     if None not in (least["S_high"], best["S_low"]) and least["S_high"] >= best["S_low"]:
@@ -94,6 +94,11 @@ def gain(row: Row) -> str:
     """A speed-up with its interval: 7.52 [7.50 to 7.54] ×."""
     limits = "" if row["S_low"] is None else f" [{words.span(row['S_low'], row['S_high'])}]"
     return f"{words.times(row['S'])}{limits} ×"
+
+
+def tested(rows: Sequence[Row]) -> str:
+    """What a sentence on speed-ups ends with where one has no interval."""
+    return ", too few launches: not tested" if any(row["S_low"] is None for row in rows) else ""
 
 
 def factors(least: Row, best: Row) -> str:

@@ -46,6 +46,8 @@ def _title(data: Data, row: Row) -> str:
         return f"{start}; no cause accounts for a loss"
     low, high = number_or_nan(part[f"{worst}_low"]), number_or_nan(part[f"{worst}_high"])
     factor = f"{worst} = {words.times(known[worst])} ({words.interval(low, high)})"
+    if math.isnan(high):
+        return f"{start}; the lowest factor is not tested: {factor}"
     if high > 1:
         return f"{start}; no loss exceeds its interval, the largest: {factor}"
     return f"{start}; most is lost to {CAUSES[worst]}: {factor}"

@@ -11,7 +11,6 @@ from typing import Any
 import altair as alt
 
 from torchmatrix.analysis.intervals import Interval, geometric_mean
-from torchmatrix.analysis.verdicts import Significance, chances, verdict_at
 from torchmatrix.ground.numbers import number_or_nan
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting.charts import INK, words
@@ -78,26 +77,18 @@ def _title(data: Data, kind: str, stack: str, base: str, rows: Sequence[Row]) ->
         return f"No ratio of {own} over {other}{end}: {words.counted(row['pair']['why'] for row in rows)}"
     failed = f"; {len(rows) - len(known)} more without a ratio" if len(rows) > len(known) else ""
     found = _mean(known)
-    limits = ", too few for an interval" if math.isnan(found.low) else f", 95 % interval {words.span(found.low, found.high)}"
+    limits = "" if math.isnan(found.low) else f", 95 % interval {words.span(found.low, found.high)}"
     count = f"geometric mean of {len(known)} cells" if len(known) > 1 else "one cell"
-    verdict = _verdict(known, found, data.significance)
-    return _said_of(own, other, found, verdict) + f"{end} ({count}{limits}{failed})"
+    verdict, why = _verdict(known)
+    return words.compared(own, other, found.value, verdict, why) + f"{end} ({count}{limits}{failed})"
 
 
-def _verdict(known: Sequence[Row], found: Interval, level: Significance) -> str:
-    """Of one pair its own; of several that of their mean, told up to the same p-value."""
-    if len(known) == 1:
-        return str(known[0]["verdict"])
-    ratios = [pair["ratio"] for pair in known]
-    return verdict_at(found, chances(ratios, [1.0] * len(ratios), paired=True), level)
-
-
-def _said_of(own: str, other: str, found: Interval, verdict: str) -> str:
-    if verdict == "SAME":
-        return f"{own} and {other} are equally fast, {words.times(found.value)} ×,"
-    if verdict == "AMBIGUOUS":
-        return f"Unclear whether {own} is faster than {other}, {words.times(found.value)} ×,"
-    return f"{own} is {words.times(found.value)} × as fast as {other}"
+def _verdict(known: Sequence[Row]) -> tuple[str, str]:
+    """Of one pair its own, and why it has none; of several pairs there is none of their mean."""
+    if len(known) > 1:
+        return "n/a", "a mean over cells is not tested"
+    (pair,) = known
+    return str(pair["verdict"] or "n/a"), words.untested(pair["n"], pair["base_n"])
 
 
 def _contrasted(kind: str) -> list[tuple[str, Any]]:

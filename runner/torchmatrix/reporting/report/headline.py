@@ -57,7 +57,7 @@ def _scaling(dims: Sequence[Dim], row: Row, rows: Sequence[Row]) -> list[str]:
     alone = f"{where(dims, one)} alone: {figure(one['rate'])} {one['unit']}/s ({within})"
     if row["impossible"]:
         return [f"{alone}; E = {words.times(row['S'] / row['N'])} on {row['N']} is impossible: look for a wrong baseline."]
-    return [f"{alone}; {row['N']} give {lines.gain(row)} as much {lines.factors(row, row)}."]
+    return [f"{alone}; {row['N']} give {lines.gain(row)} as much {lines.factors(row, row)}{lines.tested([row])}."]
 
 
 def state(view: View) -> str:
