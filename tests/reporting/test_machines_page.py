@@ -55,8 +55,8 @@ def test_each_machine_has_a_row_also_two_of_one_name(page_of_all: Page) -> None:
 
 def test_the_headline_ranks_the_gpus_by_the_geometric_mean_over_the_baseline(page_of_all: Page) -> None:
     text = plain(page_of_all("all"))
-    one = "Relative to H100 SXM5 80GB, on one device each, geometric mean over cells: B200 SXM ×1.413 (n = 6, 1.212 to 1.646); "
-    assert one + "MI300X ×1.074 (n = 6, 0.903 to 1.277); RTX 4090 ×0.590 (n = 10, 0.459 to 0.758)." in text
+    one = "Relative to H100 SXM5 80GB, on one device each, geometric mean over cells, not tested: B200 SXM ×1.413 (n = 6); "
+    assert one + "MI300X ×1.074 (n = 6); RTX 4090 ×0.590 (n = 10)." in text
 
 
 def test_equivalent_stacks_are_marked_and_equal_ones_are_not(page_of_all: Page) -> None:
@@ -85,7 +85,9 @@ def test_machines_with_the_same_device_stand_side_by_side_themselves(tmp_path: P
         invented.write(tmp_path / "results", machine, matrix=invented.MATRIX.replace("counts = [1, 2, 4, 8]", "counts = [1]"))
     text = plain(page(tmp_path, tmp_path / "results", "--machines", "--baseline-gpu", "gpu01#1111"))
     assert "PyTorch on 2 machines with H100 SXM5 80GB" in text and "Machine beside machine" in text
-    assert "Relative to gpu01#1111, on one device each, geometric mean over cells: gpu01#2222 ×0.969 (n = 14" in text
+    assert (
+        "Relative to gpu01#1111, on one device each, geometric mean over cells, not tested: gpu01#2222 ×0.969 (n = 14" in text
+    )
 
 
 def test_another_gpu_can_be_the_baseline(page_of_all: Page) -> None:
