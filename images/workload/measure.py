@@ -17,8 +17,8 @@ import torch
 import families
 import precision
 
-Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve")
-"""``run(index)`` does one step on batch `index` (modulo the number of batches) and returns nothing. ``losses()``, called
+Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches")
+"""``run(index)`` does one step on batch `index` of `batches` (modulo their number) and returns nothing. ``losses()``, called
 outside the window, returns the losses since its last call: one per step in training, that of the last step in inference.
 ``enqueue(index)`` is as much of the step as submits work without waiting for the device. ``taken()``: with a GradScaler, which
 skips some steps, how many the optimizer has done so far; else None. For the proofs, training has its `optimizer` and `scaler`,
@@ -53,7 +53,7 @@ def training_step(args, world, family, model, batches):
         kept.clear()
         return found
 
-    return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None, None)
+    return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None, None, batches)
 
 
 def _counted(optimizer):
@@ -97,7 +97,7 @@ def inference_step(args, world, family, model, batches):
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], serve)
+    return Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], serve, batches)
 
 
 def make_step(args, *what):
@@ -161,6 +161,7 @@ def window(world, step, steps, first):
     with no_garbage_collection():
         world.barrier()
         world.synchronize()
+        begin = time.monotonic()
         start = time.perf_counter_ns()
         marks.add()
         for index in range(first, first + steps):
@@ -169,11 +170,11 @@ def window(world, step, steps, first):
         enqueued = time.perf_counter_ns()
         world.synchronize()
         stop = time.perf_counter_ns()
-    offset = time.monotonic() - time.perf_counter()  # 0 on Linux, where both read CLOCK_MONOTONIC
+        end = time.monotonic()
     record = {
         "seconds": (stop - start) / 1e9,
-        "start_monotonic_seconds": start / 1e9 + offset,
-        "stop_monotonic_seconds": stop / 1e9 + offset,
+        "start_monotonic_seconds": begin,
+        "stop_monotonic_seconds": end,
         "enqueue_seconds": (enqueued - start) / 1e9,
         "step_seconds": marks.intervals(),
         "losses": step.losses(),

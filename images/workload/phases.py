@@ -14,6 +14,7 @@ import chance
 import latency
 import settings
 import torch
+from unseen import Unseen
 
 import collectives
 import families
@@ -92,10 +93,18 @@ def _measure(channel, args, world):
     """Everything that is timed; returns what was Begun and the seconds per step."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    seconds_per_step = _time(channel, args, world, step)
+    windows = _time(channel, args, world, step)
+    seconds_per_step = _pace(windows)
     channel.emit("memory", phase="warm", **_peaks(world))
-    for requests in latency.serve(args, world, step, seconds_per_step):
+    new = Unseen(args, world, step)
+    if new.problem:
+        channel.emit("unseen", error=new.problem)
+    elif args.proof != work.NONE:
+        for phase, number, ranks in new.steps(windows):
+            samples.emit(channel, args.batch, phase, number, ranks)
+    for requests in latency.serve(args, world, step, seconds_per_step, new):
         latency.emit(channel, requests)
+    new.drop()
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
@@ -162,7 +171,7 @@ def _prepare_model(args, world):
 
 
 def _time(channel, args, world, step):
-    """Warms up and times the windows; emits each block. Returns the seconds per step of the windows."""
+    """Warms up and times the windows; emits each block. Returns the windows, each as the records of its ranks."""
     blocks, spent = itertools.count(), {"steps": 0, "seconds": 0.0}
 
     def tell(ranks):
@@ -177,7 +186,12 @@ def _time(channel, args, world, step):
     channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
     for number, ranks in enumerate(found.windows):
         samples.emit(channel, args.batch, "measure", number, ranks)
-    slowest = [max(rank["seconds"] for rank in ranks) / len(ranks[0]["step_seconds"]) for ranks in found.windows]
+    return found.windows
+
+
+def _pace(windows):
+    """Seconds per step."""
+    slowest = [max(rank["seconds"] for rank in ranks) / len(ranks[0]["step_seconds"]) for ranks in windows]
     return sum(slowest) / len(slowest)
 
 

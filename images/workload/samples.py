@@ -1,6 +1,7 @@
 """The lines of timed steps: one "sample" for each block or window, after "steps" lines where it has many."""
 
 import math
+import os
 
 from channel import Numerics
 
@@ -9,11 +10,12 @@ STEPS_AT_ONCE = 16000
 
 
 def emit(channel, batch, phase, window, ranks):
-    """Write what a block of the warm-up or a window took. `ranks`: what measure.window gave, of each rank.
+    """Write what a block of the warm-up or a window took. `ranks`: what measure.window gave, of each rank; its edges are those
+    of the ranks on this node, since another one has a clock of its own.
 
     Raises Numerics if a loss is not finite or GradScaler skipped all steps of a window, after the line is written.
     """
-    count = len(ranks[0]["step_seconds"])
+    count, here = len(ranks[0]["step_seconds"]), ranks[: int(os.environ.get("LOCAL_WORLD_SIZE", len(ranks)))]
     losses = [r["losses"] for r in ranks]
     steps = {"step_seconds": [r["step_seconds"] for r in ranks], "losses": losses}
     at_once = max(1, STEPS_AT_ONCE // len(ranks))
@@ -28,8 +30,8 @@ def emit(channel, batch, phase, window, ranks):
         window=window,
         steps=count,
         items=batch * count * len(ranks),
-        start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in ranks),
-        stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in ranks),
+        start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in here),
+        stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in here),
         seconds=[r["seconds"] for r in ranks],
         enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
         loss=[rank[-1] for rank in losses],

@@ -78,7 +78,7 @@ def test_marked_lines_on_stderr_are_texts() -> None:
         ({"event": "damaged"}, 'an event "damaged", which only the host may write'),
         ({"event": "future"}, "protocol 1 does not have: rebuild the image (torchmatrix build)"),
         ({"event": "sample", "phase": "measure"}, 'an invalid "sample" line: steps is missing'),
-        ({**SAMPLE, "phase": "cooling"}, 'phase is "cooling", not warm-up or measure'),
+        ({**SAMPLE, "phase": "cooling"}, 'phase is "cooling", not warm-up, measure, unseen or seen'),
         ({**SAMPLE, "seconds": [-1.0]}, "seconds is [-1.0], not a list of numbers from 0 to 1e+09"),
         ({**SAMPLE, "seconds": []}, "seconds is [], not"),
         ({**SAMPLE, "seconds": None}, "seconds is null, not"),

@@ -121,19 +121,15 @@ def entry_of(model):
     return LIBRARIES[library_of(model)]["models"].get(model, {})
 
 
-def batches(args, device, in_host_memory=False):
-    """Random batches of the precision's type, resident on `device`, to be used in turn; each rank has its own.
-
-    `in_host_memory`: the same on the CPU, in pinned memory if `device` is a GPU.
-    """
-    family, generator = of(args), torch.Generator().manual_seed(args.seed + 1000 * args.rank)
-    made = (family.batch(args, generator) for _ in range(args.batches))
-    place = _host_memory(device) if in_host_memory else lambda tensor: tensor.to(device)
-    return [{name: place(precision.converted(args.precision, one)) for name, one in batch.items()} for batch in made]
+def batches(args, device):
+    """Random batches, resident on `device`, to be used in turn; each rank has its own. unseen.py has others."""
+    generator = torch.Generator().manual_seed(args.seed + 1000 * args.rank)
+    return [{name: tensor.to(device) for name, tensor in draw(args, generator).items()} for _ in range(args.batches)]
 
 
-def _host_memory(device):
-    return torch.Tensor.pin_memory if device.type == "cuda" else lambda tensor: tensor
+def draw(args, generator):
+    """One random batch of the precision's type, on the CPU."""
+    return {name: precision.converted(args.precision, one) for name, one in of(args).batch(args, generator).items()}
 
 
 def tensors_of(outputs):

@@ -49,13 +49,13 @@ COLUMNS_OF_LAUNCHES = (
     "parameters", "flops_per_item", "flops_from", "peak_bytes",
     "cold_peak_bytes", "mixed", "unlike", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
     "effective", "changed_settings", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
-    "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
+    "only_seen", "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 MAY_BE_NONE = (
     "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
     "device_name", "device_memory_bytes", "device_multiprocessors", "parameters", "flops_from", "energy_problem", "steady",
-    "compile_cache", "flat", "effective", "changed_settings", "unchecked", "requests", "transport",
+    "compile_cache", "flat", "effective", "changed_settings", "unchecked", "only_seen", "requests", "transport",
 )  # fmt: skip
 
 
@@ -132,6 +132,7 @@ def _as_the_box_told(launch: Launch) -> Row:
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
         **_parity(launch),
         "unchecked": launch.reference.error if launch.reference else None,
+        "only_seen": launch.unseen.error,
         "bus_bytes_per_second": launch.bus_bytes_per_second,
         "transport": _transport(launch),
         "collectives": _COMPACT.encode(_collectives(launch)),

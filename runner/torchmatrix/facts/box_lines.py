@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from torchmatrix.facts import agreement, checked, event_fields
+from torchmatrix.facts import agreement, checked, clocks, event_fields
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import ARRIVED, Event, version_problem
 from torchmatrix.facts.parts import (
@@ -27,6 +27,7 @@ from torchmatrix.facts.parts import (
     Requests,
     SeenDevice,
     Transport,
+    Unseen,
     WarmUp,
 )
 from torchmatrix.ground.numbers import number_or_nan
@@ -37,6 +38,8 @@ _SENSED = frozenset({
 })  # fmt: skip
 """The fields of a reading that are computed with."""
 
+_PHASES = ("measure", "warm-up", "unseen", "seen")
+"""Of blocks of steps."""
 _Place = tuple[str, int | None]
 """Phase and number of a window."""
 _Rows = Sequence[Sequence[float]]
@@ -50,10 +53,10 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         kinds.setdefault(event["event"], []).append(event)
     made, wrong = _made(kinds)
     try:
-        blocks = {phase: _blocks(phase, made.get("sample", ()), made.get("steps", ())) for phase in ("measure", "warm-up")}
+        blocks = {phase: _blocks(phase, made.get("sample", ()), made.get("steps", ())) for phase in _PHASES}
     except Malformed as why:
         blocks, wrong = (
-            {"measure": (), "warm-up": ()},
+            dict.fromkeys(_PHASES, ()),
             wrong or f'the box wrote "steps" lines that contradict its windows: {why}',
         )
 
@@ -66,12 +69,13 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
     return {
         "box": first_of("environment"),
         "told_ranks": first_of("setup", _UNTOLD)[0],
-        "clock_offset": _clock_offset(events),
+        "stamps": _stamps(events),
         "seen_devices": first_of("setup", _UNTOLD)[1],
         "parameters": first_of("setup", _UNTOLD)[2],
         "compile_cache": first_of("hello"),
         "windows": blocks["measure"],
         "warm_up_blocks": blocks["warm-up"],
+        "unseen": Unseen(new=blocks["unseen"], old=blocks["seen"], error=first_of("unseen")),
         "requests": all_of("requests"),
         "warm_up": next(reversed(all_of("warm-up")), None),
         "phases": dict(reversed(all_of("phase"))),
@@ -126,6 +130,7 @@ def _requests(event: Record) -> Requests:
         rank=event["rank"],
         seconds=tuple(event["seconds"]),
         edges=(event["start_monotonic_seconds"], event["stop_monotonic_seconds"]),
+        between=event.get("inputs_seconds") or 0.0,
         arrived=event.get(ARRIVED),
     )
 
@@ -164,11 +169,10 @@ def _setup(event: Record) -> tuple[int | None, tuple[SeenDevice, ...], int | Non
     return event.get("world_size"), tuple(seen), event.get("parameters")
 
 
-def _clock_offset(events: Sequence[Event]) -> float | None:
-    """The host's monotonic clock minus the box's, by the line that came fastest; None if the host recorded no arrivals."""
-    pairs = [(event[ARRIVED], event.get("monotonic_seconds")) for event in events if ARRIVED in event]
-    known = [came - told for came, told in pairs if checked.is_number(came) and checked.is_number(told)]
-    return min(known, default=None)
+def _stamps(events: Sequence[Event]) -> tuple[clocks.Stamp, ...]:
+    """Of each line of the box; none if the host recorded no arrivals."""
+    pairs = ((event["monotonic_seconds"], event[ARRIVED]) for event in events if {"monotonic_seconds", ARRIVED} <= event.keys())
+    return tuple((told, came) for told, came in pairs if checked.is_number(told) and checked.is_number(came))
 
 
 def _warm_up(event: Record) -> WarmUp:
@@ -260,6 +264,7 @@ _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "sample": _sample,
     "steps": _steps,
     "requests": _requests,
+    "unseen": lambda event: event["error"],
     "environment": _box,
     "setup": _setup,
     "precision": _precision,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torchmatrix.facts import plausible
+from torchmatrix.facts import clocks, plausible
 from torchmatrix.facts.parts import (
     ALL_REDUCE,
     AskedStack,
@@ -30,6 +30,7 @@ from torchmatrix.facts.parts import (
     SeenDevice,
     Start,
     Transport,
+    Unseen,
     UsedImage,
     UsedMethod,
     WarmUp,
@@ -60,10 +61,10 @@ class Launch:
     `round` and `number`: its place in the cell, and which try it was. `trial_batch`: the batch that a trial launch tested;
     None for a launch that measures. `started`: how the engine started it, such as its limits. `unix_seconds` and
     `monotonic_seconds`: when it began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was
-    not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had;
-    `parameters`: of its model; `clock_offset`: the
-    host's monotonic clock minus the box's, None if unknown. `windows`: the timed ones, which make the figure;
-    `warm_up_blocks` never do; `requests` were served one by one after them.
+    not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `parameters`: of its
+    model; `stamps`: of its lines, by its clock and the host's, none in facts of earlier versions. `windows`: the timed ones,
+    which make the figure; `warm_up_blocks` never do; `unseen`: steps after them on other batches; `requests` were served one
+    by one then.
 
     `changed_settings`: which settings of torch the model's code changed, in words. `phases`: seconds by name.
     `enqueue_seconds`: for each rank that reported it, host time for a step on an idle device. `collectives`: those that were
@@ -100,11 +101,12 @@ class Launch:
     box: Box | None
     told_ranks: int | None
     parameters: int | None
-    clock_offset: float | None
+    stamps: tuple[clocks.Stamp, ...]
     seen_devices: tuple[SeenDevice, ...]
     compile_cache: str | None
     windows: tuple[Block, ...]
     warm_up_blocks: tuple[Block, ...]
+    unseen: Unseen
     requests: tuple[Requests, ...]
     warm_up: WarmUp | None
     phases: Mapping[str, float]
@@ -156,9 +158,12 @@ class Launch:
     @cached_property
     def contradiction(self) -> str | None:
         """What the box told that can't be true, by what was asked for and what the host's clock saw; None if all may be."""
-        seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=self.clock_offset)
+        seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=clocks.offset(self.stamps))
         found = plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
-        return found or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, seen)
+        found = found or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
+        found = found or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, seen)
+        edges = [[block.edges for block in blocks if block.edges] for blocks in (self.windows, self.warm_up_blocks)]
+        return found or clocks.contradiction(self.stamps, *edges)
 
     @property
     def _asked(self) -> plausible.Asked:
@@ -166,6 +171,8 @@ class Launch:
         steps, windows = (1, 1) if self.trial_batch is not None else (factors.get("steps"), factors.get("windows"))
         return plausible.Asked(
             ranks=ranks,
+            here=ranks // self.devices.nodes,
+            in_step=self.workload.mode == "train" and self.workload.parallel in ("ddp", "fsdp"),
             batch=batch if isinstance(batch, int) else None,
             steps=steps if isinstance(steps, int) else None,
             exactly=not factors.get("seconds") or self.trial_batch is not None,

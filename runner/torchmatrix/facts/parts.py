@@ -186,7 +186,7 @@ class SeenDevice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """Steps that were timed together: a window that counts, or a block of the warm-up.
+    """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
 
     `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: for each
     rank, the steps in order; empty if the box didn't report them. `arrived`: when the line came, on the host's monotonic
@@ -215,14 +215,27 @@ LATENCY, END_TO_END = "latency", "end-to-end"
 class Requests:
     """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
 
-    `edges`: when the first began and the last ended, on the monotonic clock; `arrived`: as of a Block.
+    `edges`: when the first began and the last ended, on the monotonic clock, of both kinds if they took turns; `between`: for
+    how long their inputs were made; `arrived`: as of a Block.
     """
 
     kind: str
     rank: int
     seconds: tuple[float, ...]
     edges: tuple[float, float]
+    between: float = 0.0
     arrived: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unseen:
+    """Steps on batches that no step had seen, after the windows: `new`, and `old` ones timed in turns with all `new` but the
+    first. `error`: why there are none.
+    """
+
+    new: tuple[Block, ...]
+    old: tuple[Block, ...]
+    error: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

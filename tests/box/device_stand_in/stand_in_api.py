@@ -137,6 +137,10 @@ _API = {
     "get_device_name": lambda device=None: SCRIPT["name"],
     "can_device_access_peer": lambda one, other: SCRIPT["peers"],
     "memory_stats": memory_stats,
+    "mem_get_info": lambda device=None: (
+        MEMORY.capacity[_index(device)] - MEMORY.allocated[_index(device)],
+        SCRIPT["memory_bytes"],
+    ),
     "memory_allocated": lambda device=None: MEMORY.allocated[_index(device)],
     "max_memory_allocated": lambda device=None: MEMORY.peak[_index(device)],
     "max_memory_reserved": lambda device=None: MEMORY.peak_reserved[_index(device)],

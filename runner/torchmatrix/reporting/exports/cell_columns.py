@@ -71,6 +71,7 @@ _RUNNING = (
     a_list("foreign", "who else used the devices in the timed windows"),
     a_text("changed_settings", "what the model's code changed in torch"),
     a_text("unchecked", "why the losses could not be compared with eager fp32"),
+    a_text("only_seen", "why no step was timed on a batch that none had seen"),
     *(a_number(f"parity_{name}", meaning, f"parity_{name}") for name, meaning in _PARITY.items()),
 )
 

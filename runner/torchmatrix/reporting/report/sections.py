@@ -151,6 +151,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
          f"{cell['torch_build']}"),
         (cell["changed_settings"], "settings changed", False, f"by the model's code: {cell['changed_settings']}"),
         (cell["unchecked"], "losses unchecked", False, f"eager fp32 gave no reference: {cell['unchecked']}"),
+        (cell["only_seen"], "only seen batches", False, f"no step was timed on a new batch: {cell['only_seen']}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
 
