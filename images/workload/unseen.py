@@ -16,10 +16,10 @@ import torch
 import families
 import measure
 
-STEPS, ROUNDS = 3, 3
-"""New batches that are timed together; how often more of them are, in turns with all old ones, where the first took longer."""
+STEPS, ROUNDS = 3, 5
+"""New batches that are timed together; how often more are, in turns with the old ones, as long as the new ones take longer."""
 LONGER = 1.2
-"""By this ratio to the mean step of the windows."""
+"""By this ratio to the mean step."""
 MOST_NUMBERS = 4e6
 """So many random numbers are drawn for STEPS batches at most (0.1 s). Where they need more, fewer items are drawn and each
 stands in its batch several times, in random order."""
@@ -48,15 +48,19 @@ class Unseen:
         self._varies = all(one.layout is torch.strided and not one.is_quantized for one in self._like.values())
         share = MOST_NUMBERS / STEPS / sum(one.numel() for one in self._like.values()) if self._varies else 1.0
         self._items = max(1, int(args.batch * min(1.0, share)))
-        self.problem = next(filter(None, world.gather(self._lack())), None)
+        self.problem = self._why_no_room()
         self._drawn, self._newest, self._known, self._placed = [], (), set(), []
         self._cost, self._turn = 0.0, 0
+
+    def _why_no_room(self):
+        """The same on all ranks."""
+        return next(filter(None, self._world.gather(self._lack())), None)
 
     def _lack(self):
         """Of memory on the device: an allocation that fails in a step would end the launch."""
         if self._device.type != "cuda":
             return None
-        needed = (1 + ROUNDS) * STEPS * sum(tensor.numel() * tensor.element_size() for tensor in self._like.values())
+        needed = 2 * STEPS * sum(tensor.numel() * tensor.element_size() for tensor in self._like.values())
         free = torch.cuda.mem_get_info(self._device)[0]
         return "new batches need %d MB on the device, %d MB are free" % (needed >> 20, free >> 20) if free < needed else None
 
@@ -72,13 +76,14 @@ class Unseen:
 
     def steps(self, windows):
         """Time steps on new batches; yields (phase, number, records of the ranks). `windows`: the timed ones."""
-        self._renew()
-        new = measure.window(self._world, self._step, STEPS, self._old)
-        yield NEW, 0, new
-        for number in range(ROUNDS) if _are_longer(new, windows) else ():
-            yield OLD, number, measure.window(self._world, self._step, self._old, 0)
+        new, old = [], []
+        while not new or (len(old) < ROUNDS and _are_longer(new, old or windows) and not self._why_no_room()):
+            if new:
+                old.append(measure.window(self._world, self._step, self._old, 0))
+                yield OLD, len(old) - 1, old[-1]
             self._renew()
-            yield NEW, number + 1, measure.window(self._world, self._step, STEPS, self._old)
+            new.append(measure.window(self._world, self._step, STEPS, self._old))
+            yield NEW, len(new) - 1, new[-1]
 
     def on_device(self):
         """Batches without end, none of which had that content before, each behind those of the step: its number. Where there
@@ -124,7 +129,7 @@ class Unseen:
         """The newest batch, in tensors of its own."""
         rows = torch.tensor([row % self._items for row in self._newest], device=device)
         items = _each(lambda one: one.to(device).index_select(0, rows), self._drawn[-1])
-        return {name: torch.empty_like(one, device=device).copy_(items[name]) for name, one in self._like.items()}
+        return {name: one.to(device, copy=True).copy_(items[name]) for name, one in self._like.items()}
 
     def _varied(self, rows, batch):
         """Replace an item of `batch`, the next one each time, so that none had all of these in this order. Returns them."""
@@ -146,10 +151,10 @@ def _each(change, batch):
     return {name: change(tensor) for name, tensor in batch.items()}
 
 
-def _are_longer(new, windows):
-    """Whether new batches take some rank longer than those in the windows. Records of the ranks in order."""
-    for rank, record in enumerate(new):
-        usual = [seconds for window in windows for seconds in window[rank]["step_seconds"]]
-        if statistics.median(record["step_seconds"]) > LONGER * sum(usual) / len(usual):
-            return True
-    return False
+def _are_longer(new, old):
+    """Whether all of `new` take some rank longer than any of `old`. Each is the records of the ranks in order."""
+    return any(
+        min(statistics.median(records[rank]["step_seconds"]) for records in new)
+        > LONGER * max(statistics.mean(records[rank]["step_seconds"]) for records in old)
+        for rank in range(len(new[0]))
+    )

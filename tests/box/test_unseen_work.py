@@ -27,7 +27,7 @@ getattr(sabotage, name)()
 sys.argv = words[box:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-SMALL = 'device = "cpu"\nmodel = "resnet18"\nbatch = 4\nimage_size = 32\nsteps = 20\nwarmup_steps = 10\nwarmup_cap = 12\n'
+SMALL = 'device = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 5\nwarmup_steps = 2\nwarmup_cap = 4\n'
 RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4", "--steps", "8", "--warmup-steps", "8")
 INFER = (*RESNET, "--mode", "infer", "--requests", "30")
 PROVEN = ("--proof", "fingerprint", "--warmup-cap", "9")

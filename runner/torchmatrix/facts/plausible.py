@@ -25,8 +25,8 @@ QUICKEST = 0.5
 """A request, waited for, takes no less than this share of a step in the timed windows; else it wasn't waited for. Nor does one
 from host memory to host memory take less than this share of one on the device."""
 LONGER = 1.25
-"""Steps on new batches take no longer than the mean step of the timed windows by more than this ratio. Where they seem to,
-steps on old batches and on new ones are timed in turns, and all that are new must have taken longer than all that are old."""
+"""Steps on new batches take no longer than the mean step of the timed windows by more than this ratio. Where they seem to, the
+box times steps on old batches and on new ones in turns, and all of the new must take longer than any of the old."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,8 +198,8 @@ def _contradictions_of_unseen(found: Unseen, windows: Sequence[Block], asked: As
         yield from (f"steps on {'new' if block in found.new else 'old'} batches: {what}" for what in _of_steps(block, asked))
     told = [window.step_seconds for window in windows if len(window.step_seconds) == asked.ranks]
     for rank in range(asked.ranks) if told and found.new else ():
-        steps = [seconds for window in told for seconds in window[rank]]
-        usual = max([statistics.fmean(steps), *(statistics.fmean(block.step_seconds[rank]) for block in found.old)])
+        beside = [block.step_seconds for block in found.old] or told
+        usual = max(statistics.fmean(block[rank]) for block in beside)
         new = min(statistics.median(block.step_seconds[rank]) for block in found.new)
         if new > LONGER * usual:
             yield (
