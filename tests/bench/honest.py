@@ -1,4 +1,4 @@
-"""Does the proof of work ever accuse a launch that did its work? Counts honest launches and false alarms.
+"""Does the proof of work, or the host, ever accuse a launch that did its work? Counts honest launches and false alarms.
 
     .venv/bin/python tests/bench/honest.py --python STACK/bin/python --python OTHER/bin/python --launches 200
 
@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
 from boxes import bench
 
+from torchmatrix.facts import box_lines, plausible
+
 MODELS = (
     ("--model", "resnet18", "--image-size", "32", "--batch", "4"),
     ("--model", "resnet18", "--image-size", "64", "--batch", "2", "--channels-last"),
@@ -34,7 +36,7 @@ SEEDS = 5
 def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
     """All launches as (interpreter, ranks, flags), shuffled."""
     kinds = ((), ("--compile",)) if args.compile else ((),)
-    modes = (("--mode", "train"), ("--mode", "infer"))
+    modes = (("--mode", "train"), ("--mode", "infer", "--requests", "20"))
     found = [
         (python, ranks, (*model, *mode, "--precision", precision, "--seed", str(seed), *kind))
         for python, ranks, model, mode, precision, seed, kind in itertools.product(
@@ -53,7 +55,21 @@ def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
     if any(event["kind"] == "numerics" for event in failures):
         return "alarm", why
     proven = any(event["event"] == "reference" and event["agrees"] for event in events)
-    return ("ok", "") if code == 0 and proven else ("failed", why or f"exit code {code}")
+    if code != 0 or not proven:
+        return "failed", why or f"exit code {code}"
+    doubt = of_the_host(events)
+    return ("alarm", doubt) if doubt else ("ok", "")
+
+
+def of_the_host(events: list[dict[str, Any]]) -> str | None:
+    """What contradicts the windows."""
+    told = box_lines.told(events)
+    ranks, requests = told["told_ranks"], max((len(one.seconds) for one in told["requests"]), default=0)
+    asked = plausible.Asked(ranks=ranks, here=ranks, batch=None, steps=None, exactly=False, windows=1, requests=requests)
+    seen = plausible.Seen(begin=None, seconds=float("nan"), offset=None)
+    return plausible.contradiction_of_unseen(told["unseen"], told["windows"], asked) or plausible.contradiction_of_requests(
+        told["requests"], told["windows"], asked, seen
+    )
 
 
 def proof_seconds(events: list[dict[str, Any]]) -> float:

@@ -54,3 +54,14 @@ def test_steps_that_grad_scaler_skipped_are_recorded_and_a_window_of_nothing_els
     assert event["scale"] == [1024.0] and window.skipped_steps == 3
     with pytest.raises(channel.Numerics, match="GradScaler skipped all 20 steps of window 0"):
         samples.emit(written, 4, "measure", 0, [{**rank(0, 20), "scale": 2.0, "skipped_steps": 20}])
+
+
+def test_the_edges_of_a_window_are_those_of_the_ranks_on_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node began to count at another time."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    measured, written = [rank(number, 20) for number in range(4)], Written()
+    for other in measured[2:]:
+        other |= {"start_monotonic_seconds": 1e6, "stop_monotonic_seconds": 1e6 + 8.0}
+    samples.emit(written, 4, "measure", 0, measured)
+    (event,) = (event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None)
+    assert (event["start_monotonic_seconds"], event["stop_monotonic_seconds"]) == (1.0, 9.0) and len(event["seconds"]) == 4

@@ -165,3 +165,80 @@ def test_fewer_requests_are_served_where_they_take_long_and_none_must_be_where_n
     assert "the box told the latency of ranks []" in str(served(lambda line: {"kind": "end-to-end"}).error)
     assert served(lambda line: {"seconds": [0.019] * 20, "stop_monotonic_seconds": line["start_monotonic_seconds"] + 0.38},
                   vendor="cpu").outcome == "ok", "on a CPU a step is over when it returns"  # fmt: skip
+
+
+def timed(phase: str, *ranks: float) -> dict[str, Any]:
+    """Three steps on other batches; `ranks`: seconds of a step of each."""
+    return {
+        "event": "sample", "phase": phase, "window": 0, "steps": 3, "items": 24, "seconds": [3 * one for one in ranks],
+        "enqueue_seconds": [0.01] * len(ranks), "step_seconds": [[one] * 3 for one in ranks], "loss": [1.0] * len(ranks),
+    }  # fmt: skip
+
+
+def after_windows(*told: dict[str, Any], **fields: Any) -> Launch:
+    """Two ranks, whose steps took 0.04 and 0.08 s in the window, and then these lines."""
+    lines = launch_lines(devices=(0, 1), told=told, **{"job": {"batch": 4, "steps": 10, "windows": 1}, **fields})
+    found = launch_of(Path("a/round1-try1.jsonl"), lines)
+    assert isinstance(found, Launch)
+    return found
+
+
+def test_steps_on_new_batches_that_take_longer_contradict_the_windows() -> None:
+    assert after_windows(timed("unseen", 0.04, 0.09)).outcome == "ok"
+    found = after_windows(timed("unseen", 0.04, 0.4))
+    assert (found.outcome, throughput(found)) == ("crashed", pytest.approx(float("nan"), nan_ok=True))
+    assert str(found.error).startswith("steps of rank 1 took 0.400000 s on batches that none had seen, and 0.0")
+    assert "the box told the times of 1 ranks" in str(after_windows(timed("unseen", 0.08)).error)
+
+
+def test_a_machine_that_is_disturbed_meanwhile_slows_old_batches_as_well() -> None:
+    slow, slower = timed("unseen", 0.4, 0.4), timed("seen", 0.5, 0.5)
+    assert after_windows(slow, slower, slow).outcome == "ok"
+    assert after_windows(slow, timed("seen", 0.04, 0.08), slow).outcome == "crashed"
+    assert after_windows(slow, timed("seen", 0.04, 0.08), timed("unseen", 0.04, 0.09)).outcome == "ok"
+
+
+def test_that_no_new_batch_had_room_is_told_with_the_launch() -> None:
+    found = after_windows({"event": "unseen", "error": "new batches need 3 MB on the device, 1 MB are free"})
+    assert found.outcome == "ok" and found.unseen.error == "new batches need 3 MB on the device, 1 MB are free"
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "cpu"])
+def test_requests_end_to_end_that_took_turns_with_the_others_are_not_far_shorter(vendor: str) -> None:
+    def launched(end_to_end: float) -> Launch:
+        lines = launch_lines(
+            vendor=vendor, served={"latency": [0.08] * 20, "end-to-end": [end_to_end] * 20}, job={"batch": 4, "requests": 20}
+        )
+        for line in lines:
+            if line["event"] == "requests":
+                line |= {"start_monotonic_seconds": 110.0, "stop_monotonic_seconds": 110.0 + 20 * (0.08 + end_to_end) + 0.1}
+                line["inputs_seconds"] = 0.05
+        found = launch_of(Path("a/round1-try1.jsonl"), lines)
+        assert isinstance(found, Launch)
+        return found
+
+    assert launched(0.09).outcome == "ok" and launched(0.05).outcome == "ok"
+    found = launched(0.03)
+    assert (found.outcome, found.error) == (
+        "crashed", "end-to-end of rank 0: a request took 0.030000 s, one on the device alone 0.080000 s",
+    )  # fmt: skip
+
+
+def test_the_clock_of_another_node_is_held_against_that_of_the_first() -> None:
+    """It has its own beginning, and ranks that train one model take equally long for a window."""
+
+    def on_two_nodes(seconds: float) -> Launch:
+        lines = launch_lines(devices=(0,), nodes=2, job={"batch": 4, "steps": 10, "windows": 1})
+        for line in lines:
+            if line.get("phase") == "measure":
+                begin = line["start_monotonic_seconds"]
+                line |= {"seconds": [5.0, seconds], "stop_monotonic_seconds": begin + 5.0}
+                line["step_seconds"] = [[0.5] * 10, [seconds / 10] * 10]
+            if line["event"] == "exit":
+                line["monotonic_seconds"] = 200.0
+        found = launch_of(Path("a/round1-try1.jsonl"), lines)
+        assert isinstance(found, Launch)
+        return found
+
+    assert on_two_nodes(5.01).outcome == "ok"
+    assert on_two_nodes(5.5).error == ("timed window 0: rank 1 took 5.500 s, those of the first node, in step with it, 5.000 s")
