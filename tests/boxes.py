@@ -9,11 +9,15 @@ from select import select
 from typing import Any
 
 import channel
+from bench import parse
 from containers import free_port
+from records import launch_lines
 from support import PATIENCE_SECONDS
 from torchmatrix.engines.commands import box_environment, torchrun
 from torchmatrix.engines.engine import Meeting
 from torchmatrix.facts.events import parse_line
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_at
 from torchmatrix.ground import assets
 
 SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
@@ -101,6 +105,19 @@ def own_model(folder: Path, text: str = NET) -> tuple[str, ...]:
     """The flags of a user's own model, the class Net of a file with this text in `folder`."""
     (folder / "net.py").write_text(text)
     return ("--model", "net.Net.x", "--model-file", str(folder / "net.py"), "--model-builder", "Net", "--batch", "4")
+
+
+def recorded(path: Path, words: tuple[str, ...], processes: int, events: list[dict[str, Any]], **end: Any) -> Launch:
+    """The launch that the tool would have read back, of a box with these flags and lines."""
+    args = vars(parse([*SMALL, *words]))
+    names = ("model", "mode", "precision", "batch", "steps", "parallel", "compile", "compile_mode", "eval", "runtime")
+    job = {name: args[name] for name in names}
+    header = launch_lines(vendor="cpu", devices=tuple(range(processes)), job=job, batch_used=args["batch"])[0]
+    over = {"event": "exit", "unix_seconds": 2e9, "monotonic_seconds": 1e9, "returncode": 0, "oom_killed": False, **end}
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in ({**header, "monotonic_seconds": 0.0}, *events, over)), encoding="utf-8"
+    )
+    return launch_at(path)
 
 
 def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:

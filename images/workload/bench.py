@@ -73,7 +73,7 @@ def parse(argv):
     parser.add_argument("--cache", default="", help="folder for compile caches, kept from launch to launch")
     parser.add_argument("--sealed-cache", default="", help="a compile cache that is only read: --cache begins as its copy")
     parser.add_argument("--proof", choices=("full", "fingerprint", "none"), default="full", help="how the work is proven")
-    parser.add_argument("--proven", type=_numbers, default={}, help="of a launch that was proven: loss=2.5,gradient_norm=0.7,…")
+    parser.add_argument("--proven", type=_numbers, default={}, help="of a launch that was proven: flops_per_item=3e9")
     parser.add_argument("--peak-flops", type=float, default=0, help="of one device, in FLOP/s; more is refused; 0: unknown")
     parser.add_argument("--all-reduce-probe", action="store_true", help="also time collectives, up to the gradients' size")
     parser.add_argument("--profile", type=int, default=0, help="trace so many steps instead of measuring; gives no figure")
@@ -88,7 +88,7 @@ def parse(argv):
 
 
 def _numbers(text):
-    """Such as "loss=2.5,gradient_norm=0.7"."""
+    """Such as "flops_per_item=3e9"."""
     return {name: float(value) for name, _, value in (pair.partition("=") for pair in text.split(","))}
 
 

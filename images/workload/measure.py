@@ -133,11 +133,19 @@ def warm_up(args, world, step, tell):
 
 
 def timed_windows(args, world, step, begun, tell):
-    """The windows of the figure, timed when the machine is steady: a steady.Steady. `begun`: the WarmUp; `tell`: as there."""
-    count, done = max(args.steps, math.ceil(1.1 * args.seconds / begun.pace)), begun.steps
+    """The windows of the figure, timed when the machine is steady: a steady.Steady. `begun`: the WarmUp; `tell`: as there.
+
+    Batches take turns on and on from the warm-up, so that the number of a step says which one it had.
+    """
+    count, done, first = max(args.steps, math.ceil(1.1 * args.seconds / begun.pace)), begun.steps, begun.steps
+
+    def go_on(size):
+        nonlocal first
+        first += size
+        return window(world, step, size, first - size)
 
     def time_windows():
-        return [window(world, step, count, index * count) for index in range(args.windows)]
+        return [go_on(count) for _ in range(args.windows)]
 
     def more(seconds):
         nonlocal done
@@ -145,7 +153,7 @@ def timed_windows(args, world, step, begun, tell):
         if args.warmup_cap and done + size > args.warmup_cap:
             return None
         done += size
-        return window(world, step, size, done - size)
+        return go_on(size)
 
     return steady.measure(begun.series, args.warmup_cap_seconds, time_windows, more, tell)
 

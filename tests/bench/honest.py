@@ -2,9 +2,10 @@
 
     .venv/bin/python tests/bench/honest.py --python STACK/bin/python --python OTHER/bin/python --launches 200
 
-Launches the box with small models on the CPU, in an order shuffled by --seed, over interpreters × models × training and
+Launches the box in pairs, first with a full proof, then with a fingerprint, whose losses are held against the first one's as
+the tool holds them: with small models on the CPU, in an order shuffled by --seed, over interpreters × models × training and
 inference × precisions × ranks × seeds (and compiled ones with --compile, which take minutes each on a slow machine).
-Prints each launch as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds ends it earlier.
+Prints each pair as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds ends it earlier.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,7 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
-from boxes import bench
+from boxes import bench, recorded
+
+from torchmatrix.facts.proven import compare, proof_of
 
 from torchmatrix.facts import box_lines, plausible
 
@@ -31,6 +35,8 @@ MODELS = (
     ("--model", "bert-tiny", "--sequence-length", "32", "--batch", "4", "--optimizer", "adamw"),
 )
 SEEDS = 5
+KINDS = ("fp32", "amp-bf16", "bf16-weights", "half")
+LONGER = ("--warmup-steps", "8", "--steps", "12")
 
 
 def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
@@ -38,11 +44,11 @@ def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
     kinds = ((), ("--compile",)) if args.compile else ((),)
     modes = (("--mode", "train"), ("--mode", "infer", "--requests", "20"))
     found = [
-        (python, ranks, (*model, *mode, "--precision", precision, "--seed", str(seed), *kind))
+        (python, ranks, (*model, *mode, *LONGER, "--precision", precision, "--seed", str(seed), *kind))
         for python, ranks, model, mode, precision, seed, kind in itertools.product(
-            args.python, (1, 2), MODELS, modes, ("fp32", "amp-bf16"), range(SEEDS), kinds
+            args.python, (1, 2), MODELS, modes, KINDS, range(SEEDS), kinds
         )
-        if model[1] not in args.without.get(python, ())
+        if model[1] not in args.without.get(python, ()) and (precision != "half" or mode[1] == "infer")
     ]
     random.Random(args.seed).shuffle(found)
     return found[: args.launches]
@@ -72,6 +78,22 @@ def of_the_host(events: list[dict[str, Any]]) -> str | None:
     )
 
 
+def pair(python: str, ranks: int, words: tuple[str, ...], folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
+    """(ok, alarm or failed; why; the events of both) of a launch with a full proof and of one that is held against it."""
+    code, first, _ = bench(python, *words, processes=ranks)
+    found, why = verdict(code, first)
+    proven = proof_of(recorded(folder / "round1-try1.jsonl", words, ranks, first)) if found == "ok" else None
+    if proven is None:
+        return found, why, first
+    again = (*words, "--proof", "fingerprint", "--steps", "15")
+    code, second, _ = bench(python, *again, processes=ranks)
+    found, why = verdict(code, second)
+    if found == "ok":
+        held = compare(recorded(folder / "round2-try1.jsonl", again, ranks, second), proven)
+        found, why = ("alarm", held.contradiction) if held.contradiction else ("ok" if held.losses else "failed", "")
+    return found, why, first + second
+
+
 def proof_seconds(events: list[dict[str, Any]]) -> float:
     return sum(event["seconds"] for event in events if event["event"] == "phase" and event["phase"].startswith("proof-"))
 
@@ -86,7 +108,7 @@ def libraries(python: str) -> set[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--python", action="append", required=True, help="an interpreter with torch; may be repeated")
-    parser.add_argument("--launches", type=int, default=200)
+    parser.add_argument("--launches", type=int, default=200, help="pairs of them")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
@@ -94,11 +116,11 @@ def main() -> int:
     args.without = {python: libraries(python) for python in args.python}
     counts: Counter[tuple[str, str]] = Counter()
     costs, begin = [], time.monotonic()
+    folder = Path(tempfile.mkdtemp())
     for python, ranks, words in chosen(args):
         if time.monotonic() - begin > args.seconds:
             break
-        code, events, _ = bench(python, *words, processes=ranks)
-        found, why = verdict(code, events)
+        found, why, events = pair(python, ranks, words, folder)
         counts[python, found] += 1
         costs.append(proof_seconds(events))
         print(f"{found}: {python} {' '.join(words)}, {ranks} ranks{why and ': '}{why}", flush=True)

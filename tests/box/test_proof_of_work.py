@@ -1,12 +1,13 @@
 """A box that doesn't do its work gives no number, whatever is wrong with it; an honest one does."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sabotaged
-from boxes import bench, only, own_model
-from sabotaged import RESNET
+from boxes import bench, only, own_model, recorded
+from sabotaged import BERT, HALF, IN_HALF, RESNET
+
+from torchmatrix.facts.proven import compare, proof_of
 
 pytestmark = pytest.mark.thorough
 
@@ -25,24 +26,65 @@ def test_a_compiled_step_that_does_its_work_is_proven(real_python: str, tmp_path
     assert set(found["types"]["products"]) == {"float32"} and only(events, "precision")["changed"] == []
 
 
-def test_a_launch_of_a_proven_cell_must_find_what_was_found_then(real_python: str) -> None:
-    code, events, stderr = bench(real_python, *RESNET)
+def test_half_a_batch_in_the_windows_alone_makes_the_losses_jump(real_python: str, tmp_path: Path) -> None:
+    words = (*own_model(tmp_path), "--warmup-steps", "16", "--steps", "10")
+    assert bench(real_python, *words)[0] == 0
+    launch = sabotaged.Sabotage("half_a_batch_in_windows", words, 1, "the losses of the same batches jump")
+    code, events, stderr = launch.launch(real_python)
+    assert launch.is_caught(code, events), (code, events, stderr)
+
+
+LATER = (
+    ("half_a_batch_later", (*RESNET, *HALF), "the loss of step 2"),
+    ("half_a_batch_later", BERT, "the loss of step 2"),
+    ("twice_the_same_half_later", (*BERT, *HALF), "the loss of step 2"),
+    ("slow_rate_later", (*RESNET, *HALF), "the loss of step"),
+    ("head_alone_later", RESNET, "the loss of step"),
+    ("head_alone_later", (*BERT, *HALF), "the loss of step"),
+    ("head_alone", (*BERT, *IN_HALF), "the gradient norm"),
+    ("six_tensors", (*BERT, *IN_HALF), "the update norm"),
+)
+"""What only launches do whose cell was proven by another one; and what is wrong with their losses or first steps."""
+
+
+@pytest.mark.parametrize(("name", "words", "said"), LATER, ids=lambda one: one if isinstance(one, str) else one[1])
+def test_a_launch_must_train_as_the_launch_of_its_cell_that_was_proven(
+    real_python: str, tmp_path: Path, name: str, words: tuple[str, ...], said: str
+) -> None:
+    words = (*words, "--warmup-steps", "8", "--steps", "12")
+    code, events, stderr = bench(real_python, *words)
     assert code == 0, stderr
-    found = only(events, "reference")["fingerprint"]
+    proven = proof_of(recorded(tmp_path / "round1-try1.jsonl", words, 1, events))
+    assert proven
+    again = (*words, "--proof", "fingerprint", "--steps", "9")
+    _, events, stderr = bench(real_python, *again)
+    found = compare(recorded(tmp_path / "round2-try1.jsonl", again, 1, events), proven)
+    assert found.contradiction is None and found.losses == 17, found
+    _, events, stderr = bench(real_python, *again, before=sabotaged.BEFORE.format(name))
+    found = compare(recorded(tmp_path / "round3-try1.jsonl", again, 1, events), proven)
+    assert found.contradiction and found.contradiction.startswith(said), found
+    assert found.contradiction.endswith("in round1-try1"), found
 
-    def again(**changes: float) -> tuple[int, list[dict[str, Any]], str]:
-        proven = ",".join(f"{name}={value!r}" for name, value in {**found, **changes}.items())
-        return bench(real_python, *RESNET, "--proof", "fingerprint", "--proven", proven, "--peak-flops", "1e12")
 
-    code, events, stderr = again()
+def test_inference_of_a_proven_cell_must_give_the_losses_that_were_found_then(real_python: str, tmp_path: Path) -> None:
+    words = (*RESNET, "--mode", "infer", "--warmup-steps", "6")
+    proven = proof_of(recorded(tmp_path / "round1-try1.jsonl", words, 1, bench(real_python, *words)[1]))
+    assert proven
+    again = (*words, "--proof", "fingerprint", "--warmup-steps", "12", "--steps", "9")
+    found = compare(recorded(tmp_path / "round2-try1.jsonl", again, 1, bench(real_python, *again)[1]), proven)
+    assert found.contradiction is None and found.losses >= 2, found
+    events = bench(real_python, *again, before=sabotaged.BEFORE.format("other_outputs_in_windows"))[1]
+    found = compare(recorded(tmp_path / "round3-try1.jsonl", again, 1, events), proven)
+    assert found.contradiction and "the loss of step" in found.contradiction, found
+
+
+def test_a_launch_of_a_proven_cell_pays_for_no_more_than_a_glance(real_python: str) -> None:
+    words = (*RESNET, "--proof", "fingerprint", "--peak-flops", "1e12")
+    code, events, stderr = bench(real_python, *words)
     assert code == 0 and only(events, "reference")["agrees"], stderr
-    assert [event["phase"] for event in events if event["event"] == "phase"][4:] == ["proof-precision", "proof-glance"], (
-        "and no more is paid for"
-    )
-    assert only(events, "reference")["fingerprint"] == pytest.approx(found, rel=1e-6)
-    _, events, _ = again(loss=1.01 * found["loss"])
-    assert "the loss of the timed step is" in only(events, "failure")["message"]
-    _, events, _ = again(flops_per_item=1e12)
+    phases = [event["phase"] for event in events if event["event"] == "phase"]
+    assert phases[4:] == ["proof-windows", "proof-precision", "proof-glance"]
+    _, events, _ = bench(real_python, *words, "--proven", "flops_per_item=1e12")
     assert "times the peak of the device" in only(events, "failure")["message"]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
+from torchmatrix.facts.proven import Proven
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
@@ -65,6 +66,8 @@ def test_the_box_gets_the_peak_of_devices_that_are_known(nvidia_host: Host, tmp_
 
 def test_a_launch_is_proven_in_full_until_one_was_and_a_trial_never(nvidia_host: Host, tmp_path: Path) -> None:
     assert "--proof" not in flags(nvidia_host, tmp_path), "the box's default is the full proof"
-    later = flags(nvidia_host, tmp_path, proven={"loss": 2.5, "gradient_norm": 0.1})
-    assert (later["--proof"], later["--proven"]) == ("fingerprint", "loss=2.5,gradient_norm=0.1")
+    proven = Proven(name="round1-try1", fingerprint={"loss": 2.5}, flops_per_item=3e9, blocks=())
+    later = flags(nvidia_host, tmp_path, proven=proven)
+    assert (later["--proof"], later["--proven"]) == ("fingerprint", "flops_per_item=3000000000.0")
+    assert "--proof" not in flags(nvidia_host, tmp_path, proven=proven, fresh=True), "newly compiled code is proven anew"
     assert flags(nvidia_host, tmp_path, trial=True)["--proof"] == "none"

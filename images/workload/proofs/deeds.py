@@ -6,6 +6,7 @@ is read: its loss, the gradients in the parameters and the parameters themselves
 
 import collections
 import math
+import re
 
 import chance
 import sharded
@@ -13,6 +14,7 @@ import torch
 
 import families
 from channel import Numerics
+from proofs import agreement
 
 Deed = collections.namedtuple("Deed", "loss gradients idle before weights")
 """Of one training step: the loss, and on the CPU each parameter's gradient (zeros without one), whether it had none, its value
@@ -111,35 +113,77 @@ def tensors_of(outputs):
     return [one.detach().cpu().float() for one in families.tensors_of(outputs)]
 
 
-def _watched(model):
-    """The last matrix that trains. (A bias may have no gradient: softmax ignores what is added to all its inputs.)"""
-    trained = [pair for pair in zip(model.parameters(), sharded.of_each(model, torch.Tensor.dim)) if pair[0].requires_grad]
-    return ([pair for pair in trained if pair[1] > 1] or trained)[-1][0]
-
-
 class Fingerprint:
-    """A cheap look at one step: its loss; in training the norms of all gradients and of the last matrix's change, in inference
-    that of the outputs. Made before the step; `read` after it.
+    """A cheap look at one step, or at several: the loss; in training the norms of the gradients and of what the parameters
+    changed by, of all and of each group; in inference the norm of the outputs. Made before the steps; `read` after them.
     """
 
     def __init__(self, step, model):
         self._step, self._model = step, model
-        self._matrix = _watched(model) if step.optimizer else None
-        self._before = self._copied_matrix() if step.optimizer else None
+        self._samples, self._versions = (_samples(model), versions(model)) if step.optimizer else (None, None)
 
     def read(self, loss):
-        if self._before is None:
+        if self._samples is None:
             return {"loss": loss, "output_norm": _norm([one.norm() for one in tensors_of(self._step.outputs())])}
-        norms = sharded.of_each(self._model, _gradient_norm, gradients=True)
-        found = _norm([norm for norm in norms if norm is not None])
-        if self._step.scaler.is_enabled() and not math.isfinite(found):
+        gradients = gradient_norms(self._model)
+        if self._step.scaler.is_enabled() and not math.isfinite(sum(gradients)):
             return {"loss": loss}  # GradScaler skipped the step
-        change = self._copied_matrix() - self._before
-        return {"loss": loss, "gradient_norm": found, "change_norm": _norm([change.float().norm()])}
+        changes = [float((now - then).norm()) for now, then in zip(_samples(self._model), self._samples)]
+        labels = agreement.groups(names_of(self._model))
+        return dict(
+            {"loss": loss}, **_by_group("gradient_norm", gradients, labels), **_by_group("update_norm", changes, labels)
+        )
 
-    def _copied_matrix(self):
-        copies = sharded.of_each(self._model, lambda one: _copied(one) if one is self._matrix else None)
-        return next(copy for copy in copies if copy is not None)
+    def growth(self):
+        """By how much the version of each parameter has grown: torch counts what writes into it."""
+        return [now - then for now, then in zip(versions(self._model), self._versions)]
+
+
+SAMPLE = 4096
+"""So many numbers of a parameter, evenly spread, show how it changes; no copy of all weights is kept."""
+_WRAPPERS = re.compile(r"^module\.|_orig_mod\.|_fsdp_wrapped_module\.")
+"""What DDP, torch.compile and FSDP's first version add to the names of parameters."""
+
+
+def names_of(model):
+    """Of the parameters, in order, as the model itself calls them."""
+    return [_WRAPPERS.sub("", name) for name, _ in model.named_parameters()]
+
+
+def versions(model):
+    """How often each parameter was written into, as torch counts it."""
+    return [parameter._version for parameter in model.parameters()]
+
+
+def samples(model):
+    """SAMPLE numbers of each parameter, on the CPU, one after the other; with FSDP of the whole ones, on every rank."""
+    return torch.cat(_samples(model))
+
+
+def _samples(model):
+    found = sharded.of_each(model, _sample)
+    return torch.cat(found).cpu().split([len(one) for one in found])
+
+
+def _sample(parameter):
+    numbers = families.numbers_of(sharded.whole(parameter.detach())).flatten()
+    return numbers[:: -(-len(numbers) // SAMPLE) or 1].float()
+
+
+def gradient_norms(model):
+    """Of each parameter; 0 where it has none."""
+    norms = sharded.of_each(model, _gradient_norm, gradients=True)
+    known = iter(torch.stack([norm for norm in norms if norm is not None] or [torch.zeros(())]).tolist())
+    return [0.0 if norm is None else next(known) for norm in norms]
+
+
+def _by_group(name, norms, labels):
+    """Of all together as `name`, and of each group."""
+    squares = dict.fromkeys(labels, 0.0)
+    for norm, label in zip(norms, labels):
+        squares[label] += norm**2
+    found = {"%s of %s" % (name, label): math.sqrt(square) for label, square in squares.items()}
+    return dict({name: math.sqrt(sum(squares.values()))}, **found)
 
 
 def _gradient_norm(parameter):

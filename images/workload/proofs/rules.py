@@ -147,12 +147,25 @@ def _first_change(optimizer, gradient, weights):
 
 def same_fingerprint(args, found, known, when):
     """`found` and `known`: what deeds.Fingerprint read of the same step at two times."""
-    allowed = {name: max(LOSS[args.arithmetic], 1e-4) if name == "loss" else AGAIN[args.arithmetic] for name in found}
     return [
         "the %s of the timed step is %.6g, but was %.6g %s" % (name.replace("_", " "), found[name], known[name], when)
         for name in found
-        if name in known and not _relative(found[name], known[name]) <= allowed[name]
+        if name in known and not _apart(found, known, name) <= _allowed(args, name)
     ]
+
+
+def _apart(found, known, name):
+    """Relative; a group's norm counts as at least a share of that of all."""
+    least = agreement.NEGLIGIBLE * known.get(name.partition(" of ")[0], 0.0)
+    difference = abs(found[name] - known[name]) / max(abs(known[name]), least, 1e-30)
+    return difference if math.isfinite(difference) else math.inf
+
+
+def _allowed(args, name):
+    if name == "loss":
+        return max(LOSS[args.arithmetic], 1e-4)
+    most = AGAIN[args.arithmetic]
+    return min(agreement.OF_A_GROUP * most, agreement.MOST_OF_A_GROUP) if " of " in name else most
 
 
 def alive(found):
@@ -193,6 +206,18 @@ def shared_norm(args, world, own):
     if args.parallel not in ONE_MODEL or None in norms or max(norms) - min(norms) <= EQUAL * max(norms):
         return []
     return ["the norms of the ranks' gradients differ after the windows: %s" % ", ".join("%.7g" % norm for norm in norms)]
+
+
+def same_weights(world, numbers):
+    """Those of all ranks that train one model; `numbers`: some of each parameter."""
+    text = "the ranks' parameters differ after the windows: they were not trained as one model"
+    return [] if world.size == 1 or _are_equal(_digests(world, [numbers])) else [text]
+
+
+def of_all_ranks(world, problems):
+    """Each with its rank, where there are several."""
+    ranks = world.gather(problems)
+    return ["rank %d: %s" % (rank, text) if world.size > 1 else text for rank, texts in enumerate(ranks) for text in texts]
 
 
 def _digests(world, tensors):

@@ -44,7 +44,7 @@ def prove(args, world, timed, first, clock):
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, known, done, expected, record))
     if record["error"] is None and record["problems"]:  # the cause may be the model itself
-        record["problems"][:0] = _of_all_ranks(world, rules.repeats(*expected["reference"].twice()))
+        record["problems"][:0] = rules.of_all_ranks(world, rules.repeats(*expected["reference"].twice()))
     if record["error"] is None or record["problems"]:
         record["agrees"] = not record["problems"]
     return record
@@ -60,11 +60,12 @@ def _is_loud(args, model):
 
 
 def glance(args, world, timed, first, clock):
-    """Where a launch of the cell was proven: the first step beside that one's, and one more step after the windows."""
-    found = deeds.of_ranks(first)
-    problems = rules.same_fingerprint(args, found, args.proven, "in the launch that was proven")
-    problems += clock("proof-glance", lambda: _look_again(args, world, timed))
-    return {"proof": FINGERPRINT, "problems": problems, "agrees": not problems, "error": None, "fingerprint": found}
+    """Where a launch of the cell was proven: one more step after the windows. The host holds the fingerprint of the first step,
+    and all losses, against those of that launch.
+    """
+    problems = clock("proof-glance", lambda: _look_again(args, world, timed))
+    fingerprint = deeds.of_ranks(first)
+    return {"proof": FINGERPRINT, "problems": problems, "agrees": not problems, "error": None, "fingerprint": fingerprint}
 
 
 def _look_again(args, world, timed):
@@ -72,7 +73,7 @@ def _look_again(args, world, timed):
     timed["step"].run(BATCH)
     loss = timed["step"].losses()[-1]
     own = mark.read(loss)
-    return _of_all_ranks(world, rules.alive(own)) + rules.shared_norm(args, world, own)
+    return rules.of_all_ranks(world, rules.alive(own)) + rules.shared_norm(args, world, own)
 
 
 def _free(world):
@@ -156,7 +157,7 @@ def _judge(args, world, known, done, expected, record):
     else:
         problems += _compare_outputs(args, own, exact, rounded, record)
     record.update(losses, groups=_by_group(found, allowed, noise, agreement.squares(own, labels)))
-    record["problems"] += _of_all_ranks(world, problems)
+    record["problems"] += rules.of_all_ranks(world, problems)
 
 
 def _compare_outputs(args, own, exact, rounded, record):
@@ -187,11 +188,6 @@ def _own_problems(args, world, known, done, first):
     """What needs no reference: the optimizer's rule, what the ranks share, and the first step once more."""
     problems = rules.same_fingerprint(args, done["again"], first[world.rank], "in the first step of the launch")
     if args.mode == "infer":
-        return _of_all_ranks(world, problems)
+        return rules.of_all_ranks(world, problems)
     problems += rules.change(args, done["timed"]) + rules.frozen(args, known)
-    return _of_all_ranks(world, problems) + rules.sharing(args, world, done["timed"])
-
-
-def _of_all_ranks(world, problems):
-    ranks = world.gather(problems)
-    return ["rank %d: %s" % (rank, text) if world.size > 1 else text for rank, texts in enumerate(ranks) for text in texts]
+    return rules.of_all_ranks(world, problems) + rules.sharing(args, world, done["timed"])

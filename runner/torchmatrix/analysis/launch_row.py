@@ -131,7 +131,7 @@ def _as_the_box_told(launch: Launch) -> Row:
         "flops_from": None,
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
         **_parity(launch),
-        "unchecked": launch.reference.error if launch.reference else None,
+        "unchecked": launch.unchecked,
         "only_seen": launch.unseen.error,
         "bus_bytes_per_second": launch.bus_bytes_per_second,
         "transport": _transport(launch),

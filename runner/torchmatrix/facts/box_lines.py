@@ -44,6 +44,8 @@ _Place = tuple[str, int | None]
 """Phase and number of a window."""
 _Rows = Sequence[Sequence[float]]
 """For each rank, the steps in order."""
+_Steps = tuple[_Rows, _Rows]
+"""Their times and their losses."""
 
 
 def told(events: Sequence[Event]) -> dict[str, Any]:
@@ -72,7 +74,8 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "stamps": _stamps(events),
         "seen_devices": first_of("setup", _UNTOLD)[1],
         "parameters": first_of("setup", _UNTOLD)[2],
-        "compile_cache": first_of("hello"),
+        "compile_cache": first_of("hello", (None, None))[0],
+        "batches": first_of("hello", (None, None))[1],
         "windows": blocks["measure"],
         "warm_up_blocks": blocks["warm-up"],
         "unseen": Unseen(new=blocks["unseen"], old=blocks["seen"], error=first_of("unseen")),
@@ -118,6 +121,7 @@ def _sample(event: Record) -> tuple[_Place, Block]:
         seconds=tuple(event["seconds"]),
         edges=None if begin is None or end is None else (begin, end),
         step_seconds=tuple(map(tuple, event.get("step_seconds") or ())),
+        losses=_losses(event),
         skipped_steps=max(event.get("skipped_steps") or (0,)),
         arrived=event.get(ARRIVED),
     )
@@ -135,24 +139,41 @@ def _requests(event: Record) -> Requests:
     )
 
 
-def _steps(event: Record) -> tuple[_Place, list[list[float]]]:
-    return (event["phase"], event.get("window")), event["step_seconds"]
+def _losses(event: Record) -> tuple[tuple[float, ...], ...]:
+    """What isn't finite is null."""
+    return tuple(tuple(math.nan if one is None else one for one in rank) for rank in event.get("losses") or ())
 
 
-def _blocks(phase: str, samples: Iterable[tuple[_Place, Block]], parts: Sequence[tuple[_Place, _Rows]]) -> tuple[Block, ...]:
-    """The blocks of a phase. The step times of many steps stand on lines of their own, in order, before their block.
+def _steps(event: Record) -> tuple[_Place, _Steps]:
+    return (event["phase"], event.get("window")), (event["step_seconds"], _losses(event))
+
+
+def _blocks(phase: str, samples: Iterable[tuple[_Place, Block]], parts: Sequence[tuple[_Place, _Steps]]) -> tuple[Block, ...]:
+    """The blocks of a phase. The times and losses of many steps stand on lines of their own, in order, before their block.
 
     Raises Malformed.
     """
     return tuple(_whole(block, [rows for at, rows in parts if at == place]) for place, block in samples if place[0] == phase)
 
 
-def _whole(block: Block, parts: Sequence[_Rows]) -> Block:
+def _whole(block: Block, parts: Sequence[_Steps]) -> Block:
     if not parts:
         return block
-    for rows in parts:
+    for rows, _ in parts:
         agreement.same_ranks("step_seconds", rows, block.seconds)
-    return replace(block, step_seconds=tuple(tuple(chain.from_iterable(rows)) for rows in zip(*parts, strict=True)))
+    seconds, losses = zip(*parts, strict=True)
+    return replace(block, step_seconds=_joined(seconds), losses=_joined(losses))
+
+
+def _joined(parts: Sequence[_Rows]) -> tuple[tuple[float, ...], ...]:
+    """The rows of each rank one after the other; of no rank that a part leaves out."""
+    return tuple(tuple(chain.from_iterable(rows)) for rows in zip(*parts, strict=False))
+
+
+def _hello(event: Record) -> tuple[str | None, int | None]:
+    """How its compile cache was found, and how many batches take turns."""
+    batches = (event.get("arguments") or {}).get("batches")
+    return event.get("compile_cache"), batches if type(batches) is int and batches > 0 else None
 
 
 def _box(event: Record) -> Box:
@@ -201,6 +222,7 @@ def _reference(event: Record) -> Reference:
         error=event.get("error"),
         proof=event.get("proof"),
         fingerprint=event.get("fingerprint") or {},
+        unwatched=event.get("unwatched"),
         parity={name: number for name, number in (event.get("parity") or {}).items() if number is not None},
     )
 
@@ -270,7 +292,7 @@ _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "precision": _precision,
     "all-reduce": _collective,
     "collective": _collective,
-    "hello": lambda event: event.get("compile_cache"),
+    "hello": _hello,
     "warm-up": _warm_up,
     "reference": _reference,
     "enqueue": _known_step_seconds,

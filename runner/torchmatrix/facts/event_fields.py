@@ -21,6 +21,7 @@ from torchmatrix.facts.field_kinds import (
     known_named_numbers_field,
     known_numbers_field,
     list_field,
+    losses_field,
     named_numbers_field,
     number_field,
     numbers_field,
@@ -100,7 +101,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         numbers_field("enqueue_seconds", SECONDS),
         rows_field("step_seconds", SECONDS),
         list_field("loss"),
-        list_field("losses"),
+        losses_field("losses"),
         numbers_field("scale", 1e38),
         numbers_field("skipped_steps", COUNT),
     ),
@@ -109,7 +110,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         whole_field("window"),
         whole_field("first"),
         replace(rows_field("step_seconds", SECONDS), required=True),
-        list_field("losses"),
+        losses_field("losses"),
     ),
     "requests": (
         one_of_field("kind", "latency", "end-to-end"),
@@ -164,7 +165,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         number_field("flops_per_item", 1e30),
         *map(list_field, ("losses", "measured", "differences", "tolerances")),
         *map(flag_field, ("agrees", "quiet")),
-        *map(text_field, ("error", "proof", "flops_scope")),
+        *map(text_field, ("error", "proof", "flops_scope", "unwatched")),
         texts_field("problems"),
         parts_field(
             "groups", text_field("name"), *(number_field(name, 1e300) for name in ("norm", "distance", "tolerance", "noise"))

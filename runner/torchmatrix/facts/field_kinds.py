@@ -104,6 +104,16 @@ def rows_field(name: str, most: float) -> Field:
     return Field(name=name, fits=fits, wanted=f"a list of lists of numbers from 0 to {most:g}")
 
 
+def losses_field(name: str) -> Field:
+    """A list of lists of numbers of any sign, one for each rank; null for what isn't finite."""
+    types = {int, float, type(None)}
+
+    def fits(value: Any) -> bool:
+        return type(value) is list and all(type(row) is list and types.issuperset(map(type, row)) for row in value)
+
+    return Field(name=name, fits=fits, wanted="a list of lists of numbers or null")
+
+
 def square_field(name: str, *types: type) -> Field:
     """As many lists as each of them is long, with values of these types."""
 

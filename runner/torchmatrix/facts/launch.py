@@ -66,7 +66,8 @@ class Launch:
     which make the figure; `warm_up_blocks` never do; `unseen`: steps after them on other batches; `requests` were served one
     by one then.
 
-    `changed_settings`: which settings of torch the model's code changed, in words. `phases`: seconds by name.
+    `batches`: how many take turns, None if unknown. `changed_settings`: which settings of torch the model's code changed, in
+    words. `phases`: seconds by name.
     `enqueue_seconds`: for each rank that reported it, host time for a step on an idle device. `collectives`: those that were
     probed. `other_nodes`: those of a cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's
     version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file
@@ -104,6 +105,7 @@ class Launch:
     stamps: tuple[clocks.Stamp, ...]
     seen_devices: tuple[SeenDevice, ...]
     compile_cache: str | None
+    batches: int | None
     windows: tuple[Block, ...]
     warm_up_blocks: tuple[Block, ...]
     unseen: Unseen
@@ -185,6 +187,17 @@ class Launch:
     def _requests_asked(self) -> int:
         asked = self.workload.factors.get("requests")
         return asked if isinstance(asked, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
+
+    @property
+    def unchecked(self) -> str | None:
+        """What of the proof of work could not be made, in words; None if all was, or if nothing is known of a proof."""
+        if self.reference is None:
+            return None
+        if self.reference.error:
+            return f"eager fp32 gave no reference: {self.reference.error}"
+        if self.reference.proof == "fingerprint" and not (self.exit and self.exit.losses_compared):
+            return "its losses were not compared with those of the launch that was proven in full"
+        return self.reference.unwatched and f"not known: {self.reference.unwatched}"
 
     @cached_property
     def devices_of_other_nodes(self) -> tuple[str, ...]:

@@ -189,8 +189,9 @@ class Block:
     """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
 
     `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: for each
-    rank, the steps in order; empty if the box didn't report them. `arrived`: when the line came, on the host's monotonic
-    clock; None in facts of earlier versions. `skipped_steps`: which GradScaler kept from the optimizer.
+    rank, the steps in order; empty if the box didn't report them. `losses`: likewise, in inference of the last step alone.
+    `arrived`: when the line came, on the host's monotonic clock; None in facts of earlier versions. `skipped_steps`: which
+    GradScaler kept from the optimizer.
     """
 
     steps: int
@@ -198,6 +199,7 @@ class Block:
     seconds: tuple[float, ...]
     edges: tuple[float, float] | None
     step_seconds: tuple[tuple[float, ...], ...]
+    losses: tuple[tuple[float, ...], ...] = ()
     arrived: float | None = None
     skipped_steps: int = 0
 
@@ -277,8 +279,9 @@ class Reference:
     """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none.
 
     `proof`: "full", "fingerprint" (compared with a launch that was proven in full) or None in facts of earlier versions, which
-    compared losses only. `fingerprint`: numbers of the first step by name. `parity`: how far the outputs of an inference are
-    from those of eager fp32, by name; empty for training and without a full proof.
+    compared losses only. `fingerprint`: numbers of the first step by name. `unwatched`: what can't be known of the timed
+    windows. `parity`: how far the outputs of an inference are from those of eager fp32, by name; empty for training and without
+    a full proof.
     """
 
     flops_per_item: float
@@ -287,6 +290,7 @@ class Reference:
     proof: str | None
     fingerprint: Mapping[str, float]
     parity: Mapping[str, float]
+    unwatched: str | None = None
 
 
 ALL_REDUCE = "all-reduce"
@@ -325,7 +329,8 @@ class Failure:
 class Exit:
     """How a launch ended. `reason`: the outcome, if the host ended or refused the launch; `tail`: the log's last lines.
 
-    `beside`: the cells that ran on other devices at some moment of it; empty if none did.
+    `beside`: the cells that ran on other devices at some moment of it; empty if none did. `losses_compared`: how many losses of
+    a rank were held against those of the launch that was proven in full; None: that was not done.
     """
 
     unix_seconds: float | None
@@ -336,3 +341,4 @@ class Exit:
     oom_killed: bool
     tail: tuple[str, ...]
     beside: tuple[str, ...] = ()
+    losses_compared: int | None = None

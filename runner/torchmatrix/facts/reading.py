@@ -208,4 +208,5 @@ def _exit(end: Record) -> Exit:
         oom_killed=checked.flag(end, "oom_killed"),
         tail=checked.texts(end, "tail"),
         beside=checked.texts(end, "beside"),
+        losses_compared=checked.whole_or_none(end, "losses_compared"),
     )

@@ -1,7 +1,8 @@
 """One launch: waits for its devices, starts the box, watches it, records all that it says. Yields news, prints nothing."""
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -14,8 +15,9 @@ from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Meeting, Recipe, time_limit
-from torchmatrix.facts import events, pipe, transport_words
+from torchmatrix.facts import events, pipe, proven, transport_words
 from torchmatrix.facts.launch_file import LaunchFile
+from torchmatrix.facts.proven import Proven
 from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
 from torchmatrix.ground import settings
@@ -86,7 +88,7 @@ class Attempt:
     `fresh`: it compiles from an empty cache, which isn't kept.
     `probe`: it only shows whether lanes disturb each other: alone, beside, or first (which isn't counted); or it only heats the
     devices (HEATING).
-    `proven`: what an earlier launch of the same found when its work was proven in full, by name; None if none was.
+    `proven`: the launch of the cell whose work was proven in full, and whose losses it must have; None if none was.
     """
 
     cell: Cell
@@ -95,16 +97,17 @@ class Attempt:
     trial: bool = False
     fresh: bool = False
     probe: str = ""
-    proven: Mapping[str, float] | None = None
+    proven: Proven | None = None
 
 
 def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """The workload's flags; a person can paste them."""
     workload, gpus = attempt.cell.workload, attempt.cell.gpus
     own = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
+    known = None if attempt.fresh else attempt.proven  # newly compiled code is proven anew
     proofs = {
-        "--proof": "none" if attempt.trial or attempt.probe == HEATING else "fingerprint" if attempt.proven else None,
-        "--proven": ",".join(f"{name}={value!r}" for name, value in (attempt.proven or {}).items()) or None,
+        "--proof": "none" if attempt.trial or attempt.probe == HEATING else "fingerprint" if known else None,
+        "--proven": f"flops_per_item={known.flops_per_item!r}" if known and not math.isnan(known.flops_per_item) else None,
         "--peak-flops": _peak_flops(attempt),
     }
     words = (
@@ -153,7 +156,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
         head = _header(job, attempt, ready, file.number)
         file.event("launch", **head, image=image_record(image), command=execution.command, started=execution.started)
         yield LaunchCommand(cell=cell, command=execution.command)
-        yield from _run(job, cell, execution, file)
+        yield from _run(job, attempt, execution, file)
     except LaunchFailed as failure:
         if _is_ending(job):
             file.close(reason="interrupted", message=INTERRUPTED)
@@ -202,8 +205,9 @@ def _may_be_forked(attempt: Attempt, method: Method) -> bool:
     return method.fork and not attempt.trial and not factors["compile"] and factors.get("runtime") in (None, "eager")
 
 
-def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterator[News]:
+def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> Iterator[News]:
     """Start, watch and read the box to its end."""
+    cell = attempt.cell
     telling, line_mb = Telling(execution, file.telemetry, job, cell), settings.load().line_mb
     transport = transport_words.Collector(cell.gpus.vendor)
     reached = job.turns.covering(execution) if job.turns else nullcontext()
@@ -231,7 +235,17 @@ def _run(job: Job, cell: Cell, execution: Execution, file: LaunchFile) -> Iterat
     elif end.problem:
         file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **others)
     else:
-        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **others)
+        compared = _compared(attempt, file.path) if end.returncode == 0 else {}
+        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **compared, **others)
+
+
+def _compared(attempt: Attempt, path: Path) -> dict[str, Any]:
+    """What the last line says of a launch beside the one of its cell that was proven in full."""
+    if attempt.proven is None or not (launch := launch_at(path)).is_done:
+        return {}
+    found = proven.compare(launch, attempt.proven)
+    wrong = {"reason": "numerics", "message": found.contradiction} if found.contradiction else {}
+    return {"losses_compared": found.losses, **wrong}
 
 
 def _keep(file: LaunchFile, told: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from torchmatrix.analysis import disturbance
 from torchmatrix.analysis.intervals import UNKNOWN
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import throughput
+from torchmatrix.facts.proven import Proven, proof_of
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
@@ -15,7 +16,7 @@ from torchmatrix.running.allocation import Lane
 from torchmatrix.running.at_once import drained
 from torchmatrix.running.launch_cell import Attempt, Job, launch
 from torchmatrix.running.news import LanesProbed, LaunchFinished, News, ProbeFinished
-from torchmatrix.running.rounds import proof_of, turn
+from torchmatrix.running.rounds import turn
 from torchmatrix.running.turns import Turns
 
 UNCOUNTED, ALONE, BESIDE = "uncounted", "alone", "beside"
@@ -33,7 +34,7 @@ class Probe:
     batch: int
     rates: dict[str, list[float]] = field(default_factory=lambda: {UNCOUNTED: [], ALONE: [], BESIDE: []})
     seconds: float = 0.0
-    proven: Mapping[str, float] | None = None
+    proven: Proven | None = None
     failure: str = ""
 
     @property

@@ -1,6 +1,5 @@
 """A schedule -> launches on disk: builds the images, finds batches, repeats what was throttled. Yields news."""
 
-import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -8,6 +7,7 @@ from dataclasses import replace
 from torchmatrix.analysis import watched
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.proven import Proven, proof_of
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
@@ -32,12 +32,12 @@ def measure(
     built: Mapping[str, Image | BuildFailed],
     cells: list[Cell],
     schedule: Iterable[tuple[Cell, int]],
-    known: Mapping[tuple[str, int], Mapping[str, float]] | None = None,
+    known: Mapping[tuple[str, int], Proven] | None = None,
     batches: Mapping[tuple[str, str], int | None] | None = None,
 ) -> Iterator[News]:
     """As `execute`, with what was `built`, by stack.
 
-    `known`: what launches found that were proven before, by cell and batch. `batches`: those found already, by searched_key.
+    `known`: the launches that were proven before, by cell and batch. `batches`: those found already, by searched_key.
     """
     recorded: set[str] = set()
     compiled: set[str] = set()
@@ -61,8 +61,7 @@ def measure(
             yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
             continue
         fresh = cell.workload.compile and number <= job.method.cold_compiles
-        before = None if fresh else proven.get((cell.id, batch))  # newly compiled code is proven anew
-        attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=before)
+        attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=proven.get((cell.id, batch)))
         cold = fresh or (cell.workload.compile and cell.id not in compiled)  # its compiler would disturb the other lanes
         compiled.add(cell.id)
         with turn(job, cell, alone=cold):
@@ -70,7 +69,8 @@ def measure(
             for item in _launch(job, attempt, image):
                 if isinstance(item, LaunchFinished):
                     suspects |= _unread(item.launch)
-                    proven.update({(cell.id, batch): found} if (found := proof_of(item.launch)) else {})
+                    if found := proof_of(item.launch):
+                        proven.setdefault((cell.id, batch), found)
                 yield item
 
 
@@ -94,15 +94,6 @@ def turn(job: Job, cell: Cell, *, alone: bool) -> AbstractContextManager[None]:
 def _unread(launch: Launch) -> set[str]:
     """The devices that could not be read at some moment of the launch."""
     return {str(reading["device"]) for told in launch.telemetry for reading in told.readings if "error" in reading}
-
-
-def proof_of(launch: Launch) -> Mapping[str, float] | None:
-    """What a launch whose work was proven in full found: the other launches of its cell in this session must find the same."""
-    reference = launch.reference
-    if launch.outcome != "ok" or reference is None or reference.proof != "full" or reference.error:
-        return None
-    flops = {} if math.isnan(reference.flops_per_item) else {"flops_per_item": reference.flops_per_item}
-    return {**reference.fingerprint, **flops}
 
 
 def _lost_gpu(job: Job, cell: Cell, suspects: set[str]) -> str | None:

@@ -1,13 +1,14 @@
 """What a job does on its node: says what the node is, or makes one launch in the run's folder. Yields news, prints nothing."""
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.proven import Proven, proof_of
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BadInput, BuildFailed, ToolError
@@ -139,7 +140,7 @@ def _batches(
     return {key: batch}
 
 
-def _proven(launches: list[Launch]) -> dict[tuple[str, int], Mapping[str, float]]:
-    """What the launches of a cell found that were proven in full."""
-    found = [(launch, rounds.proof_of(launch)) for launch in launches]
+def _proven(launches: list[Launch]) -> dict[tuple[str, int], Proven]:
+    """Of each batch, the first launch of a cell that was proven in full."""
+    found = [(launch, proof_of(launch)) for launch in sorted(launches, key=lambda one: one.unix_seconds, reverse=True)]
     return {(launch.cell, launch.batch_used): proof for launch, proof in found if proof and launch.batch_used}
