@@ -12,7 +12,9 @@ HALF = ("--precision", "amp-bf16")
 IN_HALF = ("--precision", "bf16-weights")
 TRACED = ("--mode", "infer", "--runtime", "torchscript")
 NOT_REDUCED = "the ranks' gradients differ after a step"
-_BEFORE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'box')!r}); import sabotage; sabotage.{{}}()"
+UNWRITTEN = "the optimizer did not always change"
+GLANCE = ("--proof", "fingerprint")
+BEFORE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'box')!r}); import sabotage; sabotage.{{}}()"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Sabotage:
 
     def launch(self, python: str, before: str = "") -> tuple[int, list[dict[str, Any]], str]:
         """(exit code, events, stderr). `before`: Python to run first."""
-        return bench(python, *self.words, processes=self.processes, before=f"{before}\n{_BEFORE.format(self.name)}")
+        return bench(python, *self.words, processes=self.processes, before=f"{before}\n{BEFORE.format(self.name)}")
 
     def is_caught(self, code: int, events: list[dict[str, Any]]) -> bool:
         """Did it end as numerics and nothing else, for that reason?"""
@@ -67,4 +69,16 @@ EVERY = (
     Sabotage("rounded_graph", (*BERT, *TRACED), 1, "the outputs differ from eager fp32 by up to"),
     Sabotage("stale_outputs", (*BERT, "--compile"), 1, "the loss differs from that of eager fp32"),
     Sabotage("stale_outputs", (*RESNET, "--compile", "--mode", "infer"), 1, "away from eager fp32"),
+    Sabotage("no_backward_in_windows", RESNET, 1, UNWRITTEN),
+    Sabotage("no_backward_in_windows", (*BERT, *IN_HALF), 1, UNWRITTEN),
+    Sabotage("head_alone_in_windows", (*BERT, *HALF), 1, UNWRITTEN),
+    Sabotage("zeros_below_the_head_in_windows", RESNET, 1, "the windows' last step gave no gradient to"),
+    Sabotage("dropped_block_in_windows", (*BERT, *HALF), 1, UNWRITTEN),
+    Sabotage("no_rate_in_windows", (*BERT, *HALF), 1, "the windows did not change bert.embeddings"),
+    Sabotage("no_rate_in_windows", (*RESNET, "--steps", "9"), 1, "each batch has the same loss again and again"),
+    Sabotage("stale_gradients_in_windows", BERT, 1, "are those from before them"),
+    Sabotage("no_all_reduce_in_windows", (*BERT, *HALF), 2, "the norms of the ranks' gradients differ after the windows"),
+    Sabotage("made_equal_after_windows", RESNET, 2, "the norms of the ranks' gradients differ after the windows"),
+    Sabotage("other_outputs_in_windows", (*RESNET, "--mode", "infer"), 1, "the loss of a batch is"),
+    Sabotage("six_tensors", (*BERT, *HALF, *GLANCE), 1, "the optimizer never changed"),
 )

@@ -25,7 +25,7 @@ import record
 import runtimes
 import samples
 from channel import Numerics, Unsupported
-from proofs import arithmetic, deeds, effective_precision, rules, work
+from proofs import arithmetic, deeds, effective_precision, rules, windows, work
 from world import World
 
 ENQUEUE_REPEATS = 5
@@ -47,17 +47,17 @@ def _profile(channel, args, world):
 
 
 def _measure_and_prove(channel, args, world):
-    begun, seconds_per_step = _measure(channel, args, world)
+    begun, seconds_per_step, seen = _measure(channel, args, world)
     is_mixed = _prove_precision(channel, args, world, begun)
     if args.proof != work.NONE:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
         del begun  # the reference needs the room
-        _prove_work(channel, args, world, timed, first, 0 if is_mixed else seconds_per_step)
+        _prove_work(channel, args, world, timed, first, seen, 0 if is_mixed else seconds_per_step)
 
 
-Begun = collections.namedtuple("Begun", "model plain step batch first gradient_bytes settings")
-"""The model as it is run and as it was built, its step and a batch of it, of each rank the first step's fingerprint, the
-settings that it ought to run under."""
+Begun = collections.namedtuple("Begun", "model plain step batch mark first gradient_bytes settings")
+"""The model as it is run and as it was built, its step and a batch of it, the mark set before its first step and of each rank
+that step's fingerprint, the settings that it ought to run under."""
 
 
 def _begin(channel, args, world):
@@ -86,21 +86,21 @@ def _begin(channel, args, world):
     mark = deeds.Fingerprint(step, model)
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
-    return Begun(model, plain, step, batches[0], world.gather(mark.read(step.losses()[0])), gradient_bytes, own)
+    first = world.gather(mark.read(step.losses()[0]))
+    return Begun(model, plain, step, batches[0], mark, first, gradient_bytes, own)
 
 
 def _measure(channel, args, world):
-    """Everything that is timed; returns what was Begun and the seconds per step."""
+    """Everything that is timed; returns what was Begun, the seconds per step and what windows.Watch saw."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    windows = _time(channel, args, world, step)
-    seconds_per_step = _pace(windows)
-    channel.emit("memory", phase="warm", **_peaks(world))
+    timed, seen = _time(channel, args, world, begun)
+    seconds_per_step = _pace(timed)
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
     elif args.proof != work.NONE:
-        for phase, number, ranks in new.steps(windows):
+        for phase, number, ranks in new.steps(timed):
             samples.emit(channel, args.batch, phase, number, ranks)
     for requests in latency.serve(args, world, step, seconds_per_step, new):
         latency.emit(channel, requests)
@@ -111,7 +111,7 @@ def _measure(channel, args, world):
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
         for operation, found, error in collectives.others(world, gradient_bytes):
             channel.emit("collective", operation=operation, sizes=found, error=error)
-    return begun, seconds_per_step
+    return begun, seconds_per_step, seen
 
 
 def _prove_precision(channel, args, world, begun):
@@ -138,10 +138,11 @@ def _look(args, world, begun):
     return seen, effective_precision.probe(args, world.device)
 
 
-def _prove_work(channel, args, world, timed, first, seconds):
-    """`seconds` of a step, to be held against the device's peak; 0 where that is none."""
+def _prove_work(channel, args, world, timed, first, seen, seconds):
+    """`seen`: by windows.Watch. `seconds` of a step, to be held against the device's peak; 0 where that is none."""
     prove = work.prove if args.proof == work.FULL else work.glance
     record = prove(args, world, timed, first, functools.partial(_timed, channel))
+    record["problems"][:0], record["unwatched"] = seen
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     world.barrier()  # the line is written before any rank ends
@@ -170,28 +171,34 @@ def _prepare_model(args, world):
     return model, plain, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
 
 
-def _time(channel, args, world, step):
-    """Warms up and times the windows; emits each block. Returns the windows, each as the records of its ranks."""
-    blocks, spent = itertools.count(), {"steps": 0, "seconds": 0.0}
+def _time(channel, args, world, begun):
+    """Warms up and times the windows; emits each block. Returns the windows, each as the records of its ranks, and what
+    windows.Watch saw.
+    """
+    step, blocks, spent, done = begun.step, itertools.count(), {"steps": 0, "seconds": 0.0}, []
 
     def tell(ranks):
+        done.append(ranks)
         samples.emit(channel, args.batch, "warm-up", next(blocks), ranks)
         spent["steps"] += len(ranks[0]["step_seconds"])
         spent["seconds"] += max(rank["seconds"] for rank in ranks)
 
-    begun = measure.warm_up(args, world, step, tell)
+    warm = measure.warm_up(args, world, step, tell)
     channel.emit("warm-up", **spent)
+    watch = windows.Watch(args, world, begun, warm.steps) if args.proof != work.NONE else None
     _reset_peak(world)
-    found = measure.timed_windows(args, world, step, begun, tell)
+    found = measure.timed_windows(args, world, step, warm, tell)
     channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
     for number, ranks in enumerate(found.windows):
         samples.emit(channel, args.batch, "measure", number, ranks)
-    return found.windows
+    channel.emit("memory", phase="warm", **_peaks(world))
+    seen = _timed(channel, "proof-windows", lambda: watch.end(done + found.windows)) if watch else None
+    return found.windows, seen
 
 
-def _pace(windows):
-    """Seconds per step."""
-    slowest = [max(rank["seconds"] for rank in ranks) / len(ranks[0]["step_seconds"]) for ranks in windows]
+def _pace(timed):
+    """Seconds per step of the windows."""
+    slowest = [max(rank["seconds"] for rank in ranks) / len(ranks[0]["step_seconds"]) for ranks in timed]
     return sum(slowest) / len(slowest)
 
 

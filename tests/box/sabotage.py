@@ -227,6 +227,239 @@ def nothing_quantized():
     torchao.quantization.quantize_ = lambda model, config: None if _is_model(model) else real(model, config)
 
 
+def no_backward_in_windows():
+    _in_windows_alone(lambda: _set("torch.Tensor", "backward", lambda real: lambda self, *args, **words: None))
+
+
+def head_alone_in_windows():
+    """The optimizer gets no gradient but the head's."""
+    _in_windows_alone(lambda: _before_each_step(lambda gradients: [_set_gradient(one, None) for one in gradients[:-2]]))
+
+
+def zeros_below_the_head_in_windows():
+    _in_windows_alone(lambda: _before_each_step(lambda gradients: [one.grad.zero_() for one in gradients[:-2]]))
+
+
+def no_rate_in_windows():
+    """The optimizer writes the weights that there are."""
+    _in_windows_alone(lambda: _before_each_step(lambda gradients: None, rate=0.0))
+
+
+def stale_gradients_in_windows():
+    """Of the last step before."""
+
+    def begin():
+        undo = [_set("torch.Tensor", "backward", lambda real: lambda self, *args, **words: None)]
+        undo += [_set(kind, "zero_grad", lambda real: lambda self, *args, **words: None) for kind in _OPTIMIZERS]
+        return lambda: [one() for one in undo]
+
+    _in_windows_alone(begin)
+
+
+def half_a_batch_in_windows():
+    inside = _windows()
+    _replace_training_loss(lambda real, model, batch: real(model, _half(batch) if inside else batch))
+
+
+def dropped_block_in_windows():
+    """One of BERT's layers hands on what it gets."""
+
+    def begin():
+        return _set("transformers.models.bert.modeling_bert.BertLayer", "forward", _handing_on)
+
+    _in_windows_alone(begin)
+
+
+def _handing_on(real):
+    dropped = []
+
+    def forward(self, states, *args, **words):
+        dropped[:] = dropped or [self]
+        given = real(self, states, *args, **words)
+        return given if self is not dropped[0] else (states,) if isinstance(given, tuple) else states
+
+    return forward
+
+
+def no_all_reduce_in_windows():
+    def begin():
+        return _set("torch.nn.parallel.DistributedDataParallel", "forward", _without_sync)
+
+    _in_windows_alone(begin)
+
+
+def made_equal_after_windows():
+    """The ranks train alone in the windows; then all get the weights of the first."""
+    import measure
+
+    no_all_reduce_in_windows()
+    real = measure.timed_windows
+
+    def timed_windows(args, world, step, *more):
+        import torch
+
+        found = real(args, world, step, *more)
+        with torch.no_grad():
+            for group in step.optimizer.param_groups:
+                for parameter in group["params"]:
+                    torch.distributed.broadcast(parameter, 0)
+        return found
+
+    measure.timed_windows = timed_windows
+
+
+def _without_sync(real):
+    def forward(self, *args, **words):
+        with self.no_sync():
+            return real(self, *args, **words)
+
+    return forward
+
+
+def other_outputs_in_windows():
+    """Inference gives half of what it gave."""
+    import families
+
+    inside, real = _windows(), families.of
+
+    def of(model):
+        family = real(model)
+        honest = getattr(family, "honest_forward", family.forward)
+        family.honest_forward, family.forward = honest, lambda *what: honest(*what) * (0.5 if inside else 1.0)
+        return family
+
+    families.of = of
+
+
+def half_a_batch_later():
+    """From the second step on."""
+    seen = []
+
+    def loss(real, model, batch):
+        seen.append(1)
+        return real(model, batch if len(seen) == 1 else _half(batch))
+
+    _replace_training_loss(loss)
+
+
+def twice_the_same_half_later():
+    """From the second step on; no shape tells it."""
+    import torch
+
+    seen = []
+
+    def loss(real, model, batch):
+        seen.append(1)
+        half = {name: torch.cat([one[: len(one) // 2]] * 2) for name, one in batch.items()}
+        return real(model, batch if len(seen) == 1 else half)
+
+    _replace_training_loss(loss)
+
+
+def slow_rate_later():
+    """From the second step on, the weights move by half as much."""
+    _before_each_step(lambda gradients: [one.grad.mul_(0.5) for one in gradients], first=False)
+
+
+def head_alone_later():
+    """No gradient below the head from the second step on, but one that is nearly zero."""
+    _before_each_step(lambda gradients: [one.grad.mul_(1e-20) for one in gradients[:-2]], first=False)
+
+
+def head_alone():
+    """No gradient below the head, but one that is nearly zero, from the first step on."""
+    _before_each_step(lambda gradients: [one.grad.mul_(1e-20) for one in gradients[:-2]])
+
+
+def six_tensors():
+    """All that the optimizer holds."""
+    import measure
+
+    real = measure._optimizer
+
+    def optimizer(args, model):
+        made = real(args, model)
+        for group in made.param_groups:
+            group["params"] = group["params"][-6:]
+        return made
+
+    measure._optimizer = optimizer
+
+
+_OPTIMIZERS = ("torch.optim.SGD", "torch.optim.AdamW")
+
+
+def _half(batch):
+    return {name: one[: len(one) // 2] for name, one in batch.items()}
+
+
+def _set_gradient(parameter, value):
+    parameter.grad = value
+
+
+def _before_each_step(act, rate=None, first=True):
+    """Let the optimizers call `act` with the parameters that have a gradient; `first`: in the first step, too.
+    Returns the undoing.
+    """
+    seen = []
+
+    def stepping(real):
+        def step(self, *args, **words):
+            seen.append(1)
+            for group in self.param_groups:
+                group["lr"] = group["lr"] if rate is None else rate
+                if first or len(seen) > 1:
+                    act([one for one in group["params"] if one.grad is not None])
+            return real(self, *args, **words)
+
+        return step
+
+    undo = [_set(kind, "step", stepping) for kind in _OPTIMIZERS]
+    return lambda: [one() for one in undo]
+
+
+def _windows():
+    """A list that is empty but in the windows."""
+    inside = []
+
+    def begin():
+        inside.append(True)
+        return inside.clear
+
+    _in_windows_alone(begin)
+    return inside
+
+
+def _set(place, name, make):
+    """Replace a function of what an import path names by what `make` makes of it; returns the undoing."""
+    import importlib
+
+    module, _, owner = place.rpartition(".")
+    return _set_of(getattr(importlib.import_module(module), owner), name, make)
+
+
+def _set_of(owner, name, make):
+    real = getattr(owner, name)
+    setattr(owner, name, make(real))
+    return lambda: setattr(owner, name, real)
+
+
+def _in_windows_alone(begin):
+    """`begin` breaks something and returns what mends it."""
+    import measure
+
+    real = measure.timed_windows
+
+    def timed_windows(*args):
+        mend = begin()
+        try:
+            return real(*args)
+        finally:
+            mend()
+
+    measure.timed_windows = timed_windows
+
+
 def _replace_training_loss(loss):
     _replace("training_loss", loss)
 
