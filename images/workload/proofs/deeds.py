@@ -125,14 +125,18 @@ class Fingerprint:
     def read(self, loss):
         if self._samples is None:
             return {"loss": loss, "output_norm": _norm([one.norm() for one in tensors_of(self._step.outputs())])}
-        gradients = gradient_norms(self._model)
-        if self._step.scaler.is_enabled() and not math.isfinite(sum(gradients)):
-            return {"loss": loss}  # GradScaler skipped the step
+        gradients = self.gradients()
+        if not gradients:
+            return {"loss": loss}
         changes = [float((now - then).norm()) for now, then in zip(_samples(self._model), self._samples)]
-        labels = agreement.groups(names_of(self._model))
-        return dict(
-            {"loss": loss}, **_by_group("gradient_norm", gradients, labels), **_by_group("update_norm", changes, labels)
-        )
+        return dict({"loss": loss}, **gradients, **_by_group("update_norm", changes, agreement.groups(names_of(self._model))))
+
+    def gradients(self):
+        """Their norms, of all and of each group; empty if GradScaler skipped the step."""
+        norms = gradient_norms(self._model)
+        if self._step.scaler.is_enabled() and not math.isfinite(sum(norms)):
+            return {}
+        return _by_group("gradient_norm", norms, agreement.groups(names_of(self._model)))
 
     def growth(self):
         """By how much the version of each parameter has grown: torch counts what writes into it."""
@@ -151,7 +155,9 @@ def names_of(model):
 
 
 def versions(model):
-    """How often each parameter was written into, as torch counts it."""
+    """How often each parameter was written into, as torch counts it; 0 where FSDP's first version shows parts of others."""
+    if hasattr(model, "summon_full_params"):
+        return [0 for _ in model.parameters()]
     return [parameter._version for parameter in model.parameters()]
 
 
@@ -167,7 +173,7 @@ def _samples(model):
 
 def _sample(parameter):
     numbers = families.numbers_of(sharded.whole(parameter.detach())).flatten()
-    return numbers[:: -(-len(numbers) // SAMPLE) or 1].float()
+    return numbers[:: -(-len(numbers) // SAMPLE) or 1].to(torch.float32, copy=True)
 
 
 def gradient_norms(model):

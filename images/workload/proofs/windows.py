@@ -32,7 +32,7 @@ class Watch:
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
             self._taken, self._mark = begun.step.taken(), deeds.Fingerprint(begun.step, begun.model)
-            self._then = self._mark.read(0.0)
+            self._then = self._mark.gradients()
 
     def end(self, blocks):
         """(what is wrong, in words, of all ranks; what can't be known, or None). `blocks`: all of the warm-up and the windows,
@@ -52,9 +52,11 @@ class Watch:
 
     def _unheld(self):
         """What has a gradient is written into, as other parameters are."""
-        names, rates = deeds.names_of(self._begun.model), self._begun.mark.growth()
-        idle = [name for name, rate, norm in zip(names, rates, deeds.gradient_norms(self._begun.model)) if rate == 0 < norm]
-        return _of("the optimizer never changed %s", idle) if any(rates) else []
+        names, growth = deeds.names_of(self._begun.model), self._begun.mark.growth()
+        if all(growth) or not any(growth):
+            return []
+        norms = deeds.gradient_norms(self._begun.model)
+        return _of("the optimizer never changed %s", [n for n, grown, norm in zip(names, growth, norms) if grown == 0 < norm])
 
     def _writes(self, steps):
         """The optimizer wrote into each parameter as often in each step as in the warm-up; a user's own model may leave parts

@@ -56,7 +56,8 @@ NOW = {
     "all-reduce": "checking numbers",
     "precision": "checking numbers",
     **dict.fromkeys(
-        ("proof-precision", "proof-model", "proof-steps", "proof-ranks", "proof-reference", "proof-glance"), "checking numbers"
+        ("proof-windows", "proof-precision", "proof-model", "proof-steps", "proof-ranks", "proof-reference", "proof-glance"),
+        "checking numbers",
     ),
     "proof-judgement": "finishing",
     "reference": "finishing",
