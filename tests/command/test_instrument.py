@@ -123,6 +123,24 @@ def test_what_can_not_be_heated_is_not_measured_as_if_it_had_been(
     assert "--method steady" in error.value.hint and not job.folder.launches()
 
 
+def test_every_launch_must_have_the_losses_of_the_first_one_that_was_proven(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    losses = iter(("1.0", "0.9", "1.0"))
+    monkeypatch.setenv("FAKE_LOSS", next(losses))
+    found = []
+    for item in rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2), (cell, 3)]):
+        if isinstance(item, LaunchFinished):
+            found.append(item.launch)
+            monkeypatch.setenv("FAKE_LOSS", next(losses, ""))
+    assert [launch.outcome for launch in found] == ["ok", "numerics", "ok"]
+    assert found[1].error == "the loss of step 2 is 0.9, but was 1 in round1-try1"
+    assert [launch.exit and launch.exit.losses_compared for launch in found] == [None, 15, 15]
+    assert [launch.unchecked for launch in found] == [None, None, None]
+    assert "--proof fingerprint --proven flops_per_item=2000000000.0" in found[2].command
+
+
 def test_the_loss_of_scaling_is_explained_exactly(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     """The stand-in takes 1.1 times as long beside another, 1.2 in DDP, 4 / 3 with all-reduce."""
     done = torchmatrix("explain", "*cpu0+1", "--launches", "2", "--json")
