@@ -89,10 +89,9 @@ def _of_first_step(launch: Launch, proven: Proven) -> Iterator[str]:
 
 
 def _repeats(launch: Launch) -> bool:
-    """Whether the launch computes the same bits each time."""
-    factors = launch.workload.factors
-    chosen_anew = factors.get("runtime") not in (None, "eager") or factors.get("compile_mode") == "max-autotune"
-    return launch.devices.is_cpu and not chosen_anew
+    """Whether the launch computes the same bits each time; of compiled ones that has not been seen yet."""
+    is_eager = launch.workload.factors.get("runtime") in (None, "eager") and not launch.workload.compile
+    return launch.devices.is_cpu and is_eager
 
 
 def _allowed(launch: Launch, name: str) -> float:
