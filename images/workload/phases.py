@@ -4,13 +4,13 @@ measure.py holds what is timed; this module puts it in order and writes the resu
 """
 
 import collections
-import contextlib
 import functools
 import itertools
 import resource
 import time
 
 import chance
+import compiling
 import latency
 import settings
 import torch
@@ -25,7 +25,7 @@ import record
 import runtimes
 import samples
 from channel import Numerics, Unsupported
-from proofs import arithmetic, deeds, effective_precision, rules, windows, work
+from proofs import arithmetic, deeds, effective_precision, remarks, rules, windows, work
 from world import World
 
 ENQUEUE_REPEATS = 5
@@ -48,20 +48,23 @@ def _profile(channel, args, world):
 
 def _measure_and_prove(channel, args, world):
     begun, seconds_per_step, seen = _measure(channel, args, world)
-    is_mixed = _prove_precision(channel, args, world, begun)
+    notes = _look_at_compiled(channel, args, world, begun)
+    is_mixed, more = _prove_precision(channel, args, world, begun)
+    channel.emit("remarks", texts=[*notes, *more])
     if args.proof != work.NONE:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
         del begun  # the reference needs the room
         _prove_work(channel, args, world, timed, first, seen, 0 if is_mixed else seconds_per_step)
 
 
-Begun = collections.namedtuple("Begun", "model plain step batch mark first gradient_bytes settings")
-"""The model as it is run and as it was built, its step and a batch of it, the mark set before its first step and of each rank
-that step's fingerprint, the settings that it ought to run under."""
+Begun = collections.namedtuple("Begun", "model plain step batches mark first gradient_bytes settings fallbacks")
+"""The model as it is run and as it was built, its step and the batches that this takes, the mark set before its first step and
+of each rank that step's fingerprint, the settings that it ought to run under, what torch.compile leaves in eager mode."""
 
 
 def _begin(channel, args, world):
     """A model that has done its first step: Begun."""
+    fallbacks = compiling.watch() if args.compile else None
     chance.seed(args.seed)
     precision.set_knobs(args.precision, world.device)
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
@@ -87,7 +90,7 @@ def _begin(channel, args, world):
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
     first = world.gather(mark.read(step.losses()[0]))
-    return Begun(model, plain, step, batches[0], mark, first, gradient_bytes, own)
+    return Begun(model, plain, step, batches, mark, first, gradient_bytes, own, fallbacks)
 
 
 def _measure(channel, args, world):
@@ -106,7 +109,6 @@ def _measure(channel, args, world):
         latency.emit(channel, requests)
     new.drop()
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
-    channel.emit("compile", graph_breaks=_graph_breaks() if args.compile else None)
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
         for operation, found, error in collectives.others(world, gradient_bytes):
@@ -114,12 +116,26 @@ def _measure(channel, args, world):
     return begun, seconds_per_step, seen
 
 
+def _look_at_compiled(channel, args, world, begun):
+    """Tell what was compiled, by the rank that runs the fewest graphs. Returns remarks; raises Unsupported if it runs none."""
+    if not args.compile:
+        channel.emit("compile", graph_breaks=None)
+        return []
+    ranks = world.gather(compiling.look(lambda: begun.step.run(0), begun.fallbacks))
+    found = min(ranks, key=lambda one: one["graphs"] if one["run"] is None else one["run"])
+    channel.emit("compile", **found)
+    compiling.refuse(found)
+    return compiling.remarks(found)
+
+
 def _prove_precision(channel, args, world, begun):
-    """Raise if it was computed in another precision, or under other settings. Returns whether it was in several types."""
+    """Raise if it was computed in another precision, or under other settings. Returns whether it was in several types, and
+    remarks on the model.
+    """
     now = settings.read()
-    (types, during), probed = _timed(channel, "proof-precision", lambda: _look(args, world, begun))
+    (types, watched, notes), probed = _timed(channel, "proof-precision", lambda: _look(args, world, begun))
     changed = {}
-    for one in (now, *during):
+    for one in (now, *watched.settings):
         changed.update(settings.differences(begun.settings, one))
     found = world.gather(dict(probed, types=types, mixed=arithmetic.mixed(args, types)))
     told = sorted({text for texts in world.gather(settings.in_words(changed)) for text in texts})
@@ -129,13 +145,15 @@ def _prove_precision(channel, args, world, begun):
     wrong = next(filter(None, problems), None)
     if wrong:
         raise Numerics(wrong)
-    return any(one["mixed"] for one in found)
+    return any(one["mixed"] for one in found), sorted({text for texts in world.gather(notes) for text in texts})
 
 
 def _look(args, world, begun):
-    """What arithmetic.look sees of the model, and what the probe finds."""
-    seen = arithmetic.look(args, world, families.of(args), begun.plain, begun.batch)
-    return seen, effective_precision.probe(args, world.device)
+    """What arithmetic.look sees of the model, the remarks on it, and what the probe finds."""
+    family = families.of(args)
+    types, watched = arithmetic.look(args, world, family, begun)
+    notes = remarks.found(args, family, begun, watched)
+    return (types, watched, notes), effective_precision.probe(args, world.device)
 
 
 def _prove_work(channel, args, world, timed, first, seen, seconds):
@@ -232,11 +250,3 @@ def _peaks(world):
 def _reset_peak(world):
     if world.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(world.device)
-
-
-def _graph_breaks():
-    with contextlib.suppress(ImportError, AttributeError):
-        from torch._dynamo.utils import counters
-
-        return sum(counters["graph_break"].values())
-    return None

@@ -1,18 +1,19 @@
 """What this box is made of: versions, build configuration, devices, installed packages, whitelisted environment."""
 
+import json
 import os
 import platform
+import re
 import subprocess
 import sys
 
 import torch
 
-_ENVIRONMENT_PREFIXES = (
-    "NCCL_", "RCCL_", "GLOO_", "HSA_", "HIP_", "MIOPEN_", "ROCR_", "OMP_", "MKL_", "KMP_", "TORCHINDUCTOR_", "TRITON_",
-    "CUBLAS_", "PYTORCH_", "TORCH_ALLOW_", "TORCH_NCCL_", "NVIDIA_TF32", "NVIDIA_PYTORCH_VERSION", "CUDA_DEVICE_",
-    "CUDA_VISIBLE_", "CUDA_LAUNCH_", "CUDA_MODULE_", "DNNL_", "ONEDNN_", "LD_PRELOAD",
-)  # fmt: skip
-"""Only these names are recorded, so that no secret in the environment can reach a file."""
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "variables.json"), encoding="utf-8") as _file:
+    _VARIABLES = json.load(_file)
+"""Which variables act on what runs: names, or how they begin (these end with "_"). The host reads them, too: those of the
+user's shell don't reach a launch by themselves."""
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 _PATH = list(sys.path)
 """Before a model's library is imported: setuptools then adds the copies of packages that it brings for itself."""
@@ -34,9 +35,27 @@ def environment():
         "glibc": "-".join(platform.libc_ver()),
         "os": _os_name(),
         "compiler": _first_line(["c++", "--version"]),
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT_PREFIXES)},
+        "variables": variables(os.environ),
         "executable": sys.executable,
     }
+
+
+def variables(environment):
+    """Those that act on what runs; of one whose name is that of a secret, that it is set, and of addresses no password."""
+    acting = {name: value for name, value in sorted(environment.items()) if _acts(name)}
+    return {name: "…" if _is_secret(name) else _PASSWORD.sub("…", value) for name, value in acting.items()}
+
+
+def _acts(name):
+    return _is_among(name, "acting") and not _is_among(name, "idle")
+
+
+def _is_among(name, kind):
+    return any(name.startswith(one) if one.endswith("_") else name == one for one in _VARIABLES[kind])
+
+
+def _is_secret(name):
+    return any(word in name.upper() for word in _VARIABLES["secret"])
 
 
 def device(world):

@@ -146,7 +146,10 @@ def test_launches_far_from_the_others_are_counted_and_kept(tmp_path: Path, rates
 def test_a_model_of_several_types_is_called_mixed_and_has_no_mfu_and_a_changed_setting_is_told(tmp_path: Path) -> None:
     mixed = "mixed: bfloat16 75 %, float32 25 %"
     ranks = [{"matmul": "fp32", "convolution": "fp32"}, {"matmul": "fp32", "convolution": "fp32", "mixed": mixed}]
-    told = ({"event": "precision", "effective": ranks, "changed": ["deterministic_algorithms: False, then True"]},)
+    told = (
+        {"event": "precision", "effective": ranks, "changed": ["deterministic_algorithms: False, then True"]},
+        {"event": "remarks", "texts": ["the inputs are zeros", "compiled in part: forward runs in eager mode"]},
+    )
     launches = [
         {"rate": 100.0, "flops": 67e9, "devices": (0, 1), "told": told},
         {"rate": 100.0, "flops": 67e9, "stack": "plain"},
@@ -155,4 +158,5 @@ def test_a_model_of_several_types_is_called_mixed_and_has_no_mfu_and_a_changed_s
     own, plain = (cells[cells["stack"] == name].iloc[0] for name in ("stack-a", "plain"))
     assert own["effective"] == mixed and math.isnan(own["mfu"])
     assert own["changed_settings"] == "deterministic_algorithms: False, then True"
+    assert own["remarks"] == "the inputs are zeros; compiled in part: forward runs in eager mode" and plain["remarks"] is None
     assert plain["effective"] == "fp32" and plain["mfu"] > 0 and plain["changed_settings"] is None

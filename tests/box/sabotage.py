@@ -128,6 +128,82 @@ def no_autocast():
     measure.precision = Without()
 
 
+def autocast_of_half_the_layers():
+    """In the timed step alone."""
+    import torch
+
+    import measure
+    import precision
+
+    class Half:
+        def __getattr__(self, name):
+            return getattr(precision, name)
+
+        @contextlib.contextmanager
+        def autocast(self, name, device):
+            kinds = torch.nn.Conv2d, torch.nn.Linear
+            real, done = {kind: kind.forward for kind in kinds}, [0]
+
+            def forward(layer, given):
+                done[0] += 1
+                with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bool(done[0] % 2)):
+                    return real[type(layer)](layer, given if done[0] % 2 else given.float())
+
+            try:
+                for kind in kinds:
+                    kind.forward = forward
+                with precision.autocast(name, device):
+                    yield
+            finally:
+                for kind in kinds:
+                    kind.forward = real[kind]
+
+    measure.precision = Half()
+
+
+def backward_in_bfloat16():
+    """Of convolutions; forward they compute in float32."""
+    import torch
+
+    torch.nn.functional.conv2d = _rounded_backward(torch.nn.functional.conv2d)
+
+
+def layers_backward_in_bfloat16():
+    """Of the model's convolutions, not of the probe's."""
+    import torch
+
+    conv2d = _rounded_backward(torch.nn.functional.conv2d)
+
+    def forward(layer, given):
+        return conv2d(given, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+    torch.nn.Conv2d.forward = forward
+
+
+def _rounded_backward(real):
+    import torch
+
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, given, weight, bias, *words):
+            ctx.save_for_backward(given, weight)
+            ctx.words = words
+            return real(given, weight, bias, *words)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (given, weight), rounded = ctx.saved_tensors, gradient.bfloat16()
+            of_given = torch.nn.grad.conv2d_input(given.shape, weight.bfloat16(), rounded, *ctx.words).float()
+            of_weight = torch.nn.grad.conv2d_weight(given.bfloat16(), weight.shape, rounded, *ctx.words).float()
+            of_bias = gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
+            return (of_given, of_weight, of_bias, *[None] * len(ctx.words))
+
+    def conv2d(given, weight, bias=None, *words):
+        return (Rounded.apply if given.dtype is torch.float32 else real)(given, weight, bias, *words)
+
+    return conv2d
+
+
 def stale_outputs():
     """The compiled model returns what it first computed."""
     import torch
@@ -142,7 +218,8 @@ def stale_outputs():
             self.kept = self.kept or [_detached(outputs)]
             return _with_values(outputs, self.kept[0])
 
-    torch.compile = lambda model: Stale(model).train(model.training)
+    real = torch.compile
+    torch.compile = lambda model, backend: Stale(real(model, backend="aot_eager")).train(model.training)
 
 
 def _detached(outputs):

@@ -105,7 +105,8 @@ def test_the_files_of_a_library_do_not_hide_the_library(families: dict[str, Any]
 HOSTILE = {
     "products in bfloat16": "real = torch.matmul; "
     "torch.matmul = lambda a, b: real(a.bfloat16(), b.bfloat16()).float() if a.dtype is torch.float32 else real(a, b)",
-    "a compiler that is wrong": "torch.compile = lambda net: net.register_forward_hook(lambda m, i, out: 1.05 * out) and net",
+    "a compiler that is wrong": "real = torch.compile; torch.compile = lambda net, backend: "
+    "net.register_forward_hook(lambda m, i, out: 1.05 * out) and real(net, backend='aot_eager')",
     "a loss that explodes": "torch.nn.functional.cross_entropy = lambda x, y: x.sum() * float('inf')",
 }
 """What an image's sitecustomize.py may do to torch."""
@@ -188,7 +189,8 @@ def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: st
 
 def with_a_loaded_environment(python: str) -> tuple[int, list[dict[str, Any]], str]:
     """A launch among variables that would change its precision, secrets, and one that belongs into the record."""
-    secrets = {"HF_TOKEN": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2"}
+    secrets = {"HF_TOKEN": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2", "NVIDIA_API_KEY": "hunter2"}
+    secrets["TORCHINDUCTOR_REMOTE_CACHE"] = "redis://me:hunter2@cache:6379"
     return bench_once(python, *TWO_STEPS, NCCL_DEBUG="WARN", **secrets, **OVERRIDES)
 
 
@@ -207,7 +209,9 @@ def test_an_image_cannot_switch_tf32_on(real_python: str) -> None:
 def test_secrets_of_the_environment_are_not_recorded(real_python: str) -> None:
     _, events, stderr = with_a_loaded_environment(real_python)
     assert "hunter2" not in json.dumps(events) + stderr
-    assert only(events, "environment")["variables"]["NCCL_DEBUG"] == "WARN"
+    variables = only(events, "environment")["variables"]
+    assert variables["NCCL_DEBUG"] == "WARN" and variables["NVIDIA_API_KEY"] == "…"
+    assert variables["TORCHINDUCTOR_REMOTE_CACHE"] == "redis://…@cache:6379" and "HF_TOKEN" not in variables
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,20 @@ def test_no_other_choice_of_gpus_reaches_what_runs(monkeypatch: pytest.MonkeyPat
     assert [line for line in lines if "VISIBLE" in line or "ORDINAL" in line or "ORDER" in line] == ["ROCR_VISIBLE_DEVICES=3"]
 
 
+ACTING = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "LD_PRELOAD", "LD_LIBRARY_PATH", "KMP_AFFINITY", "MALLOC_CONF", "CXX",
+          "NVIDIA_TF32_OVERRIDE", "CUBLASLT_LOG_LEVEL", "CUDNN_LOGLEVEL_DBG", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND")  # fmt: skip
+ELSE = ("TORCH_LOGS", "CUDA_HOME", "HTTPS_PROXY", "OMPI_COMM_WORLD_RANK", "CXXFLAGS")
+
+
+def test_what_acts_on_a_launch_does_not_reach_it_from_the_users_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*ACTING, *ELSE):
+        monkeypatch.setenv(name, "" if name.startswith("LD_") else "1")
+    process = supervised.start(["/usr/bin/env"], supervised.inherited(["KMP_*", "CXX"]), None)
+    told = {line.partition("=")[0] for line in process.communicate()[0].decode().splitlines()}
+    assert told.issuperset(ELSE) and told.intersection(ACTING) == {"KMP_AFFINITY", "CXX"}
+    assert set(supervised.withheld(["KMP_*", "CXX"])) >= {*ACTING} - {"KMP_AFFINITY", "CXX"}
+
+
 def test_a_cpu_set_gets_its_cores() -> None:
     gpus = GpuSet(indices=(0, 1), vendor="cpu", cpus=("0,1", "2,3"))
     assert device_options(gpus) == {"cpuset_cpus": "0,1,2,3"}

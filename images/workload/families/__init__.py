@@ -175,6 +175,16 @@ def has_dropout(model):
     return any(_loud(module) and not _is_batch_norm(module) for module in model.modules())
 
 
+def is_dropout(module):
+    """A module that does nothing else."""
+    return isinstance(module, _DropoutNd) and module.p > 0
+
+
+def acts_in_training(module):
+    """Whether the module does otherwise in training than in evaluation."""
+    return is_dropout(module) or _is_batch_norm(module)
+
+
 def has_rectifiers(model):
     return any(isinstance(module, (torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Hardswish)) for module in model.modules())
 

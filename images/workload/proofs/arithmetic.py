@@ -1,10 +1,13 @@
 """What the model that was timed computes in: the types of its weights and of what its products take, beside what was asked.
 
-The probe (effective_precision.py) tells what a product of a given type really computes in; this tells the types. One more
-forward pass of the model, in eager mode and after the windows, shows them to a dispatch mode of torch (1.13 and newer; before,
-they are unknown, and the weights alone are judged). Numbers are counted, not products: a small one is no matter.
+The probe (effective_precision.py) tells what a product of a given type really computes in; this tells the types. One more of
+the timed steps, in eager mode and after the windows, shows them to a dispatch mode of torch (1.13 and newer; before, they are
+unknown, and the weights alone are judged), and so does the model called alone. Numbers are counted, not products: a small one
+is no matter.
 """
 
+import contextlib
+import functools
 import re
 
 import settings
@@ -37,28 +40,49 @@ _COMPUTES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "half": "fl
 _KEEPS = {"half": "float16", "bf16-weights": "bfloat16"}
 
 
-def look(args, world, family, model, batch):
-    """The types of `model`, by name and by how many numbers have them, and `settings`: all that a product of it ran under."""
-    watched, unknown = _forward(args, world, family, model, batch)
+def look(args, world, family, begun):
+    """The types of the model that was timed, by name and by how many numbers have them, and what was Watched of its step."""
+    watched, alone, unknown = _passes(args, world, family, begun)
     return {
-        "parameters": _counted(model.parameters()),
-        "buffers": _counted(model.buffers()),
-        "outputs": watched.outputs,
+        "parameters": _counted(begun.plain.parameters()),
+        "buffers": _counted(begun.plain.buffers()),
+        "outputs": alone.outputs,
         "products": None if unknown else watched.products,
-        "autocast": watched.autocast,
+        "backward": None if unknown or args.mode == "infer" else watched.backward,
+        "alone": None if unknown else alone.products,
+        "autocast": alone.autocast,
         "unknown": unknown,
-    }, watched.settings
+    }, watched
 
 
 def problem(args, types):
     """Why the types don't meet what `args` ask for, or None."""
+    step, alone, backward = (_shares(types[name] or {}) for name in ("products", "alone", "backward"))
+    if _apart(step, alone) > _ALIKE:
+        return _UNLIKE % (args.precision, _in_words(step), _in_words(alone))
     for what, counts, expected in _judged(args, types):
         shares = _shares(counts)
         if shares and expected not in shares:
             return _OTHER % (args.precision, what, _in_words(shares))
+    if len(step) == 1 and len(backward) > 1 and not args.model_file:
+        return _UNLIKE_BACKWARD % (args.precision, _in_words(backward), _in_words(step))
     return None
 
 
+def _apart(some, others):
+    """By how much two shares of the same type differ at most."""
+    return max((abs(some.get(name, 0) - others.get(name, 0)) for name in {**some, **others}), default=0)
+
+
+_ALIKE = 0.05
+"""So far apart the shares of a type may be in the step and in the model called alone: a loss may have products of its own."""
+_UNLIKE = (
+    "precision %s was requested, and the products of the timed step are %s, but those of the same model called alone are %s: "
+    "the step doesn't compute as asked"
+)
+_UNLIKE_BACKWARD = (
+    "precision %s was requested, but the products of the timed backward pass are %s, those of the forward pass %s"
+)
 _OTHER = (
     "precision %s was requested, but the model's %s are %s: ask for a precision in which it computes, or leave its "
     "types to the matrix"
@@ -78,7 +102,8 @@ def _judged(args, types):
     """(what, numbers by type, the type asked for). What is quantized has types of its own, which the probe judges."""
     if args.arithmetic in QUANTIZED:
         return []
-    found = [("products", types["products"] or {}, _COMPUTES.get(args.precision, "bfloat16"))]
+    expected = _COMPUTES.get(args.precision, "bfloat16")
+    found = [("products", types["products"] or {}, expected), ("backward products", types["backward"] or {}, expected)]
     return [*found, ("weights", types["parameters"], _KEEPS.get(args.precision, "float32"))]
 
 
@@ -88,58 +113,113 @@ def _shares(counts):
 
 
 def _in_words(shares):
-    if len(shares) == 1:
-        return next(iter(shares))
+    if len(shares) < 2:
+        return next(iter(shares), "none")
     return ", ".join("%s %.0f %%" % (name, 100 * share) for name, share in sorted(shares.items(), key=lambda one: -one[1]))
 
 
-def _forward(args, world, family, model, batch):
-    """One pass of a few items; of all of them where the model takes no fewer. What was seen, and why nothing could be."""
-    watched, reason = _Watched(), None
-    for items in (FEW, args.batch):
-        few = {name: tensor[:items] for name, tensor in batch.items()}
+def _passes(args, world, family, begun):
+    """A timed step and the model called alone, with a few items; with all where ranks wait for each other, or where it takes no
+    fewer. What was Watched of both, and why nothing could be.
+    """
+    reason = None
+    for items in (args.batch,) if world.size > 1 else (FEW, args.batch):
+        few = {name: tensor[:items] for name, tensor in begun.batches[0].items()}
+        step, alone = Watched(), Watched()
         try:
             with torch.no_grad(), precision.autocast(args.precision, world.device):
-                watched.autocast = precision.autocast_type(world.device.type)
-                watched.see(family, model, few)
-            return watched, None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
+                alone.autocast = precision.autocast_type(world.device.type)
+                alone.see(functools.partial(family.forward, begun.plain, few))
+            sharded.rest(begun.plain)
+            if args.runtime != "eager":
+                return alone, alone, _BLIND
+            _see_step(begun, step, few)
+            return step, alone, _BLIND
         except Exception as error:  # whatever it is: the figure has been measured, and its types are unknown
-            watched, reason = _Watched(), failures.describe(error)
-    return watched, reason
+            reason = failures.describe(error)
+    return Watched(), Watched(), reason
 
 
-class _Watched(_Mode if _CAN_WATCH else object):
-    """Counts the numbers that products take, by type, and reads the settings at each."""
+_BLIND = None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
+
+
+def _see_step(begun, watched, batch):
+    """Let the step that was timed do `batch`, without what torch.compile has made of its model."""
+    begun.batches.append(batch)
+    try:
+        with _uncompiled(begun.model):
+            watched.see(functools.partial(begun.step.run, len(begun.batches) - 1))
+    finally:
+        begun.batches.pop()
+    begun.step.losses()
+
+
+@contextlib.contextmanager
+def _uncompiled(model):
+    """A model that torch.compile has wrapped as the one that it wraps."""
+    if not hasattr(model, "_orig_mod"):
+        yield
+        return
+    own = vars(model)
+    before = own.get("forward")
+    own["forward"] = model._orig_mod.__call__
+    try:
+        yield
+    finally:
+        own.pop("forward")
+        if before:
+            own["forward"] = before
+
+
+class Watched(_Mode if _CAN_WATCH else object):
+    """Counts the numbers that products take, by type, forward and backward, and reads the settings at each; notes whether
+    anything draws as dropout does, and how many numbers of images that convolutions take are channels last.
+    """
 
     def __init__(self):
         super().__init__()
-        self.products, self.outputs, self.settings, self.autocast = {}, [], [], None
+        self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
+        self.draws, self.laid = False, {True: 0, False: 0}
 
-    def see(self, family, model, batch):
+    def see(self, action):
         if _CAN_WATCH:
             with self:
-                outputs = family.forward(model, batch)
+                outputs = action()
         else:
-            outputs = family.forward(model, batch)
-        sharded.rest(model)
+            outputs = action()
         self.outputs = sorted({_name(tensor.dtype) for tensor in families.tensors_of(outputs)})
 
-    def note(self, tensors):
-        """That a product takes these."""
-        for name, count in _counted(one for one in tensors if torch.is_tensor(one) and one.dim() > 1).items():
-            self.products[name] = self.products.get(name, 0) + count
+    def note(self, name, tensors):
+        """That a product of this name takes these."""
+        counts = self.backward if _is_backward() else self.products
+        for kind, count in _counted(one for one in tensors if one.dim() > 1).items():
+            counts[kind] = counts.get(kind, 0) + count
+        if "conv" in name and counts is self.products and tensors[0].dim() == 4:
+            is_last = tensors[0].is_contiguous(memory_format=torch.channels_last)
+            if is_last != tensors[0].is_contiguous():  # one channel or pixel is both
+                self.laid[is_last] += tensors[0].numel()
         now = {name: value for name, value in settings.read().items() if name != "autocast"}  # it is on in a step
         if now not in self.settings:
             self.settings.append(now)
 
 
+def _is_backward():
+    if hasattr(torch._C, "_current_graph_task_id"):  # 2.1 and newer
+        return torch._C._current_graph_task_id() != -1
+    return not torch.is_grad_enabled()
+
+
 def _dispatch(watched, func, types, args=(), kwargs=None):
-    if _PRODUCT.fullmatch(func.overloadpacket.__name__):
-        watched.note([*args, *(kwargs or {}).values()])
+    name = func.overloadpacket.__name__
+    if _PRODUCT.fullmatch(name):
+        watched.note(name, [one for one in (*args, *(kwargs or {}).values()) if torch.is_tensor(one)])
+    watched.draws = watched.draws or name in _DRAWS
     return func(*args, **(kwargs or {}))
 
 
-_Watched.__torch_dispatch__ = _dispatch
+_DRAWS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")
+"""What dropout is made of."""
+Watched.__torch_dispatch__ = _dispatch
 """Set from outside: torch 2.7 and newer import their compiler, for seconds, for one that a class has from the beginning."""
 
 

@@ -1,15 +1,20 @@
 """The effective precision: the one that matrix products and convolutions really compute in, whatever the settings say.
 
-Known matrices are multiplied (and convolved) as the workload would do it and compared with float64. The relative error
+Known matrices are multiplied (and convolved) as the workload would do it and compared with float64; in training also those
+products of the backward pass that give the gradients of both. The relative error
 reveals the width of the inputs' mantissas: about 3e-7 for float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for
 bfloat16 (8 bits); rounding n-bit inputs gives about 2**-n / sqrt(3) each.
 """
 
 import argparse
+import contextlib
 import copy
 import functools
 
-SIZE = 512
+import failures
+
+SIZE, PIXELS = {"cuda": 512, "cpu": 256}, {"cuda": 32, "cpu": 16}
+"""Of the matrices and images; less on a CPU, where larger ones take up to a second."""
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
 """What each setting of --precision means for products and convolutions."""
@@ -19,6 +24,10 @@ QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
 _FLOAT32_BELOW = 3e-5
 _ELEVEN_BITS_BELOW = 1.3e-3
 _EIGHT_BITS_BELOW = 1.5e-2
+
+
+_BACKWARD = "_backward"
+"""Ends the name of an operation's backward pass."""
 
 
 def effective(relative_error, dtype):
@@ -40,7 +49,12 @@ def problem(requested, found):
     """
     expected = EXPECTED[requested]
     allowed = {"matmul": {expected}, "convolution": {expected} | ({"fp32"} if requested == "tf32" else set())}
-    bad = ["%s computes in %s" % (name, found[name]) for name in sorted(allowed) if found[name] not in allowed[name]]
+    allowed.update({name + _BACKWARD: kinds for name, kinds in allowed.items() if found.get(name + _BACKWARD)})
+    bad = [
+        "%s computes in %s" % (name.replace("_", " "), found[name])
+        for name in sorted(allowed)
+        if found[name] not in allowed[name]
+    ]
     if bad:
         return "precision %s was requested, but %s (measured against float64)" % (requested, " and ".join(bad))
     if found.get("linear") != found.get("quantized"):
@@ -57,53 +71,82 @@ def probe(args, device):
 
     plain = argparse.Namespace(**vars(args))
     plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
-    found = run(args.precision, device, functools.partial(runtimes.prepare, plain))
+    found = run(args.precision, device, functools.partial(runtimes.prepare, plain), args.mode == "train")
     if args.arithmetic not in QUANTIZED:
         return found
-    error, dtype = _compute(args.precision, device, functools.partial(runtimes.prepare, args), *_linear())
+    error, dtype = _errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear(device))
     least, most = QUANTIZED[args.arithmetic]
-    return dict(found, quantized=args.arithmetic, linear=args.arithmetic if least < error < most else effective(error, dtype))
+    return dict(
+        found, quantized=args.arithmetic, linear=args.arithmetic if least < error[""] < most else effective(error[""], dtype)
+    )
 
 
-def run(requested, device, prepare=lambda module, example: module):
+def run(requested, device, prepare=lambda module, example: module, training=False):
     """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}.
 
     `prepare`: what the runtime does to a module, so that the probe takes the model's way; `example` as runtimes take it.
+    `training`: also "matmul_backward" and "convolution_backward", each by the less precise of two gradients; None where the
+    device has no such pass.
     """
     found, errors = {}, {}
-    for name, (module, given) in _operations().items():
-        errors[name], dtype = _compute(requested, device, prepare, module, given)
-        found[name] = effective(errors[name], dtype)
+    for name, (module, given) in _operations(device).items():
+        apart, dtype = _errors(requested, device, prepare, module, given, training)
+        for part, error in apart.items():
+            errors[name + part] = error
+            found[name + part] = None if error is None else effective(error, dtype)
     return dict(found, relative_errors=errors)
 
 
-def _compute(requested, device, prepare, module, given):
-    """The relative error of what the prepared module computes, and the type of it."""
-    import torch
+def _errors(requested, device, prepare, module, given, training=False):
+    """The relative errors of what the prepared module computes, and in `training` of its gradients; the type of the former."""
 
     import precision
 
-    with torch.no_grad():
-        exact = copy.deepcopy(module).double()(given.double())
-        module, given = (precision.converted(requested, one.to(device)) for one in (module, given))
-        ready = prepare(module.eval(), lambda: ((given,), {}))
-        with precision.autocast(requested, device):
-            result = ready(given)
-    return float((result.cpu().double() - exact).norm() / exact.norm()), str(result.dtype).replace("torch.", "")
+    exact = _computed(copy.deepcopy(module).double(), given.double(), training)
+    module, given = (precision.converted(requested, one.to(device)) for one in (module, given))
+    ready = prepare(module.train(training), lambda: ((given,), {}))
+    rounding = functools.partial(precision.autocast, requested, device)
+    try:
+        results = _computed(ready, given, training, rounding)
+    except (RuntimeError, NotImplementedError) as error:
+        if not training or not failures.NO_KERNEL.search(str(error).lower()):
+            raise
+        results = _computed(ready, given, False, rounding)  # a device may lack the backward pass of what a model doesn't do
+    apart = [float((own.cpu().double() - one).norm() / one.norm()) for own, one in zip(results, exact)]
+    found = {"": apart[0]}
+    if training:
+        found[_BACKWARD] = max(apart[1:], key=lambda error: (error != error, error)) if apart[1:] else None
+    return found, str(results[0].dtype).replace("torch.", "")
 
 
-def _linear():
+def _computed(module, given, training, rounding=contextlib.nullcontext):
+    """What the module gives, and in `training` the gradients of its input and its weight, for a known one of its output."""
+    import torch
+
+    given = given.detach().requires_grad_(training)
+    with torch.set_grad_enabled(training), rounding():
+        result = module(given)
+    if not training:
+        return [result]
+    generator = torch.Generator().manual_seed(2)
+    known = torch.randn(result.shape, generator=generator, dtype=torch.float32).to(result.device, result.dtype)
+    result.backward(known)
+    weight = next(iter(module.parameters()))
+    return [result.detach(), given.grad, weight.grad]
+
+
+def _linear(device):
     """A linear layer of known weights, and what it is given."""
     import torch
 
-    generator = torch.Generator().manual_seed(1)
+    size, generator = SIZE[device.type], torch.Generator().manual_seed(1)
     random = functools.partial(torch.randn, generator=generator, dtype=torch.float32)  # whatever a model's file has set
-    layer = torch.nn.Linear(SIZE, SIZE, bias=False)
-    layer.weight.data = random(SIZE, SIZE)
-    return layer, random(SIZE, SIZE)
+    layer = torch.nn.Linear(size, size, bias=False)
+    layer.weight.data = random(size, size)
+    return layer, random(size, size)
 
 
-def _operations():
+def _operations(device):
     """For each operation a module that does it, with known weights, and what it is given."""
     import torch
 
@@ -117,8 +160,9 @@ def _operations():
 
     generator = torch.Generator().manual_seed(1)
     random = functools.partial(torch.randn, generator=generator, dtype=torch.float32)  # whatever a model's file has set
-    left, right = (random(SIZE, SIZE) for _ in range(2))
-    image = random(2, CHANNELS, 32, 32)
+    size, pixels = SIZE[device.type], PIXELS[device.type]
+    left, right = (random(size, size) for _ in range(2))
+    image = random(2, CHANNELS, pixels, pixels)
     kernel = random(CHANNELS, CHANNELS, 3, 3)
     return {
         "matmul": (Operation(torch.matmul, right), left),

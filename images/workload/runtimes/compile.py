@@ -11,4 +11,4 @@ def prepare(args, model, example):
         raise Unsupported("torch %s has no torch.compile (it came with 2.0)" % torch.__version__)
     mode = {} if args.compile_mode == "default" else {"mode": args.compile_mode}
     shapes = {} if args.compile_shapes == "auto" else {"dynamic": args.compile_shapes == "dynamic"}
-    return torch.compile(model, **mode, **shapes)
+    return torch.compile(model, backend="inductor", **mode, **shapes)

@@ -48,14 +48,14 @@ COLUMNS_OF_LAUNCHES = (
     "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "operations",
     "parameters", "flops_per_item", "flops_from", "peak_bytes",
     "cold_peak_bytes", "mixed", "unlike", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
-    "effective", "changed_settings", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
+    "effective", "changed_settings", "remarks", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
     "only_seen", "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
 )  # fmt: skip
 
 MAY_BE_NONE = (
     "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
     "device_name", "device_memory_bytes", "device_multiprocessors", "parameters", "flops_from", "energy_problem", "steady",
-    "compile_cache", "flat", "effective", "changed_settings", "unchecked", "only_seen", "requests", "transport",
+    "compile_cache", "flat", "effective", "changed_settings", "remarks", "unchecked", "only_seen", "requests", "transport",
 )  # fmt: skip
 
 
@@ -127,6 +127,7 @@ def _as_the_box_told(launch: Launch) -> Row:
         "effective": _effective(launch),
         "changed_settings": "; ".join(launch.changed_settings) or None,
         "parameters": launch.parameters,
+        "remarks": "; ".join(launch.remarks) or None,
         "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
         "flops_from": None,
         "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
@@ -217,6 +218,8 @@ def _effective(launch: Launch) -> str | None:
     if first.mixed:
         return first.mixed
     others = {"convolution": first.convolution, "linear layers": first.linear or first.matmul}
+    others |= {"matmul backward": first.matmul_backward or first.matmul}
+    others |= {"convolution backward": first.convolution_backward or first.convolution}
     differing = ", ".join(f"{name}: {one}" for name, one in others.items() if one != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul
 

@@ -178,6 +178,7 @@ def _cell_row(launches: list[Row]) -> Row:
         "ecc_errors": sum(launch["ecc_errors"] for launch in ok),
         "quota_seconds": max((launch["quota_seconds"] for launch in ok), default=0.0),
         "clock_jumps": sum(launch["clock_jump_seconds"] != 0 for launch in ok),
+        "remarks": "; ".join(dict.fromkeys(launch["remarks"] for launch in ok if launch["remarks"])) or None,
         "foreign": tuple(sorted({phrase for launch in ok for phrase in launch["foreign"]})),
         "mfu": _mfu(last, per_device),
         **{key: _median(launch[key] for launch in ok) for key in ("temperature_last", "power_watts", "energy_per_item")},

@@ -16,6 +16,7 @@ from torchmatrix.engines.image_files import ImageFiles
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
 from torchmatrix.engines.processes import NOWHERE, UNLIMITED, LocalExecution
+from torchmatrix.engines.supervised import LIBRARIES, inherited
 from torchmatrix.ground import assets, files
 from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.machine.host import Host
@@ -138,7 +139,7 @@ class FileEngine:
 
             limited = (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._own.groups, self._own.limits)
             return LocalExecution(
-                [*command(*binds), *flags], {}, spec.owner, cache, *limited,
+                [*command(*binds), *flags], inherited([LIBRARIES]), spec.owner, cache, *limited,
                 held=held.pop_all(), pasted=pasted(command(), scratch), facts=shared.as_facts(),
             )  # fmt: skip
 

@@ -26,8 +26,8 @@ from torchmatrix.engines.fork_servers import ForkServer, ForkServers
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
 from torchmatrix.engines.processes import LocalExecution
-from torchmatrix.engines.supervised import OWNER_VARIABLE
-from torchmatrix.ground import assets
+from torchmatrix.engines.supervised import LIBRARIES, OWNER_VARIABLE, acts, inherited, withheld
+from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
 from torchmatrix.machine.host import Host
@@ -123,13 +123,18 @@ class LocalEngine:
         """An execution of the workload under the image's Python."""
         cache = self._own.compile_cache(image, spec)
         command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own.port())
-        variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
+        named = self._named(image)
+        variables = inherited(named) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
         own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
         server, why_fresh = self._server_for(image, spec, variables)
         return LocalExecution(
             [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh,
-            scratch=True, facts=Isolation(network="machine").as_facts(),
+            scratch=True, facts=Isolation(network="machine").as_facts() | _told(named),
         )  # fmt: skip
+
+    def _named(self, image: Image) -> tuple[str, ...]:
+        """Of the user's variables, those that reach a launch: the named ones, and what a user's own interpreter may need."""
+        return (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
 
     def _server_for(self, image: Image, spec: LaunchSpec, variables: dict[str, str]) -> tuple[ForkServer | None, str | None]:
         """Only for one process on the CPU, in a virtualenv that was made here: another interpreter may start with anything."""
@@ -215,6 +220,12 @@ class LocalEngine:
             [python, "-c", _VERSION], capture_output=True, encoding="utf-8", errors="replace", check=True
         ).stdout.strip()
         return replace(asked_lock(recipe, PLATFORM), python=version, packages=found)
+
+
+def _told(named: Sequence[str]) -> dict[str, Any]:
+    """The names of the user's variables that act on what runs: which reach a launch, which don't."""
+    found = {"passed": sorted(filter(acts, inherited(named))), "withheld": withheld(named)}
+    return {"variables": found} if any(found.values()) else {}
 
 
 def _look_at(python: str) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "enqueue_seconds": first_of("enqueue", ()),
         "precision": first_of("precision", ((), ()))[0],
         "changed_settings": first_of("precision", ((), ()))[1],
+        "remarks": first_of("remarks", ()),
         "reference": first_of("reference"),
         "collectives": (*all_of("all-reduce"), *all_of("collective")),
         "telemetry": all_of("telemetry"),
@@ -210,7 +211,7 @@ def _known_step_seconds(event: Record) -> tuple[float, ...]:
 
 def _precision(event: Record) -> tuple[tuple[Precision, ...], tuple[str, ...]]:
     """What each rank computes in, and which settings were changed."""
-    names = ("matmul", "convolution", "linear", "mixed")
+    names = ("matmul", "convolution", "linear", "mixed", "matmul_backward", "convolution_backward")
     found = (Precision(**{name: rank.get(name) for name in names}) for rank in event.get("effective") or ())
     return tuple(found), tuple(event.get("changed") or ())
 
@@ -294,6 +295,7 @@ _MAKERS: Mapping[str, Callable[[Event], Any]] = {
     "collective": _collective,
     "hello": _hello,
     "warm-up": _warm_up,
+    "remarks": lambda event: tuple(event.get("texts") or ()),
     "reference": _reference,
     "enqueue": _known_step_seconds,
     "phase": lambda event: (event["phase"], event["seconds"]),

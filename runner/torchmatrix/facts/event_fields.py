@@ -124,7 +124,8 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
     "warm-up": (whole_field("steps"), number_field("seconds", SECONDS), flag_field("flat"), ratio_field("drift")),
     "memory": (one_of_field("phase", "cold", "warm"), wholes_field("peak_bytes")),
     "enqueue": (known_numbers_field("step_seconds", SECONDS),),
-    "compile": (whole_field("graph_breaks"),),
+    "compile": (*map(whole_field, ("graph_breaks", "graphs", "operations", "run")), texts_field("fallbacks")),
+    "remarks": (texts_field("texts"),),
     "all-reduce": (
         _PROBED,
         whole_field("gradient_bytes"),
@@ -153,7 +154,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
             "effective",
             text_field("matmul", required=True),
             text_field("convolution", required=True),
-            text_field("linear"),
+            *map(text_field, ("linear", "matmul_backward", "convolution_backward")),
             text_field("mixed"),
             object_field("types"),
         ),

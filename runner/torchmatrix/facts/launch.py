@@ -67,7 +67,7 @@ class Launch:
     by one then.
 
     `batches`: how many take turns, None if unknown. `changed_settings`: which settings of torch the model's code changed, in
-    words. `phases`: seconds by name.
+    words. `remarks`: what else the box says that a reader must know of the figure. `phases`: seconds by name.
     `enqueue_seconds`: for each rank that reported it, host time for a step on an idle device. `collectives`: those that were
     probed. `other_nodes`: those of a cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's
     version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file
@@ -116,6 +116,7 @@ class Launch:
     enqueue_seconds: tuple[float, ...]
     precision: tuple[Precision, ...]
     changed_settings: tuple[str, ...]
+    remarks: tuple[str, ...]
     reference: Reference | None
     collectives: tuple[Collective, ...]
     telemetry: tuple[Readings, ...]

@@ -265,13 +265,16 @@ class Memory:
 class Precision:
     """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized.
 
-    `mixed`: in words, where the model's own products or weights are of several types.
+    `matmul_backward`, `convolution_backward`: in training. `mixed`: in words, where the model's own products or weights are of
+    several types.
     """
 
     matmul: str
     convolution: str
     linear: str | None = None
     mixed: str | None = None
+    matmul_backward: str | None = None
+    convolution_backward: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
     launch_file_mb = 64                                         # or TORCHMATRIX_LAUNCH_FILE_MB
     log_mb = 20                                                 # or TORCHMATRIX_LOG_MB
     machine = "the third box of rack 7"                         # or TORCHMATRIX_MACHINE; see machine.identity
+    variables = ["OMP_PROC_BIND", "KMP_*"]                      # or TORCHMATRIX_VARIABLES="OMP_PROC_BIND,KMP_*"
     [mirrors]                                                   # or TORCHMATRIX_MIRRORS="docker.io=HOST/hub,URL=URL"
     "docker.io" = "registry.example:5000/hub"
     "https://download.pytorch.org/whl" = "https://mirror.example/pytorch"
@@ -43,6 +44,7 @@ _MIRROR = Key(
     explanation="is no address, or it contains credentials or a query, which would reach logs and images; use ~/.netrc "
     "(indexes) or docker login (registries)",
 )
+_NO_VARIABLE = "is no name of a variable, such as OMP_PROC_BIND, nor how some begin, such as KMP_*"
 _KEYS = {
     "wheelhouse": Key(kind=str),
     "ca_bundle": Key(kind=str),
@@ -53,6 +55,7 @@ _KEYS = {
     "launch_file_mb": Key(kind=int, default=64, minimum=1, maximum=4096),
     "log_mb": Key(kind=int, default=20, minimum=1, maximum=4096),
     "machine": Key(kind=str),
+    "variables": Key(kind=str, default=(), plural=True, pattern=r"[A-Za-z_][A-Za-z0-9_]*\*?", explanation=_NO_VARIABLE),
     "mirrors": Key(kind=dict, default={}),
     "slurm": Key(kind=dict, default={}),
 }
@@ -104,7 +107,8 @@ class Settings:
     wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving trust. `memory_share` and
     `processes`: what a launch may use, as a ratio of the machine's memory, and threads included. `line_mb`,
     `launch_file_mb` and `log_mb`: what it may write, in megabytes: in one line, into its launch file, into its log. `machine`:
-    stands for the identity that this machine would find for itself."""
+    stands for the identity that this machine would find for itself. `variables`: of the user's shell, those that reach launches
+    of the local engine although they act on what runs."""
 
     mirrors: dict[str, str] = field(default_factory=dict)
     wheelhouse: Path | None = None
@@ -116,6 +120,7 @@ class Settings:
     launch_file_mb: int = 64
     log_mb: int = 20
     machine: str | None = None
+    variables: tuple[str, ...] = ()
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
 
     def index(self, url: str) -> str:
@@ -159,6 +164,7 @@ def load() -> Settings:
         launch_file_mb=values["launch_file_mb"],
         log_mb=values["log_mb"],
         machine=values["machine"],
+        variables=tuple(values["variables"]),
         slurm=values["slurm"],
     )
 
@@ -196,7 +202,18 @@ def _from_environment(key: str, said: str) -> Any:
                 f"TORCHMATRIX_MIRRORS: the mirror of {refused[0]} {_MIRROR.explanation}", hint="remove the credentials"
             )
         return mirrors
+    if key == "variables":
+        return _variables_in(said)
     return _number_in(key, said) if key in _NUMBERS else said
+
+
+def _variables_in(said: str) -> tuple[str, ...]:
+    """The names in a variable. Raises BadInput."""
+    names = tuple(name.strip() for name in said.split(",") if name.strip())
+    wrong = next((name for name in names if not re.fullmatch(_KEYS["variables"].pattern, name)), None)
+    if wrong is not None:
+        raise BadInput(f"TORCHMATRIX_VARIABLES: {clipped(printable(wrong), 80)} {_NO_VARIABLE}", hint="separate them by commas")
+    return names
 
 
 def _number_in(key: str, said: str) -> float:

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.engines import recipes
+from torchmatrix.engines import recipes, supervised
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.verifying import verified
+from torchmatrix.ground import settings
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.texts import count, in_one_line
 from torchmatrix.planning.fit import least_disk_bytes
@@ -52,6 +53,7 @@ def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
         *_watching(s),
         *_quota(s),
         *_limits(s),
+        *_variables(s),
         _disk(s),
         _writable(results),
         *_facts(results),
@@ -136,6 +138,16 @@ def _limits(s: session.Session) -> list[Check]:
         Check(mark="note", subject="limits", finding=f"launches ({name}) have no limit of memory and processes: {why}", fix=fix)
         for name, why in reasons
     ]
+
+
+def _variables(s: session.Session) -> list[Check]:
+    """What of the user's shell does not reach launches of the local engine, although it acts on such."""
+    is_local = any(s.engine_for(cell.stack).name == "local" for cell in s.plan.cells)
+    names = supervised.withheld(settings.load().variables) if is_local else []
+    fix = "name those that should, such as TORCHMATRIX_VARIABLES=OMP_PROC_BIND,KMP_*"
+    return (
+        [Check(mark="note", subject="variables", finding=f"don't reach launches: {', '.join(names)}", fix=fix)] if names else []
+    )
 
 
 def _disk(s: session.Session) -> Check:

@@ -70,6 +70,7 @@ _RUNNING = (
     a_number("ecc_errors", "uncorrected memory errors counted in the timed windows; 0 also where the device has no counter"),
     a_list("foreign", "who else used the devices in the timed windows"),
     a_text("changed_settings", "what the model's code changed in torch"),
+    a_text("remarks", "what else must be known of what ran, such as parameters that get no gradient"),
     a_text("unchecked", "what of the proof of work could not be made, and why"),
     a_text("only_seen", "why no step was timed on a batch that none had seen"),
     *(a_number(f"parity_{name}", meaning, f"parity_{name}") for name, meaning in _PARITY.items()),

@@ -150,6 +150,7 @@ def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
         (is_other_build(cell), "other build", True, f"the stack asks for {cell['accelerator']}; installed is PyTorch "
          f"{cell['torch_build']}"),
         (cell["changed_settings"], "settings changed", False, f"by the model's code: {cell['changed_settings']}"),
+        (cell["remarks"], "remarks", True, cell["remarks"]),
         (cell["unchecked"], "partly unchecked", False, cell["unchecked"]),
         (cell["only_seen"], "only seen batches", False, f"no step was timed on a new batch: {cell['only_seen']}"),
     ]  # fmt: skip

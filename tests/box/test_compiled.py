@@ -1,0 +1,79 @@
+"""Compiled means compiled: a step of which torch.compile runs nothing gives no figure of torch.compile."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from boxes import bench, only, own_model
+from test_kinds_of_own_models import NET
+
+pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
+BY = "import torch; real = torch.compile; torch.compile = lambda net, backend, **words: real(net, backend={}, **words)"
+QUICK = BY.format("'aot_eager'")
+"""Inductor takes a minute where a test needs none."""
+BROKEN = f"def broken(graph, inputs): raise RuntimeError('no')\n{BY.format('broken')}"
+NOTHING = {
+    "switched off for the model": (
+        "import torch._dynamo; self.forward = torch._dynamo.disable(self.forward)",
+        "pass",
+        "torch.compile runs no graph of this model, since its code switches the compiler off or holds nothing to compile",
+    ),
+    "switched off by the file": (
+        "import torch._dynamo; torch._dynamo.config.disable = True",
+        "pass",
+        "nothing was compiled: torch._dynamo.config.disable is set",
+    ),
+    "another code in each step": (
+        "self.n = 0.0",
+        "self.n += 0.5; inputs = inputs * self.n",
+        "nothing of what runs was compiled: forward runs in eager mode: torch's ",
+    ),
+    "errors of the compiler are suppressed": (
+        "import torch._dynamo; torch._dynamo.config.suppress_errors = True",
+        "pass",
+        "nothing was compiled: forward runs in eager mode: an error of the compiler",
+    ),
+}
+PART = "inputs = inputs * 2; torch._dynamo.graph_break(); self.n += 0.5; inputs = inputs * (self.n / self.n)"
+
+
+def launched(python: str, folder: Path, init: str = "pass", forward: str = "pass", before: str = QUICK) -> Any:
+    words = own_model(folder, NET.format(init=init, forward=forward))
+    return bench(python, *words, "--mode", "infer", "--compile", "--warmup-steps", "12", "--warmup-cap", "12", before=before)
+
+
+@pytest.mark.parametrize("what", NOTHING)
+def test_a_launch_of_which_nothing_is_compiled_is_unsupported_and_says_why(real_python: str, tmp_path: Path, what: str) -> None:
+    init, forward, said = NOTHING[what]
+    code, events, stderr = launched(real_python, tmp_path, init, forward, BROKEN if "errors" in what else QUICK)
+    assert code and only(events, "failure")["kind"] == "unsupported", stderr
+    assert said in only(events, "failure")["message"] and only(events, "compile")["run"] == 0
+    assert not any(event["event"] == "done" for event in events)
+
+
+@pytest.mark.parametrize("name", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"])
+def test_a_variable_that_switches_the_compiler_off_is_named(real_python: str, tmp_path: Path, name: str) -> None:
+    code, events, _ = bench(real_python, *own_model(tmp_path), "--mode", "infer", "--compile", **{name: "1"})
+    failure = only(events, "failure")
+    assert code and failure["kind"] == "unsupported" and failure["message"].endswith(f"nothing was compiled: {name} is set")
+    assert only(events, "environment")["variables"][name] == "1"
+
+
+def test_the_graphs_that_a_step_runs_are_counted_whatever_the_proofs_compile(real_python: str, tmp_path: Path) -> None:
+    code, events, stderr = launched(real_python, tmp_path, forward="inputs = inputs + 1; torch._dynamo.graph_break()")
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    found = only(events, "compile")
+    assert (found["graphs"], found["run"], found["fallbacks"]) == (2, 2, []) and found["graph_breaks"] >= 1
+    assert found["operations"] == 2 and only(events, "remarks")["texts"] == []
+
+
+def test_what_is_compiled_in_part_is_told(real_python: str, tmp_path: Path) -> None:
+    code, events, stderr = launched(real_python, tmp_path, "self.n = 0.0", PART)
+    assert code == 0 and only(events, "compile")["run"] == 1, stderr
+    (told,) = only(events, "remarks")["texts"]
+    assert told.startswith("compiled in part: torch_dynamo_resume_in_forward_at_") and told.endswith("_limit")
+
+
+def test_an_eager_launch_has_no_graphs(real_python: str, tmp_path: Path) -> None:
+    code, events, stderr = bench(real_python, *own_model(tmp_path), "--mode", "infer")
+    assert code == 0 and only(events, "compile").get("graphs") is None, stderr
