@@ -66,6 +66,41 @@ def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str,
     event_fields.check(only(events, "precision"))
 
 
+def test_a_loss_that_switches_autocast_off_is_mixed_and_no_fault_of_the_step(real_python: str, tmp_path: Path) -> None:
+    text = NET.format(init="self.b = nn.Linear(6, 6)", forward="inputs = self.b(inputs)").replace(
+        "    return nn.functional.cross_entropy(",
+        "    with torch.autocast('cpu', enabled=False): outputs = outputs.float() @ torch.eye(3)\n"
+        "    return nn.functional.cross_entropy(",
+    )
+    code, events, stderr = bench(real_python, *own_model(tmp_path, text), "--precision", "amp-bf16")
+    assert code == 0, stderr
+    (found,) = only(events, "precision")["effective"]
+    assert found["mixed"].startswith("mixed: bfloat16 ") and found["types"]["outputs"] == ["bfloat16"]
+    assert set(found["types"]["products"]) == set(found["types"]["alone"]) == {"bfloat16", "float32"}
+
+
+def test_a_backward_pass_in_another_type_than_the_forward_pass_is_told(real_python: str, tmp_path: Path) -> None:
+    rounded = """\
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs, weight):
+        ctx.save_for_backward(inputs, weight)
+        return inputs @ weight
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs, weight = (one.bfloat16() for one in ctx.saved_tensors)
+        gradient = gradient.bfloat16()
+        return (gradient @ weight.t()).float(), (inputs.t() @ gradient).float()
+
+class Net("""
+    text = NET.format(init="self.w = nn.Parameter(torch.eye(6))", forward="inputs = Rounded.apply(inputs, self.w)")
+    words = own_model(tmp_path, text.replace("class Net(", rounded))
+    code, events, stderr = bench(real_python, *words)
+    assert code == 0, stderr
+    (found,) = only(events, "precision")["effective"]
+    assert found["mixed"].startswith("mixed: backward products bfloat16 ") and set(found["types"]["products"]) == {"float32"}
+
+
 def test_a_model_that_its_builder_casts_is_what_it_is_where_that_is_asked_for(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = bench(
         real_python, *written(tmp_path, "self.to(torch.bfloat16)", "pass"), "--precision", "bf16-weights", *INFER

@@ -119,17 +119,17 @@ def _in_words(shares):
 
 
 def _passes(args, world, family, begun):
-    """A timed step and the model called alone, with a few items; with all where ranks wait for each other, or where it takes no
-    fewer. What was Watched of both, and why nothing could be.
+    """A timed step and the model called alone, with a few items; with all of them where it takes no fewer. What was Watched of
+    both, and why nothing could be.
     """
     reason = None
-    for items in (args.batch,) if world.size > 1 else (FEW, args.batch):
+    for items in (FEW, args.batch):
         few = {name: tensor[:items] for name, tensor in begun.batches[0].items()}
         step, alone = Watched(), Watched()
         try:
             with torch.no_grad(), precision.autocast(args.precision, world.device):
                 alone.autocast = precision.autocast_type(world.device.type)
-                alone.see(functools.partial(family.forward, begun.plain, few))
+                alone.see(functools.partial(_called, args, family, begun.plain, few))
             sharded.rest(begun.plain)
             if args.runtime != "eager":
                 return alone, alone, _BLIND
@@ -141,6 +141,17 @@ def _passes(args, world, family, begun):
 
 
 _BLIND = None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
+
+
+def _called(args, family, model, batch):
+    """The outputs of the model; in training with the loss, which may have products of its own or take no fewer items."""
+    outputs = []
+    hook = model.register_forward_hook(lambda *called: outputs.append(called[-1]))
+    try:
+        (family.forward if args.mode == "infer" else family.training_loss)(model, batch)
+    finally:
+        hook.remove()
+    return outputs
 
 
 def _see_step(begun, watched, batch):

@@ -26,7 +26,10 @@ def found(args, family, begun, watched):
 def _without_gradient(args, model):
     if args.mode == "infer" or args.parallel == "fsdp":
         return []
-    idle = {name: one for name, one in model.named_parameters() if one.requires_grad and one.grad is None}
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    idle = {name: one for name, one in trained.items() if one.grad is None}
+    if len(idle) == len(trained):  # the step that was looked at has failed
+        return []
     return _told(model, idle, "get no gradient, although they train: their part of the backward pass does not run")
 
 
