@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
 from boxes import bench, recorded
 
-from torchmatrix.facts.proven import compare, proof_of
-
 from torchmatrix.facts import box_lines, plausible
+from torchmatrix.facts.proven import compare, proof_of
 
 MODELS = (
     ("--model", "resnet18", "--image-size", "32", "--batch", "4"),
