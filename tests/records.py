@@ -143,7 +143,7 @@ def launch_lines(
         )
         sample = {**body[-2], "phase": "measure", "items": items}
         sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
-        sample["seconds"] = [seconds * (1.0 if rank == n - 1 else 0.5) for rank in range(n)]
+        sample["seconds"] = [seconds * (1.0 if nodes > 1 or rank == n - 1 else 0.5) for rank in range(n)]
         sample["step_seconds"] = [[rank / steps] * steps for rank in sample["seconds"]]
         body.append({"event": "memory", "phase": "cold", "peak_bytes": [2**29] * n})
         body += [sample, {"event": "memory", "phase": "warm", "peak_bytes": [2**30] * n}, {"event": "done"}]

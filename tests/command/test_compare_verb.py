@@ -45,17 +45,18 @@ def test_two_machines_are_compared_by_what_both_measured(torchmatrix: Command, t
     assert [line.split()[0] for line in lines[1:3]] == [
         f"torch2.5.1-cu124/resnet50-train-fp32-b4/{n}" for n in ("gpu0", "gpu0+1")
     ]
-    assert lines[3] == (
+    assert lines[3] == "not checked in 2 rows: that A and B do as many operations per item (a side has no count)"
+    assert lines[4] == (
         "not comparable, 2 rows: they differ in batch_used (16 and 8); to compare each side at its own batch: --own-batch"
     )
-    assert lines[5:10] == [
+    assert lines[6:11] == [
         "geometric mean of A / B on 1 device: 2.0000; 1 ratio, 1 missing; a mean over cells is not tested",
         "geometric mean of A / B on 2 devices: 2.0000; 1 ratio, 1 missing; a mean over cells is not tested",
         "geometric mean of A / B: 2.0000; 2 ratios, 2 missing; a mean over cells is not tested",
         "A is faster in 2, slower in 0, the same in 0, ambiguous in 0",
         "verdicts corrected for 2 comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not",
     ]
-    assert lines[10] == "intervals are over launches: they tell of these machines, not of others with the same devices"
+    assert lines[11] == "intervals are over launches: they tell of these machines, not of others with the same devices"
     assert "note: gpu01#aaaa stands for its run 20260101T000000Z" in done.stderr
 
 

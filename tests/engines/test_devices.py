@@ -1,6 +1,7 @@
 """(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
 
 import itertools
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -56,12 +57,18 @@ def test_amd_gpus_get_kfd_and_only_their_render_nodes_with_numeric_groups(amd_ho
     assert visible_devices(gpus) == {"ROCR_VISIBLE_DEVICES": "1"}
 
 
+def environment_of(process: "subprocess.Popen[bytes]") -> list[str]:
+    """The lines of `env`, read before its supervisor's input ends, and with it whatever still runs."""
+    assert process.stdout is not None
+    told = process.stdout.read().decode().splitlines()
+    process.communicate()
+    return told
+
+
 def test_no_other_choice_of_gpus_reaches_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*masks.VARIABLES, "ANOTHER_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "1")
-    process = supervised.start(["/usr/bin/env"], {"ROCR_VISIBLE_DEVICES": "3"}, None)
-    told, _ = process.communicate()
-    lines = told.decode().splitlines()
+    lines = environment_of(supervised.start(["/usr/bin/env"], {"ROCR_VISIBLE_DEVICES": "3"}, None))
     assert [line for line in lines if "VISIBLE" in line or "ORDINAL" in line or "ORDER" in line] == ["ROCR_VISIBLE_DEVICES=3"]
 
 
@@ -73,8 +80,8 @@ ELSE = ("TORCH_LOGS", "CUDA_HOME", "HTTPS_PROXY", "OMPI_COMM_WORLD_RANK", "CXXFL
 def test_what_acts_on_a_launch_does_not_reach_it_from_the_users_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*ACTING, *ELSE):
         monkeypatch.setenv(name, "" if name.startswith("LD_") else "1")
-    process = supervised.start(["/usr/bin/env"], supervised.inherited(["KMP_*", "CXX"]), None)
-    told = {line.partition("=")[0] for line in process.communicate()[0].decode().splitlines()}
+    lines = environment_of(supervised.start(["/usr/bin/env"], supervised.inherited(["KMP_*", "CXX"]), None))
+    told = {line.partition("=")[0] for line in lines}
     assert told.issuperset(ELSE) and told.intersection(ACTING) == {"KMP_AFFINITY", "CXX"}
     assert set(supervised.withheld(["KMP_*", "CXX"])) >= {*ACTING} - {"KMP_AFFINITY", "CXX"}
 

@@ -13,7 +13,7 @@ import pytest
 
 from records import launch_lines
 from support import PATIENCE_SECONDS
-from torchmatrix.facts.environments import environment_of
+from torchmatrix.facts.environments import UNKNOWN, environment_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
@@ -145,7 +145,7 @@ def test_groups_that_cant_be_seen_are_unknown_limits_and_not_none(
     assert host.limits_in_words.startswith("no limit of CPU time and memory is known: ") is unseen
     (launch,) = (launch_of(Path("x"), launch_lines(host=host.as_record())),)
     assert isinstance(launch, Launch)
-    assert environment_of(launch)["host cpu_quota"] == ("null" if unseen else "no limit")
+    assert environment_of(launch)["host CPU quota"] == (UNKNOWN if unseen else "no limit")
 
 
 def test_each_of_several_groups_may_hold_a_launch_up(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_a_healthy_nvidia_gpu_is_read_in_the_units_of_the_keys() -> None:
             "memory_temperature_celsius": 74,
             "sm_clock_mhz": 1980,
             "memory_clock_mhz": 2619,
+            "pcie_generation": 4,
             "power_watts": 412.5,
             "power_limit_watts": 700.0,
             "utilization_percent": 97,

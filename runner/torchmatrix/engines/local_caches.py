@@ -30,6 +30,8 @@ class LocalCache:
             self._folder = folder / name if self._lock else Path(tempfile.mkdtemp(prefix=".own-", dir=folder))
             self.facts = _opened(self._folder) if self._lock else CacheFacts(state="none", note=IN_USE if name else None)
         except OSError as error:
+            self._folder = None
+            self.release()
             self.facts = _unwritable(folder, error)
 
     @property
@@ -76,6 +78,7 @@ class LocalCache:
                 _remove(self._folder / "work" if self._lock else self._folder)
         if self._lock:
             self._lock.close()
+            self._lock = None
 
 
 def _unwritable(folder: Path, error: OSError) -> CacheFacts:
