@@ -50,6 +50,12 @@ def said_of(events: list[dict[str, Any]], ranks: int = 1) -> str:
     return str(found or plausible.contradiction_of_requests(told["requests"], told["windows"], asked, seen))
 
 
+def why_none(code: int, events: list[dict[str, Any]], ranks: int = 1) -> str:
+    """Why there is no figure: by the box, or else by the host."""
+    failures = [event["message"] for event in events if event["event"] == "failure"]
+    return str(failures[0]) if code else said_of(events, ranks)
+
+
 def before(name: str) -> str:
     return f"import sys; sys.path.insert(0, {str(SABOTAGE)!r}); import sabotage; sabotage.{name}()"
 
@@ -57,8 +63,8 @@ def before(name: str) -> str:
 @pytest.mark.parametrize("memo", MEMOS)
 def test_inference_that_answers_from_a_memo_is_no_figure(real_python: str, memo: str) -> None:
     code, events, stderr = bench(real_python, *INFER, *PROVEN, before=before(memo))
-    assert code == 0, stderr
-    assert FROM_MEMORY in said_of(events)
+    found = why_none(code, events)
+    assert FROM_MEMORY in found or "the products of the timed step are none" in found, stderr
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -66,8 +72,8 @@ def test_training_that_recalls_its_gradients_is_no_figure(real_python: str, proc
     code, events, stderr = bench(
         real_python, *RESNET, *PROVEN, "--parallel", "independent", processes=processes, before=before("memo_of_gradients")
     )
-    assert code == 0, stderr
-    assert FROM_MEMORY in said_of(events, processes)
+    found = why_none(code, events, processes)
+    assert FROM_MEMORY in found or "are those from before them" in found, stderr
 
 
 def test_end_to_end_far_shorter_than_on_the_device_alone_is_impossible(real_python: str) -> None:

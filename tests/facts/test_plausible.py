@@ -240,5 +240,5 @@ def test_the_clock_of_another_node_is_held_against_that_of_the_first() -> None:
         assert isinstance(found, Launch)
         return found
 
-    assert on_two_nodes(5.01).outcome == "ok"
-    assert on_two_nodes(5.5).error == ("timed window 0: rank 1 took 5.500 s, those of the first node, in step with it, 5.000 s")
+    assert on_two_nodes(5.01).outcome == on_two_nodes(5.6).outcome == "ok", "a process may have waited for a CPU"
+    assert on_two_nodes(6.0).error == ("timed window 0: rank 1 took 6.000 s, those of the first node, in step with it, 5.000 s")
