@@ -13,6 +13,7 @@ import chance
 import compiling
 import latency
 import settings
+import sharded
 import torch
 from unseen import Unseen
 
@@ -153,6 +154,7 @@ def _look(args, world, begun):
     family = families.of(args)
     types, watched = arithmetic.look(args, world, family, begun)
     notes = remarks.found(args, family, begun, watched)
+    sharded.rest(begun.plain)  # forward passes leave it whole
     return (types, watched, notes), effective_precision.probe(args, world.device)
 
 
