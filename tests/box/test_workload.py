@@ -196,7 +196,8 @@ def with_a_loaded_environment(python: str) -> tuple[int, list[dict[str, Any]], s
 
 def test_the_same_seed_gives_the_same_losses(real_python: str) -> None:
     first, second = bench_once(real_python, *TWO_STEPS)[1], with_a_loaded_environment(real_python)[1]
-    assert len(of_samples(first, "losses")) == 4 and of_samples(first, "losses") == of_samples(second, "losses")
+    losses = [of_samples(events, "losses")[:4] for events in (first, second)]  # how many steps on new batches follow depends on time
+    assert len(losses[0]) == 4 and losses[0] == losses[1]
 
 
 def test_an_image_cannot_switch_tf32_on(real_python: str) -> None:
