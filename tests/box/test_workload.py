@@ -196,7 +196,7 @@ def with_a_loaded_environment(python: str) -> tuple[int, list[dict[str, Any]], s
 
 def test_the_same_seed_gives_the_same_losses(real_python: str) -> None:
     first, second = bench_once(real_python, *TWO_STEPS)[1], with_a_loaded_environment(real_python)[1]
-    losses = [of_samples(events, "losses")[:4] for events in (first, second)]  # how many steps on new batches follow depends on time
+    losses = [of_samples(events, "losses")[:4] for events in (first, second)]  # what follows depends on the time it takes
     assert len(losses[0]) == 4 and losses[0] == losses[1]
 
 
