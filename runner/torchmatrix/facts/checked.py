@@ -89,11 +89,6 @@ def flag(record: Record, key: str, default: bool = False) -> bool:
     return value if type(value) is bool else default if value is None else _refuse(record, key, "true or false")
 
 
-def flag_or_none(record: Record, key: str) -> bool | None:
-    """True, false, or None if it is missing."""
-    return None if record.get(key) is None else flag(record, key)
-
-
 def part(record: Record, key: str) -> dict[str, Any]:
     """An object; an empty one if there is none."""
     value = record.get(key)

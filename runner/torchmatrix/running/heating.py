@@ -8,7 +8,7 @@ from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix.workloads import changed
 from torchmatrix.planning.fit import why_not_slices
-from torchmatrix.planning.plan import Cell, GpuSet
+from torchmatrix.planning.plan import Cell
 from torchmatrix.running.launch_cell import HEATING, Attempt, Job, launch
 from torchmatrix.running.news import Heated, LaunchFinished, News
 
@@ -44,8 +44,4 @@ def load_on_all(cell: Cell, host: Host, seconds: float) -> Cell:
     workload, gpus = changed(brief, warmup_seconds=seconds), cell.gpus
     if gpus.gpus and not why_not_slices(host.gpus):
         gpus = replace(gpus, indices=tuple(range(len(host.gpus))), gpus=host.gpus)
-    return replace(cell, id=_id(cell, workload.id, gpus), workload=workload, gpus=gpus)
-
-
-def _id(cell: Cell, workload: str, gpus: GpuSet) -> str:
-    return f"{cell.stack.name}/{workload}/{gpus.label}"
+    return replace(cell, id=f"{cell.stack.name}/{workload.id}/{gpus.label}", workload=workload, gpus=gpus)
