@@ -13,8 +13,7 @@ from browsing import CHROMIUM, Reader, launches, within
 from records import write_run
 from torchmatrix.ground import assets
 from torchmatrix.ground.numbers import figure
-from torchmatrix.reporting import report
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import report, words
 from torchmatrix.reporting.explorers import ALL, METRIC, Explorers, saying
 
 pytestmark = [

@@ -10,7 +10,8 @@ import altair
 import pytest
 from drawn import HOSTILE, cell, everything, readings, tables
 
-from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, file_png, file_svg, to_svg, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, file_png, file_svg, to_svg
 from torchmatrix.reporting.charts.drawing import shorten, ticks
 
 # ---------------------------------------------------------------- drawing

@@ -16,8 +16,7 @@ from torchmatrix.analysis.chosen import choose
 from torchmatrix.analysis.verdicts import VERDICTS
 from torchmatrix.facts.store import Results
 from torchmatrix.ground import assets
-from torchmatrix.reporting import advised, bisected, cubes, side_by_side, terminal
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import advised, bisected, cubes, side_by_side, terminal, words
 from torchmatrix.reporting.explorers import NONE
 from torchmatrix.reporting.explorers.choosing import ALL
 from torchmatrix.reporting.explorers.data import data_of
@@ -172,7 +171,7 @@ def test_two_equal_runs_have_no_mean_that_excludes_1(tmp_path: Path, cells: int)
 
 SPEAKS = re.compile(r"as fast as|\bfaster than\b|\bslower than\b|times as fast")
 JUDGED = {
-    "charts/words.py": "the words of each verdict",
+    "words.py": "the words of each verdict",
     "explorers/fastest.py": "named by best.may_be_best",
     "explorers/pairs.py": "the scale of a chart",
     "explorers/lines.py": "a speed-up with its interval; else it says that it isn't tested",

@@ -12,7 +12,7 @@ from torchmatrix.ground.numbers import figure, is_known, none_for_nan
 from torchmatrix.ground.texts import count, printable
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.rewriting import rewritten
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import words
 from torchmatrix.reporting.cubes.telling import combination, ratio_of
 
 MOST_AS_GOOD = 4

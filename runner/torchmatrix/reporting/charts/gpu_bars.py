@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from torchmatrix.reporting.charts import INK, PALETTE, Chart, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK, PALETTE, Chart
 from torchmatrix.reporting.charts.drawing import BELOW, GREY, ROW, WIDTH, caption, captions, finish, on, row
 
 

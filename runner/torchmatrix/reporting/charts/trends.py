@@ -11,7 +11,8 @@ import pandas as pd
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.history import Change, Row, Trend
 from torchmatrix.facts.environments import differences_in_words
-from torchmatrix.reporting.charts import PALETTE, Chart, Charts, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import PALETTE, Chart, Charts
 from torchmatrix.reporting.charts.drawing import GAIN, GREY, LOSS, WIDTH, at, finish, on, top
 
 MOST_CHARTS = 40

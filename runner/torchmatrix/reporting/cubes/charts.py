@@ -12,7 +12,8 @@ from torchmatrix.analysis.cube.effects import Effect
 from torchmatrix.analysis.cube.front import front_of
 from torchmatrix.analysis.cube.points import COSTS, Cost, Point, word_of
 from torchmatrix.ground.numbers import figure
-from torchmatrix.reporting.charts import INK, PALETTE, Chart, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK, PALETTE, Chart
 from torchmatrix.reporting.charts.drawing import BELOW, GREY, ROW, WIDTH, caption, captions, finish, on, row
 from torchmatrix.reporting.cubes import telling
 

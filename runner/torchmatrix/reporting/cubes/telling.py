@@ -10,7 +10,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import count
 from torchmatrix.matrix.factors import Value
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import words
 
 MOST_TOGETHER = 6
 _CONTROLS = {

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.reporting.charts import INK, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK
 from torchmatrix.reporting.explorers import pairs
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, named, said
 from torchmatrix.reporting.explorers.data import Data

@@ -8,7 +8,8 @@ import altair as alt
 
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import figure
-from torchmatrix.reporting.charts import INK, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK
 from torchmatrix.reporting.charts.drawing import BELOW, at, finish, on
 from torchmatrix.reporting.explorers import fastest
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, said, telling

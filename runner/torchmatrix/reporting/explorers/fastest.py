@@ -10,7 +10,7 @@ from torchmatrix.analysis import best
 from torchmatrix.analysis.intervals import Interval, Moments
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import figure
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.choosing import Dim, Row, named, said, telling
 from torchmatrix.reporting.explorers.saying import WHO, confidence, context, name_of, shared_place
 

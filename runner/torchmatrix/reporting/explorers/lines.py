@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 
 from torchmatrix.ground.numbers import figure
-from torchmatrix.reporting.charts import INK, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK
 from torchmatrix.reporting.charts.drawing import GREY, at, bottom, finish, on, top
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, telling
 from torchmatrix.reporting.explorers.data import Data

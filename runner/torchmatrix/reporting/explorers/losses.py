@@ -9,7 +9,8 @@ import altair as alt
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.scaling import FACTORS
 from torchmatrix.ground.numbers import number_or_nan
-from torchmatrix.reporting.charts import INK, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK
 from torchmatrix.reporting.charts.drawing import GAIN, GREY, LOSS, at, finish, on
 from torchmatrix.reporting.explorers.choosing import Choice, Question, Row
 from torchmatrix.reporting.explorers.data import Data

@@ -13,7 +13,8 @@ import altair as alt
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.ground.numbers import number_or_nan
 from torchmatrix.matrix.factors import CONTRASTED
-from torchmatrix.reporting.charts import INK, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK
 from torchmatrix.reporting.charts.drawing import BELOW, GREY, at, finish, on, ticks
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, said, telling
 from torchmatrix.reporting.explorers.data import Data

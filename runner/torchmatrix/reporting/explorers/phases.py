@@ -9,7 +9,8 @@ import altair as alt
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.time_split import PHASES
 from torchmatrix.ground.numbers import UNKNOWN
-from torchmatrix.reporting.charts import INK, PALETTE, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK, PALETTE
 from torchmatrix.reporting.charts.drawing import BELOW, at, finish, on
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, named, telling
 from torchmatrix.reporting.explorers.data import Data

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import HUGE, UNKNOWN, figure
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.drawing import shorten
 from torchmatrix.reporting.explorers.choosing import Dim, Row, named, said, varying
 

@@ -9,7 +9,8 @@ import altair as alt
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.time_split import QUANTILES
 from torchmatrix.ground.numbers import figure
-from torchmatrix.reporting.charts import INK, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK
 from torchmatrix.reporting.charts.drawing import BELOW, GREY, at, finish, on
 from torchmatrix.reporting.explorers import phases
 from torchmatrix.reporting.explorers.choosing import Choice, Dim, Question, Row, grouped, named, telling

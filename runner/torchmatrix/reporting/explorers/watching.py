@@ -7,7 +7,8 @@ import altair as alt
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.traces import QUANTITIES
-from torchmatrix.reporting.charts import PALETTE, words
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import PALETTE
 from torchmatrix.reporting.charts.drawing import GREY, LOSS, Drawing, finish, on
 from torchmatrix.reporting.explorers.choosing import Choice, Question, Row
 from torchmatrix.reporting.explorers.data import Data

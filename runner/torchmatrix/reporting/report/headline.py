@@ -7,7 +7,7 @@ from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import count
-from torchmatrix.reporting.charts import words
+from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import bars, lines
 from torchmatrix.reporting.explorers.choosing import Dim, Question, Row, choose
 from torchmatrix.reporting.explorers.data import Data, data_of

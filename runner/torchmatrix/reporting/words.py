@@ -1,0 +1,265 @@
+"""The words for verdicts and outcomes, and how a figure is written: one table for page, terminal, Markdown, exports and script.
+
+A number in a sentence has three significant digits, one in a table four (ground.numbers.figure). U+202F, a narrow space that
+does not break, stands between thousands and before a unit.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from torchmatrix.analysis.intervals import SAME_WITHIN
+from torchmatrix.ground.numbers import HUGE, is_known
+from torchmatrix.ground.numbers import figure as figure
+
+THIN = "\N{NARROW NO-BREAK SPACE}"
+UNKNOWN = "not known"
+VERDICTS = {
+    "FASTER": "faster",
+    "SLOWER": "slower",
+    "SAME": f"the same within {100 * SAME_WITHIN:g}{THIN}%",
+    "AMBIGUOUS": "no difference shown",
+    "n/a": "not tested",
+}
+"""What is said of a ratio by its corrected verdict."""
+OUTCOMES = {
+    "oom": "out of memory",
+    "timeout": "time limit",
+    "crashed": "crashed",
+    "numerics": "wrong numbers",
+    "unsupported": "not supported",
+    "build-failed": "the build failed",
+    "interrupted": "interrupted",
+    "lost": "lost",
+    "unlike": "other conditions",
+}
+"""What is said of a launch by its outcome, after "failed: "."""
+NO_INTERVAL = "one launch: no interval"
+_SMALL = 1.1
+"""Ratios between 1 / this and this are written as a change in per cent."""
+_VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
+_MODES = {"train": "training", "infer": "inference"}
+
+
+def verdict(name: str) -> str:
+    """The words of a verdict; "" for none."""
+    return VERDICTS.get(name, "")
+
+
+def failed(outcome: str) -> str:
+    """Such as "failed: out of memory"; "not measured" for what has no outcome yet."""
+    return f"failed: {OUTCOMES.get(outcome, outcome)}" if outcome not in ("", "n/a", "ok") else "not measured"
+
+
+def spaced(value: float, digits: int = 0) -> str:
+    """A number with so many decimals, its thousands apart: 26 100."""
+    return f"{value + 0.0:,.{digits}f}".replace(",", THIN)
+
+
+def short(value: Any) -> str:
+    """Three significant digits: 26 100, 4.78, 0.258."""
+    if not is_known(value):
+        return UNKNOWN
+    if value == 0 or abs(value) >= HUGE or abs(value) < 1e-4:
+        return f"{value + 0.0:.3g}"
+    rounded = float(f"{value:.3g}")
+    return spaced(rounded, max(0, 2 - math.floor(math.log10(abs(rounded)))))
+
+
+def ratio(value: Any) -> str:
+    """A ratio as 1.23×, as 12.3× from 10 on."""
+    return f"{_ratio(value)}×" if is_known(value) else UNKNOWN
+
+
+def _ratio(value: float, decimals: int | None = None) -> str:
+    return f"{value + 0.0:.{_decimals(value) if decimals is None else decimals}f}"
+
+
+def _decimals(value: float) -> int:
+    return 2 if 0.0995 <= abs(value) < 10 else 1 if 10 <= abs(value) < 100 else 0 if abs(value) >= 100 else 3
+
+
+def effect(value: Any) -> str:
+    """A ratio near 1 as a change, +1.7 %, others as 1.23×."""
+    return change(value) if is_small(value) else ratio(value)
+
+
+def effect_interval(value: float, low: float | None, high: float | None) -> str:
+    """The interval of what `effect` writes: ± where it is symmetric at the digits shown, else both ends. "" without one."""
+    if not is_known(low) or not is_known(high) or low is None or high is None:
+        return ""
+    if is_small(value):
+        return _around(100 * (value - 1), 100 * (low - 1), 100 * (high - 1), 1)
+    return _around(value, low, high, _decimals(value))
+
+
+def change(value: Any) -> str:
+    """A ratio as a change in per cent: +1.7 %, with a true minus sign."""
+    return f"{_signed(100 * (value - 1), 1)}{THIN}%" if is_known(value) else UNKNOWN
+
+
+def is_small(value: Any) -> bool:
+    """Is the ratio so near to 1 that it is written in per cent?"""
+    return is_known(value) and 1 / _SMALL < value < _SMALL
+
+
+def _signed(value: float, decimals: int) -> str:
+    text = f"{abs(value):.{decimals}f}"
+    return text if not float(text) else f"{'+' if value > 0 else MINUS}{text}"
+
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def _around(value: float, low: float, high: float, decimals: int) -> str:
+    """± or both ends, at the same digits as the value; one more digit where the half width would be 0."""
+    up, down = high - value, value - low
+    if f"{up:.{decimals}f}" == f"{down:.{decimals}f}":
+        half = (up + down) / 2
+        return f"±{THIN}{half:.{decimals if float(f'{half:.{decimals}f}') else decimals + 1}f}"
+    ends = (f"{end + 0.0:.{decimals}f}".replace("-", MINUS) for end in (low, high))
+    return f"({' to '.join(ends)})"
+
+
+def rate_interval(value: float, low: float | None, high: float | None) -> str:
+    """The interval of a throughput in per cent of it, ± 1.9 %; both ends where it is not symmetric. "" without one."""
+    if low is None or high is None or not is_known(low) or not is_known(high) or not value:
+        return ""
+    up, down = 100 * (high / value - 1), 100 * (1 - low / value)
+    decimals = 1 if up < 10 else 0
+    if f"{up:.{decimals}f}" != f"{down:.{decimals}f}":
+        return f"({short(low)} to {short(high)})"
+    return f"±{THIN}{up:.{decimals if float(f'{up:.{decimals}f}') else decimals + 1}f}{THIN}%"
+
+
+def percent(value: Any, decimals: int = 0) -> str:
+    """A share as 96 %."""
+    return f"{100 * value + 0.0:.{decimals}f}{THIN}%".replace("-", MINUS) if is_known(value) else UNKNOWN
+
+
+def money(value: Any, currency: str = "") -> str:
+    """An amount to the cent; smaller ones with two significant digits."""
+    if not is_known(value):
+        return UNKNOWN
+    return f"{currency}{THIN if len(currency) > 1 else ''}{spaced(value, 2) if abs(value) >= 0.1 else f'{value:.2g}'}"
+
+
+def with_unit(value: Any, unit: str) -> str:
+    """A figure in three digits and its unit."""
+    return f"{short(value)}{THIN}{unit}" if is_known(value) else UNKNOWN
+
+
+def model(name: str) -> str:
+    """A model's name as its authors write it."""
+    return _MODELS.get(name, name)
+
+
+_MODELS = {
+    "resnet18": "ResNet-18", "resnet34": "ResNet-34", "resnet50": "ResNet-50", "resnet101": "ResNet-101",
+    "resnet152": "ResNet-152", "bert-tiny": "BERT-tiny", "bert-base": "BERT-base", "bert-large": "BERT-large",
+    "vit-b16": "ViT-B/16", "gpt2": "GPT-2",
+}  # fmt: skip
+
+
+def mode(name: str) -> str:
+    """What is done with a model, as a noun."""
+    return _MODES.get(name, name)
+
+
+def verb(mode: str, many: bool = False) -> str:
+    """What a stack does with a model, or what several do."""
+    return _VERBS.get(mode, (f"runs {mode} of", f"run {mode} of"))[many]
+
+
+_STACK = re.compile(r"torch(\d+(?:\.\d+)+)(?:-(?:cpu|cu(\d+)(\d)|rocm([\d.]+)))?")
+
+
+def stacks(names: Iterable[str]) -> dict[str, str]:
+    """How stacks are called beside each other: torch2.7.1-cu128 is "torch 2.7.1", with its build if a release has several."""
+    every = list(dict.fromkeys(names))
+    brief = {name: f"torch {found[1]}" for name in every if (found := _STACK.fullmatch(name))}
+    seen = Counter(brief.values())
+    return {name: brief[name] + ("" if seen[brief[name]] == 1 else _build(name)) if name in brief else name for name in every}
+
+
+def _build(name: str) -> str:
+    found = _STACK.fullmatch(name)
+    if found and found[2]:
+        return f", CUDA {found[2]}.{found[3]}"
+    return f", ROCm {found[4]}" if found and found[4] else ", CPU"
+
+
+def enumerated(names: Iterable[str], most: int = 3) -> str:
+    """Such as "a, b and 4 more"."""
+    every = list(names)
+    if len(every) > most:
+        every = [*every[: most - 1], f"{len(every) - most + 1} more"]
+    return " and ".join([", ".join(every[:-1]), every[-1]]) if len(every) > 1 else "".join(every)
+
+
+_DEVICES = re.compile(r"(gpu|cpu)([0-9]+(?:\+[0-9]+)*)(?:@([0-9]+)nodes)?")
+
+
+def devices(label: str) -> str:
+    """A label of devices for a reader: "GPU 0", "8 GPUs" (the first eight), "2 GPUs (1, 3)", "4 core groups on 2 nodes"."""
+    found = _DEVICES.fullmatch(label)
+    if not found:
+        return label
+    noun, indices = "GPU" if found[1] == "gpu" else "core group", found[2].split("+")
+    if len(indices) == 1 and not found[3]:
+        return f"{noun} {indices[0]}"
+    which = "" if indices == [str(place) for place in range(len(indices))] else f" ({', '.join(indices)})"
+    place = f" on {found[3]} nodes" if found[3] else ""
+    return f"{len(indices) * int(found[3] or 1)} {noun}s{which}{place}"
+
+
+def counted(outcomes: Iterable[str]) -> str:
+    """Such as "3 × out of memory, 1 × crashed"."""
+    return ", ".join(f"{seen} × {OUTCOMES.get(word, word)}" for word, seen in Counter(outcomes).most_common())
+
+
+def times(value: float) -> str:
+    """A ratio: two decimals, or three significant digits below 1 and above 100; n/a if unknown."""
+    if math.isnan(value):
+        return "n/a"
+    return f"{value:.2f}" if 0.995 <= value < 100 else f"{value + 0.0:#.3g}".rstrip(".")
+
+
+def span(low: float, high: float) -> str:
+    """The limits of a ratio with enough digits to distinguish them, up to three decimals; one number if they are equal."""
+    if math.isnan(low) or low == high:
+        return times(low)
+    near = times(low) == times(high) and abs(high) < HUGE
+    return f"{low:.3f} to {high:.3f}" if near else f"{times(low)} to {times(high)}"
+
+
+_COMPARED = {
+    "FASTER": "{own} is {times} × as fast as {other}",
+    "SLOWER": "{own} is {times} × as fast as {other}",
+    "SAME": "{own} and {other} are equally fast, {times} ×,",
+    "AMBIGUOUS": "Unclear whether {own} is faster than {other}, {times} ×,",
+    "n/a": "{own} over {other}: {times} ×, {untested},",
+}
+"""What may be said of two by the verdict on their ratio; reports/templates/scripts/say.js has the same."""
+
+
+def compared(own: str, other: str, ratio: float, verdict: str, untested: str) -> str:
+    """`own` over `other` in words. `untested`: why there is no verdict, where it is n/a."""
+    return _COMPARED[verdict].format(own=own, other=other, times=times(ratio), untested=untested)
+
+
+def untested(*launches: int) -> str:
+    """Why so many launches of each side give no verdict."""
+    return "one launch each: not tested" if set(launches) == {1} else "too few launches: not tested"
+
+
+def interval(low: float, high: float) -> str:
+    """The interval of a ratio, for a title."""
+    return "too few launches for an interval" if math.isnan(low) else f"95 % interval {span(low, high)}"
+
+
+def slug(*texts: object) -> str:
+    """An id: [a-z0-9-]. Names that differ in other characters only get the same id, so callers add a number."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, texts)).lower()).strip("-")[:60].strip("-")
