@@ -13,6 +13,7 @@ from typing import Any
 from torchmatrix.analysis.intervals import SAME_WITHIN
 from torchmatrix.ground.numbers import HUGE, is_known
 from torchmatrix.ground.numbers import figure as figure
+from torchmatrix.matrix.factors import CONTRASTED
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 UNKNOWN = "not known"
@@ -159,8 +160,24 @@ def model(name: str) -> str:
 _MODELS = {
     "resnet18": "ResNet-18", "resnet34": "ResNet-34", "resnet50": "ResNet-50", "resnet101": "ResNet-101",
     "resnet152": "ResNet-152", "bert-tiny": "BERT-tiny", "bert-base": "BERT-base", "bert-large": "BERT-large",
-    "vit-b16": "ViT-B/16", "gpt2": "GPT-2",
+    "bert-base-cased": "BERT-base", "bert-large-cased": "BERT-large", "bert-base-uncased": "BERT-base, uncased",
+    "bert-large-uncased": "BERT-large, uncased", "vit_b_16": "ViT-B/16", "gpt2": "GPT-2",
 }  # fmt: skip
+
+
+_PRECISIONS = {
+    "fp32": "fp32", "tf32": "TF32", "amp": "AMP", "amp-bf16": "AMP bf16", "half": "float16 weights",
+    "bf16-weights": "bfloat16 weights",
+}  # fmt: skip
+CONTRASTS = {pair.name: pair.words for factor in CONTRASTED for pair in factor.contrasts} | {
+    "amp": ("AMP", "fp32"), "amp-bf16": ("AMP bf16", "fp32"),
+}  # fmt: skip
+"""By the name of a pair of settings: what each of the two is called."""
+
+
+def precision(name: str) -> str:
+    """A precision as charts call it."""
+    return _PRECISIONS.get(name, name)
 
 
 def mode(name: str) -> str:

@@ -245,17 +245,17 @@ Places: TypeAlias = dict[tuple[str, str, str, str], int]
 
 
 def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
-    """Stacks over their baselines, settings over what they replace; `at`: the cell, as its place among `cells`."""
+    """Stacks over their baselines, settings over what they replace; `at`, `over`: the cells, as their places among `cells`."""
     places: Places = {_place(row): place for place, row in enumerate(cells)}
     others = [row for row in records(ratios.speedups) if row["stack"] != row["baseline"]]
     return [
-        *(_pair("stack", row, row["baseline"], places) for row in others),
-        *(_pair(row["setting"], row, "", places) for row in records(ratios.settings)),
+        *(_pair("stack", row, {"stack": row["baseline"]}, places) for row in others),
+        *(_pair(row["setting"], row, {"workload": row["over"]}, places) for row in records(ratios.settings)),
     ]
 
 
-def _pair(kind: str, row: Mapping[str, Any], base: str, places: Places) -> Row:
-    at = places[row.get("machine", ""), row["stack"], row["workload"], row["devices"]]
+def _pair(kind: str, row: Mapping[str, Any], base: Mapping[str, Any], places: Places) -> Row:
+    at, over = (places.get(_place({"machine": "", **row, **changes})) for changes in ({}, base))
     figures = {name: _short(row[name]) for name in ("ratio", "low", "high")}
     known = {"n": row["n"], "base_n": row["baseline_n"], "why": row["why"], "verdict": row["verdict"]}
-    return {"kind": kind, "at": at, "base": base, **figures, **known}
+    return {"kind": kind, "at": at, "over": over, "base": base.get("stack", ""), **figures, **known}

@@ -1,0 +1,160 @@
+"""Charts as rows of HTML: a label, a drawing in per cent of its column, figures in columns. No script, and type never scales.
+
+A panel has one scale for all its rows; panels side by side share it. rows.html.j2 writes them, `file_svg` a separate file.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from torchmatrix.reporting.charts import FONT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One bar or dot. `value`, `low`, `high`: in the panel's unit; None: unknown. `figures`: the text of each column.
+
+    `head`: a line above the row, where a group begins. `problem`: instead of a drawing, why there is none. `strokes`: single
+    values behind a mean. `ideal`: a dashed mark. `colour`: the number of a series. `marks`: words with their explanations.
+    `note`: what a reader sees who points at the row.
+    """
+
+    label: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    figures: tuple[str, ...] = ()
+    head: str = ""
+    problem: str = ""
+    strokes: tuple[float, ...] = ()
+    ideal: float | None = None
+    colour: int = 0
+    shape: str = "bar"
+    is_best: bool = False
+    marks: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """Rows on one scale from `low` to `high`; with `is_log` a logarithmic one. `unit`: beside the title. `ticks`: value, text.
+
+    `kind`: the columns' layout in page.css.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    high: float
+    low: float = 0.0
+    unit: str = ""
+    kind: str = "bars"
+    is_log: bool = False
+    ticks: tuple[tuple[float, str], ...] = ()
+
+    def at(self, value: float | None) -> str:
+        """A place on the scale in per cent, such as "73.2%"."""
+        return f"{100 * self.share(value):.2f}".rstrip("0").rstrip(".") + "%"
+
+    def share(self, value: float | None) -> float:
+        """From 0 to 1; the end of the scale for what is beyond it."""
+        if value is None or not math.isfinite(value):
+            return 0.0
+        if self.is_log:
+            value = max(value, 1e-12)
+            return _inside(math.log(value / self.low) / math.log(self.high / self.low))
+        return _inside((value - self.low) / (self.high - self.low)) if self.high > self.low else 0.0
+
+    def is_cut(self, row: Row) -> bool:
+        """Does the interval go on beyond the scale?"""
+        return row.high is not None and row.high > self.high * (1 + 1e-9)
+
+
+def _inside(share: float) -> float:
+    return min(1.0, max(0.0, share))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A finding with its panels, those side by side in one tuple. `id`: [a-z0-9-]. `title`: the finding; `sub`: what, on what,
+    unit and scale. `legend`: number of a colour and what it stands for. `more`: what is not drawn, in words."""
+
+    id: str
+    title: str
+    sub: str
+    panels: tuple[tuple[Panel, ...], ...]
+    legend: tuple[tuple[int, str], ...] = ()
+    more: str = ""
+
+
+ROOM = 1.25
+"""An interval is cut off if it ends further beyond the longest bar than this factor."""
+
+
+def scale_of(rows: Iterable[Row]) -> float:
+    """Where a scale from 0 ends that shows all values, and their intervals if they are not far beyond."""
+    every = [row for row in rows if row.value is not None]
+    longest = max((row.value or 0.0 for row in every), default=1.0) or 1.0
+    return max([longest, *(min(row.high, ROOM * longest) for row in every if row.high is not None and math.isfinite(row.high))])
+
+
+_WIDTH, _LABEL, _FIGURE, _ROW = 960, 210, 86, 24
+_INK, _SOFT, _FILL = "#14181d", "#57606b", "#2563a8"
+
+
+def file_svg(chart: Chart) -> str:
+    """The chart as a separate file: on white, below its title, its panels one after the other."""
+    lines = [_text(16, 30, chart.title, size=20, weight=700), _text(16, 52, chart.sub, size=13, colour=_SOFT)]
+    y = 78
+    for panel in (panel for beside in chart.panels for panel in beside):
+        lines.append(_text(16, y, f"{panel.title}  {panel.unit}".strip(), size=14, weight=700))
+        y += 12
+        for row in panel.rows:
+            if row.head:
+                y += _ROW
+                lines.append(_text(16, y, row.head, size=13, colour=_SOFT))
+            y += _ROW
+            lines += _svg_row(panel, row, y)
+        y += 34
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img"'
+    about = f"<title>{_escaped(chart.title)}</title><desc>{_escaped(chart.sub)}</desc>"
+    return f'{head} font-family="{FONT}">{about}<rect width="100%" height="100%" fill="white"/>{"".join(lines)}</svg>'
+
+
+def _svg_row(panel: Panel, row: Row, y: float) -> Sequence[str]:
+    columns = max((len(one.figures) for one in panel.rows), default=0)
+    plot = _WIDTH - 32 - _LABEL - _FIGURE * columns
+
+    def x(value: float | None) -> float:
+        return 16 + _LABEL + panel.share(value) * plot
+
+    found = [_text(16, y, row.label, size=13)]
+    if row.problem:
+        return [*found, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
+    if row.value is not None:
+        mark = (
+            f'<rect x="{x(panel.low):.1f}" y="{y - 12}" width="{x(row.value) - x(panel.low):.1f}" height="14" fill="{_FILL}"/>'
+        )
+        dot = f'<circle cx="{x(row.value):.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
+        found += [_line(x(one), x(one), y - 11, y + 1, _SOFT) for one in row.strokes]
+        found.append(mark if row.shape == "bar" else dot)
+        if row.low is not None and row.high is not None:
+            found.append(_line(x(row.low), x(row.high), y - 5, y - 5, _INK))
+    ends = [_WIDTH - 16 - _FIGURE * (columns - 1 - place) for place in range(len(row.figures))]
+    return [*found, *(_text(end, y, text, size=13, end=True) for end, text in zip(ends, row.figures, strict=True) if text)]
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1}" y2="{y2}" stroke="{colour}" stroke-width="1.4"/>'
+
+
+def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weight: int = 400, end: bool = False) -> str:
+    anchor = ' text-anchor="end"' if end else ""
+    return f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{colour}"{anchor}>{_escaped(text)}</text>'
+
+
+def _escaped(text: str) -> str:
+    """For XML, which can't represent some characters."""
+    from torchmatrix.reporting.charts import _legible
+
+    return escape(str(_legible(text)))

@@ -1,0 +1,48 @@
+"""The default view of a page: six answers, then charts that need no script. Open first: answers.py, then throughput.py."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.since import Since
+from torchmatrix.reporting.charts.rows import Chart
+from torchmatrix.reporting.explorers.data import Data
+from torchmatrix.reporting.overview import changes, effects, energy, latency, scaling, throughput
+from torchmatrix.reporting.overview.answers import Answer, Answers, answers
+from torchmatrix.reporting.overview.cells import Cells
+
+__all__ = ["Answer", "Answers", "Overview", "overview"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """`throughputs`: on all devices and on one, of which a reader chooses; `charts`: the others, in the page's order."""
+
+    answers: Answers
+    throughputs: tuple[Chart, ...]
+    charts: tuple[Chart, ...]
+
+    @property
+    def every(self) -> tuple[Chart, ...]:
+        """For files."""
+        return (*self.throughputs, *self.charts)
+
+
+def overview(
+    data: Data, held: PriceList, since: Since | None = None, failed: Sequence[str] = (),
+    marks: dict[int, tuple[tuple[str, str], ...]] | None = None,
+) -> Overview:  # fmt: skip
+    """Of the cells of one machine or of several. `failed`: outcomes of launches without a figure; `marks`: see Cells."""
+    cells = Cells(data=data, marks=marks or {})
+    others = [
+        scaling.chart(cells),
+        effects.chart(cells),
+        energy.chart(cells, held),
+        changes.chart(cells, since),
+        latency.chart(cells),
+    ]
+    return Overview(
+        answers=answers(cells, held, since, failed),
+        throughputs=tuple(throughput.charts(cells)) if cells.rows else (),
+        charts=tuple(chart for chart in others if chart),
+    )

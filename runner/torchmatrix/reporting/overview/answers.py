@@ -1,0 +1,284 @@
+"""The six answers that a page, a terminal and answers.json begin with, and the sentence above them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from torchmatrix.analysis import best
+from torchmatrix.analysis.intervals import Interval
+from torchmatrix.analysis.means import MeanRatio, mean_ratio
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.since import Since
+from torchmatrix.ground.numbers import is_known, none_for_nan
+from torchmatrix.reporting import words
+from torchmatrix.reporting.overview.cells import Cells, Row, span
+from torchmatrix.reporting.words import THIN
+
+AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights")
+COMPILE = "compile"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """`figure`: large, with `interval` beside it. `text`: the verdict in words; `note`: on what. `chart`: the id of its chart.
+
+    `value`, `low`, `high`, `unit`, `verdict`: the same for a program; NaN or "" is unknown.
+    """
+
+    name: str
+    title: str
+    figure: str
+    interval: str = ""
+    text: str = ""
+    note: str = ""
+    chart: str = ""
+    value: float = float("nan")
+    low: float = float("nan")
+    high: float = float("nan")
+    unit: str = ""
+    verdict: str = ""
+
+    @property
+    def line(self) -> str:
+        """For a terminal."""
+        figure = f"{self.figure} {self.interval}".strip()
+        return f"{figure}: {self.text}" if self.text else figure
+
+    def as_record(self) -> dict[str, Any]:
+        """For JSON; unknown is null."""
+        return none_for_nan(asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answers:
+    """`lead`: one sentence; `rule`: how the cells that it is about were chosen."""
+
+    lead: str
+    each: tuple[Answer, ...]
+    rule: str = ""
+
+
+RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
+
+
+def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
+    """Of the cells of one run or of several machines; `failed`: outcomes of the launches without a figure."""
+    top = cells.best(cells.chosen)
+    if top is None:
+        why = f": {words.counted(failed)}" if failed else ""
+        return Answers(lead=f"No cell was measured{why}.", each=())
+    found = [
+        _fastest(cells, top), _setting(cells, AMP, "precision"), _setting(cells, (COMPILE,), "compile"),
+        _devices(cells, top), _energy(cells, held), _since(since),
+    ]  # fmt: skip
+    each = tuple(answer for answer in found if answer)
+    return Answers(lead=_lead(cells, top, each), each=each, rule=RULE)
+
+
+def candidates(cells: Cells, top: Row) -> list[Row]:
+    """All cells that `top` was picked from: of its model and mode, on as many devices."""
+    names = ("model", "mode", "N")
+    return [row for row in cells.rows if row["n"] and all(row[name] == top[name] for name in names)]
+
+
+def fastest(cells: Cells, top: Row) -> list[Row]:
+    """Those of its candidates that may be the fastest: not shown to be slower by any test of the page; `top` first."""
+    ranked = sorted(candidates(cells, top), key=lambda row: -row["rate"])
+    left = best.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
+    return [ranked[place] for place in left if ranked[place] is ranked[0] or ranked[place]["place"] not in cells.slower]
+
+
+def picked_interval(cells: Cells, top: Row) -> Interval:
+    """Of a figure that was picked as the highest."""
+    nan = float("nan")
+    own = Interval(value=top["rate"], low=_or(top["low"], nan), high=_or(top["high"], nan))
+    return best.of_picked(own, top["n"], len(candidates(cells, top)))
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
+
+
+def _fastest(cells: Cells, top: Row) -> Answer:
+    equal = fastest(cells, top)
+    found = picked_interval(cells, top)
+    every = candidates(cells, top)
+    several = len({cells.who(row) for row in every}) > 1
+    rate = words.with_unit(top["rate"], f"{top['unit']}/s")
+    limits = words.rate_interval(found.value, found.low, found.high)
+    how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
+    answer = Answer(
+        name="fastest", title="Fastest stack" if several else "Fastest measured", figure=cells.who(top) if several else rate,
+        interval="" if several else limits, note=how, chart="throughput", value=found.value, low=found.low, high=found.high,
+        unit=f"{top['unit']}/s",
+    )  # fmt: skip
+    first = f"{rate} {limits}".strip() + (f", {words.NO_INTERVAL}" if not limits else "")
+    verdict, text = _against_others(cells, top, equal, every)
+    return replace(answer, text=f"{first}. {text}".strip() if several else text, verdict=verdict)
+
+
+def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequence[Row]) -> tuple[str, str]:
+    """Is the fastest shown to be faster than all others?"""
+    who = list(dict.fromkeys(_named(cells, row, top) for row in equal if row is not top))
+    if len(every) == 1:
+        return "", ""
+    if who:
+        untested = all(cells.moments(row) is None for row in equal)
+        said = "not tested against" if untested else "No difference shown from"
+        return ("n/a" if untested else "AMBIGUOUS"), f"{said[0].upper()}{said[1:]} {words.enumerated(who)}."
+    ranked = sorted(every, key=lambda row: -row["rate"])
+    found = best.over_the_others(
+        cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
+    )
+    ahead = f"{words.effect(found.value)} {words.effect_interval(found.value, found.low, found.high)}".strip()
+    return "FASTER", f"Faster than all others; the next is {_named(cells, ranked[1], top)} ({ahead})."
+
+
+def _named(cells: Cells, row: Row, top: Row) -> str:
+    """A cell beside the fastest: its stack where that differs, and the settings in which it differs."""
+    own, theirs = cells.settings(row).split(", "), cells.settings(top).split(", ")
+    differs = [word for word in own if word not in theirs] or [f"no {word}" for word in theirs if word not in own]
+    return ", ".join([cells.who(row), *differs]) if cells.who(row) != cells.who(top) else ", ".join(differs) or cells.who(row)
+
+
+def pairs_of(cells: Cells, kind: str) -> list[Row]:
+    """Measured pairs of a kind; those of a model for which the setting is a negative control come with `is_control`."""
+    return [pair for pair in cells.data.pairs if pair["kind"] == kind and pair["ratio"] is not None]
+
+
+def mean_of(cells: Cells, pairs: Sequence[Row]) -> MeanRatio:
+    """The geometric mean of pairs, each cell counted with all its weights."""
+    used = {place for pair in pairs for place in (pair["at"], pair["over"])}
+    moments = {place: cells.moments(cells.rows[place]) for place in used if place is not None}
+    return mean_ratio([(pair["at"], pair["over"], pair["ratio"]) for pair in pairs], moments, cells.data.significance)
+
+
+def _setting(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | None:
+    """What a setting brings, over all pairs that differ in nothing else; the kind with the most pairs, the first of them."""
+    known = {kind: pairs_of(cells, kind) for kind in kinds}
+    kind = max(kinds, key=lambda one: len(known[one]))
+    pairs = known[kind]
+    if not pairs:
+        return None
+    found, (own, other) = mean_of(cells, pairs), words.CONTRASTS[kind]
+    value = found.interval
+    limits = words.effect_interval(value.value, value.low, value.high)
+    each = "" if found.n == 1 else f", {span([found.lowest, found.highest], words.effect)} over {found.n} pairs"
+    verdict = words.verdict(found.verdict) if limits else _few(cells, pairs)
+    mean = "One pair of cells" if found.n == 1 else "Geometric mean of the pairs that differ in nothing else"
+    return Answer(
+        name=chart, title=f"{own} brings", figure=words.effect(value.value), interval=limits,
+        text=f"the throughput of {other}: {verdict}{each}." if not words.is_small(value.value) else f"{verdict[:1].upper()}"
+        f"{verdict[1:]} as {other}{each}." if found.verdict == "SAME" else f"throughput over {other}: {verdict}{each}.",
+        note=f"{mean}.", chart="settings", value=value.value, low=value.low, high=value.high, unit="×", verdict=found.verdict,
+    )  # fmt: skip
+
+
+def _few(cells: Cells, pairs: Sequence[Row]) -> str:
+    one = all(cells.rows[place]["n"] == 1 for pair in pairs for place in (pair["at"], pair["over"]) if place is not None)
+    return "one launch each, not tested" if one else "too few launches, not tested"
+
+
+def scaled(cells: Cells, top: Row) -> list[Row]:
+    """The cells on the most devices that have a speed-up over one: those of the model of `top` first."""
+    known = [row for row in cells.rows if row["S"] is not None]
+    most = max((row["N"] for row in known), default=0)
+    return sorted((row for row in known if row["N"] == most), key=lambda row: row["model"] != top["model"])
+
+
+def _devices(cells: Cells, top: Row) -> Answer | None:
+    """What the most devices bring over one."""
+    rows = scaled(cells, top)
+    same = [row for row in rows if row["place"] == top["place"]] or rows
+    if not same:
+        return None
+    row = same[0]
+    count, efficiency = row["N"], row["S"] / row["N"]
+    noun = "GPU" if not cells.label(row, "gpu").startswith("CPU") else "core group"
+    limits = words.effect_interval(row["S"], row["S_low"], row["S_high"]) if not words.is_small(row["S"]) else ""
+    wrong = " Impossible: look for a wrong baseline." if row["impossible"] else ""
+    text = f"the work of one {noun}: {words.percent(efficiency)} efficiency.{wrong}"
+    every = [other["S"] for other in rows]
+    over = f" All {len(rows)} settings: {span(every, words.ratio)}." if len(rows) > 1 else ""
+    return Answer(
+        name="devices", title=f"{count} {noun}s bring", figure=words.ratio(row["S"]), interval=limits, text=text,
+        note=f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}.{over}", chart="scaling", value=row["S"],
+        low=_or(row["S_low"], float("nan")), high=_or(row["S_high"], float("nan")), unit="×",
+    )  # fmt: skip
+
+
+def _energy(cells: Cells, held: PriceList) -> Answer | None:
+    """The most items per joule, and what a million of them costs."""
+    known = [row for row in cells.chosen if row["n"] and is_known(row.get("per_joule"))]
+    priced = [row for row in cells.chosen if row["n"] and is_known(row.get("hour")) and row["hour"]]
+    if not known and not priced:
+        return None
+    row = max(known or priced, key=lambda one: one["per_joule"] if known else one["rate"] / one["hour"])
+    item = row["unit"].removesuffix("s")
+    cost = cost_of_million(row)
+    money = f"A million {row['unit']} cost {words.money(cost, held.currency)}." if cost is not None else ""
+    how = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.place(row)}."
+    if not known:
+        value, unit = 1e6 / (cost or 1), row["unit"]
+        return Answer(
+            name="energy", title=f"Per {held.currency}", figure=words.with_unit(value, unit), text=money, note=how,
+            chart="energy", value=value, unit=f"{unit} per {held.currency}",
+        )  # fmt: skip
+    value, unit = row["per_joule"], f"{row['unit']}/J"
+    return Answer(
+        name="energy", title="Per joule and price" if money else "Per joule", figure=words.with_unit(value, unit),
+        text=f"the most measured: {words.with_unit(1 / value, 'J')} per {item}. {money}".strip(), note=how, chart="energy",
+        value=value, unit=unit,
+    )  # fmt: skip
+
+
+def cost_of_million(row: Row) -> float | None:
+    """What a million items cost at the price per hour; None if that is unknown."""
+    hour = row.get("hour")
+    return 1e6 * float(hour) / 3600.0 / float(row["rate"]) if is_known(hour) and hour and row["n"] else None
+
+
+def _since(found: Since | None) -> Answer | None:
+    if found is None or not found.cells:
+        return None
+    slower, faster = found.count("SLOWER"), found.count("FASTER")
+    parts = [f"{n} {word}" for n, word in ((slower, "slower"), (faster, "faster")) if n]
+    untested = found.count("n/a")
+    rest = len(found.cells) - slower - faster - untested
+    more = [f"{rest} with no difference shown"] if rest else []
+    more += [f"{untested} not tested"] if untested else []
+    changed = "; ".join(f"{name}: {words_before(a, b)}" for name, (a, b) in found.machine.items())
+    return Answer(
+        name="since", title="Since the last run", figure=parts[0] if parts else "no change", interval="",
+        text=f"{', '.join([*parts[1:], *more])}." if [*parts[1:], *more] else "", chart="since",
+        note=f"Since {found.run}. {f'Also changed: {changed}.' if changed else 'The machine says the same of itself.'}",
+        value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
+    )  # fmt: skip
+
+
+def words_before(before: str, now: str) -> str:
+    """Such as "575.57 → 580.65"."""
+    return f"{before} → {now}"
+
+
+def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:
+    """At most 30 words: what to use, what it brings, how far it scales."""
+    return " ".join(_lead_parts(cells, top, {answer.name: answer for answer in each}))
+
+
+def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[str]:
+    equal = list(dict.fromkeys(cells.who(row) for row in fastest(cells, top)))
+    verb = "Train" if cells.value(top, "mode") == "train" else "Run"
+    same = [row for row in fastest(cells, top) if row is not top]
+    who = words.enumerated(equal, 2) if len(equal) < 3 else f"any of {len(equal)} stacks"
+    setting = " and ".join(cells.settings(top).split(", ")[:2]) if not same or len(equal) > 1 else cells.precision(top)
+    slowest = min(candidates(cells, top), key=lambda row: row["rate"])
+    gain = top["rate"] / slowest["rate"]
+    yield f"{verb} {cells.model(top)} with {setting} on {who.replace(' and ', ' or ')}"
+    if gain > 1.1 and len(candidates(cells, top)) > 1:
+        yield f"for {words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
+    scale = found.get("devices")
+    if scale is not None and is_known(scale.value):
+        yield f"on the same {cells.label(top, 'devices')}, which do {scale.figure} the work of one."
+    else:
+        yield f"({words.with_unit(top['rate'], top['unit'] + '/s')}{THIN}on {cells.place(top)})."

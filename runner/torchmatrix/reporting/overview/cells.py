@@ -1,0 +1,148 @@
+"""The measured cells of a page as its default view needs them: chosen, grouped, named."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torchmatrix.analysis.intervals import Moments
+from torchmatrix.matrix.factors import FACTORS
+from torchmatrix.reporting import words
+from torchmatrix.reporting.explorers.data import Data
+
+Row = dict[str, Any]
+_UNNAMED = ("gpu", "machine", "stack", "model", "mode", "devices", "set", "variant", "batch", "image_size", "sequence_length")
+"""Dimensions that are no setting."""
+_SERIES = ("precision", "runtime", "compile")
+"""Settings that tell bars apart; of the others each bar has those of the fastest cell, as far as they were measured."""
+_DEFAULTS = {factor.name: str(factor.default).lower() for factor in FACTORS if factor.default is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """`data`: the cells of one machine or of several. `marks`: by a cell's place, words that a reader must see beside it."""
+
+    data: Data
+    marks: dict[int, tuple[tuple[str, str], ...]]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Each with its `place`."""
+        return [row | {"place": place} for place, row in enumerate(self.data.rows)]
+
+    @cached_property
+    def dims(self) -> dict[str, Any]:
+        return {dim.name: dim for dim in self.data.dims}
+
+    def value(self, row: Row, name: str) -> str:
+        """As it stands in an address."""
+        return str(self.dims[name].values[row[name]])
+
+    def label(self, row: Row, name: str) -> str:
+        """As a reader sees it."""
+        return str(self.dims[name].labels[row[name]])
+
+    @cached_property
+    def _stacks(self) -> dict[str, str]:
+        return words.stacks(self.dims["stack"].values)
+
+    def stack(self, row: Row) -> str:
+        return self._stacks[self.value(row, "stack")]
+
+    def who(self, row: Row) -> str:
+        """The stack; before it the GPU and the machine where there are several."""
+        several = [self.label(row, name) for name in ("gpu", "machine") if len(self.dims[name].values) > 1]
+        return " · ".join([*several, self.stack(row)]) if not several or len(self._stacks) > 1 else " · ".join(several)
+
+    def model(self, row: Row) -> str:
+        """The model's name, and inference where it is that."""
+        name = words.model(self.value(row, "model"))
+        return f"{name}, inference" if self.value(row, "mode") == "infer" and self.is_mixed else name
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Is there training and inference?"""
+        return len(self.dims["mode"].values) > 1
+
+    def precision(self, row: Row) -> str:
+        return words.precision(self.value(row, "precision"))
+
+    def engine(self, row: Row) -> str:
+        """What runs the model: eager, torch.compile or another runtime."""
+        if self.value(row, "runtime") not in ("eager", "none"):
+            return self.label(row, "runtime")
+        return "torch.compile" if self.value(row, "compile") == "true" else "eager"
+
+    def settings(self, row: Row) -> str:
+        """Precision and engine, then what differs from its default: "AMP, torch.compile, channels_last"."""
+        return ", ".join([self.precision(row), self.engine(row), *self.extras(row)])
+
+    def extras(self, row: Row) -> list[str]:
+        """Settings other than precision and engine that are not at their defaults and vary here."""
+        names = [n for n in self.dims if n not in (*_UNNAMED, *_SERIES) and len(self.dims[n].values) > 1]
+        return [self.label(row, n) for n in names if self.value(row, n) not in ("none", _DEFAULTS.get(n))]
+
+    def place(self, row: Row) -> str:
+        """The devices: "8 × H100 SXM", "2 core groups"."""
+        gpu, devices = self.label(row, "gpu"), self.label(row, "devices")
+        if gpu.startswith("CPU") or len(self.dims["gpu"].values) > 1:
+            return devices
+        nodes = f" {devices[devices.index('on ') :]}" if " on " in devices else ""
+        return f"{row['N']} × {gpu}{nodes}" if row["N"] > 1 else f"one {gpu}"
+
+    def which(self, row: Row) -> str:
+        """Which devices, where the run measured several sets of so many."""
+        return str(row["which"] or "")
+
+    def moments(self, row: Row) -> Moments | None:
+        """Of its throughput; None of one launch."""
+        return None if row.get("center") is None else (row["center"], row["error"], row["n"])
+
+    @cached_property
+    def slower(self) -> set[int]:
+        """Places of cells that some pair on this page shows to be slower than a measured cell."""
+        told = {pair["at"] for pair in self.data.pairs if pair["verdict"] == "SLOWER"}
+        return told | {pair["over"] for pair in self.data.pairs if pair["verdict"] == "FASTER" and pair["over"] is not None}
+
+    @cached_property
+    def jobs(self) -> list[list[Row]]:
+        """The cells by model and mode, in the order of the matrix."""
+        return grouped(self.rows, lambda row: (row["mode"], row["model"]))
+
+    @cached_property
+    def chosen(self) -> list[Row]:
+        """The cells of the job that most stacks measured, the first of them in the matrix; the results don't decide."""
+        return max(self.jobs, key=lambda rows: len({row["stack"] for row in rows if row["n"]}), default=[])
+
+    def best(self, rows: Iterable[Row]) -> Row | None:
+        """The highest throughput on the most devices that were measured; None without one."""
+        known = [row for row in rows if row["n"]]
+        most = max((row["N"] for row in known), default=0)
+        return max((row for row in known if row["N"] == most), key=lambda row: row["rate"], default=None)
+
+    def series(self, row: Row) -> tuple[Any, ...]:
+        """What tells bars of one model apart."""
+        return tuple(row[name] for name in ("gpu", "machine", "stack", *_SERIES))
+
+    def like(self, rows: Iterable[Row], best: Row) -> list[Row]:
+        """Of each series the cell whose other settings are most like those of `best`, a measured one where there is any."""
+        others = [name for name in self.dims if name not in (*_SERIES, "stack", "gpu", "machine")]
+
+        def rank(row: Row) -> tuple[bool, int, float]:
+            return bool(row["n"]), sum(row[name] == best[name] for name in others), row["rate"] or 0.0
+
+        return [max(own, key=rank) for own in grouped(rows, self.series)]
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
+    """The rows by a key, in the order in which the keys appear."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return list(found.values())
+
+
+def span(values: Sequence[float], write: Callable[[float], str]) -> str:
+    """From the lowest to the highest, once where both are written alike."""
+    ends = list(dict.fromkeys(write(end) for end in (min(values), max(values))))
+    return " to ".join(ends)

@@ -1,0 +1,47 @@
+"""Inference: the percentiles of requests as dots on one axis, throughput beside them."""
+
+import math
+
+from torchmatrix.ground.numbers import is_known
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts.rows import Chart, Panel
+from torchmatrix.reporting.charts.rows import Row as Dot
+from torchmatrix.reporting.overview.cells import Cells, Row, grouped
+
+MOST_ROWS = 24
+
+
+def chart(cells: Cells) -> Chart | None:
+    """None without a cell that served requests."""
+    known = [row for row in cells.rows if row["n"] and is_known(row.get("latency_p50"))]
+    if not known:
+        return None
+    jobs = grouped(known, lambda row: row["model"])
+    ends = [1e3 * row[name] for row in known for name in ("latency_p50", "latency_p99") if is_known(row.get(name))]
+    low, high = min(ends) / 1.15, max(ends) * 1.15
+    fastest = min(known, key=lambda row: row["latency_p50"])
+    return Chart(
+        id="latency",
+        title=f"{cells.model(fastest)}: half of the requests within {words.with_unit(1e3 * fastest['latency_p50'], 'ms')}, "
+        f"99 of 100 within {words.with_unit(1e3 * fastest['latency_p99'], 'ms')}",
+        sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
+        "line: to the 99th percentile. Columns: median, 99th percentile, throughput.",
+        panels=tuple((_panel(cells, job, low, high),) for job in jobs),
+    )  # fmt: skip
+
+
+def _panel(cells: Cells, job: list[Row], low: float, high: float) -> Panel:
+    rows = sorted(job, key=lambda row: row["latency_p50"])[:MOST_ROWS]
+    dots = tuple(_dot(cells, row) for row in rows)
+    steps = [10.0**power * digit for power in range(-3, 6) for digit in (1, 2, 5)]
+    ticks = tuple((step, words.with_unit(step, "ms")) for step in steps if low <= step <= high)
+    return Panel(title=words.model(cells.value(job[0], "model")), unit="milliseconds", rows=dots, low=low, high=high,
+                 is_log=True, kind="latency", ticks=ticks)  # fmt: skip
+
+
+def _dot(cells: Cells, row: Row) -> Dot:
+    p50, p99 = (1e3 * row[name] if is_known(row.get(name)) else math.nan for name in ("latency_p50", "latency_p99"))
+    figures = (words.with_unit(p50, "ms"), words.with_unit(p99, "ms"), words.with_unit(row["rate"], f"{row['unit']}/s"))
+    return Dot(label=f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}", value=p50, low=p50,
+               high=None if math.isnan(p99) else p99, shape="dot", colour=row["stack"], figures=figures,
+               marks=cells.marks.get(row["place"], ()))  # fmt: skip
