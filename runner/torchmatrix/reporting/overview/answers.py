@@ -137,8 +137,12 @@ def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequenc
 def _named(cells: Cells, row: Row, top: Row) -> str:
     """A cell beside the fastest: its stack where that differs, and the settings in which it differs."""
     own, theirs = cells.settings(row).split(", "), cells.settings(top).split(", ")
-    differs = [word for word in own if word not in theirs] or [f"no {word}" for word in theirs if word not in own]
-    return ", ".join([cells.who(row), *differs]) if cells.who(row) != cells.who(top) else ", ".join(differs) or cells.who(row)
+    differs = [word for word in own if word not in theirs] or [f"without {word}" for word in theirs if word not in own]
+    return (
+        ", ".join([cells.who(row), *differs])
+        if cells.who(row) != cells.who(top)
+        else ("the same " if differs[:1] and differs[0].startswith("without") else "") + ", ".join(differs) or cells.who(row)
+    )
 
 
 def pairs_of(cells: Cells, kind: str) -> list[Row]:

@@ -9,6 +9,7 @@ from torchmatrix.analysis.intervals import Moments
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import Data
+from torchmatrix.reporting.overview import colours
 
 Row = dict[str, Any]
 _UNNAMED = ("gpu", "machine", "stack", "model", "mode", "devices", "set", "variant", "batch", "image_size", "sequence_length")
@@ -48,6 +49,14 @@ class Cells:
 
     def stack(self, row: Row) -> str:
         return self._stacks[self.value(row, "stack")]
+
+    def age(self, row: Row) -> tuple[Any, ...]:
+        """Orders stacks of one product by their release; others as the matrix has them."""
+        return colours.age(self.value(row, "stack")) if self._is_one_product else (row["stack"],)
+
+    @cached_property
+    def _is_one_product(self) -> bool:
+        return len({colours.product(name) for name in self.dims["stack"].values}) == 1
 
     def who(self, row: Row) -> str:
         """The stack; before it the GPU and the machine where there are several."""

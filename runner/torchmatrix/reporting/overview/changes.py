@@ -30,7 +30,7 @@ def chart(cells: Cells, found: Since | None) -> Chart | None:
         sub=f"Each stroke is a cell: its throughput over that in run {found.run}. Verdicts allow for {len(ratios)} "
         "comparisons. They are about these two runs; runs of one machine may differ, too. "
         + (f"What else changed: {also}." if also else "The machine says the same of itself."),
-        panels=((Panel(title="", rows=tuple(rows), low=1 - reach, high=1 + reach, kind="forest", ticks=ticks),),),
+        panels=((Panel(title="", rows=tuple(rows), low=1 - reach, high=1 + reach, kind="forest since", ticks=ticks),),),
         more="; ".join(filter(None, more)),
     )  # fmt: skip
 

@@ -19,21 +19,21 @@ def colours(names: Sequence[str]) -> list[tuple[str, str]]:
     """For each name its colour on white and on black."""
     families: dict[str, list[str]] = {}
     for name in names:
-        families.setdefault(_product(name), []).append(name)
+        families.setdefault(product(name), []).append(name)
     found: dict[str, tuple[str, str]] = {}
     for hue, own in zip(_HUES * (1 + len(families) // len(_HUES)), families.values(), strict=False):
-        ordered = sorted(own, key=_age)
+        ordered = sorted(own, key=age)
         shares = [0.5] if len(ordered) == 1 else [place / (len(ordered) - 1) for place in range(len(ordered))]
         found |= {name: (_between(hue[0], share), _between(hue[1], share)) for name, share in zip(ordered, shares, strict=True)}
     return [found[name] for name in names]
 
 
-def _product(name: str) -> str:
+def product(name: str) -> str:
     """What comes before the version, and whether it is a build for AMD's GPUs."""
     return f"{_VERSION.split(name, maxsplit=1)[0]}{'rocm' if 'rocm' in name else ''}"
 
 
-def _age(name: str) -> tuple[list[int], str]:
+def age(name: str) -> tuple[list[int], str]:
     found = _VERSION.search(name)
     return [int(part) for part in found[0].split(".")] if found else [], name
 

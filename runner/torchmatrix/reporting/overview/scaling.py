@@ -41,16 +41,22 @@ def _panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[
     best = max((row for row in ends if row["N"] == max(one["N"] for one in ends)), key=lambda row: row["rate"])
     series = _series(cells, job, best)
     bars = tuple(_bar(cells, row, best) for row in series)
-    lines = sorted((row for row in ends if row["N"] == best["N"]), key=lambda row: -row["rate"])
-    of = lines[:MOST_SERIES]
+    of = _beside(cells, [row for row in ends if row["N"] == best["N"]], best)
     top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in of))
     ticks = tuple((share, words.percent(share)) for share in _ticks(floor))
     return (
         Panel(title=f"{cells.model(best)}, {cells.settings(best)}", unit=f"{best['unit']}/s, {cells.who(best)}", rows=bars,
               high=float(most), kind="scale"),
         Panel(title=f"{cells.model(best)}: efficiency on {cells.label(best, 'devices')}", unit="share of the ideal",
-              rows=tuple(_dot(cells, row) for row in of), low=floor, high=min(top, 1.2), kind="eff", ticks=ticks),
+              rows=tuple(_dot(cells, row, of) for row in of), low=floor, high=min(top, 1.2), kind="eff", ticks=ticks),
     )  # fmt: skip
+
+
+def _beside(cells: Cells, rows: Sequence[Row], best: Row) -> list[Row]:
+    """The other stacks with the settings of the best cell; of a single stack its other settings."""
+    same = [row for row in rows if cells.settings(row) == cells.settings(best)]
+    found = sorted(same, key=cells.age) if len(same) > 1 else sorted(rows, key=lambda row: -row["rate"])
+    return found[:MOST_SERIES]
 
 
 def _ticks(floor: float) -> list[float]:
@@ -77,12 +83,13 @@ def _bar(cells: Cells, row: Row, best: Row) -> Bar:
     )  # fmt: skip
 
 
-def _dot(cells: Cells, row: Row) -> Bar:
+def _dot(cells: Cells, row: Row, beside: Sequence[Row]) -> Bar:
     n = row["N"]
     value, low, high = (None if row[name] is None else row[name] / n for name in ("S", "S_low", "S_high"))
     assert value is not None
     half = f"±{words.THIN}{50 * (high - low):.1f}" if low is not None and high is not None else ""
+    label = cells.who(row) if len({one["stack"] for one in beside}) > 1 else cells.settings(row)
     return Bar(
-        label=f"{cells.who(row)}, {cells.settings(row)}", value=value, low=low, high=high, shape="dot", colour=row["stack"],
-        figures=(f"{words.percent(value, 1)} {half}".strip(),), note=cells.value(row, "stack"),
+        label=label, value=value, low=low, high=high, shape="dot", colour=row["stack"],
+        figures=(f"{words.percent(value, 1)} {half}".strip(),), note=f"{cells.value(row, 'stack')}, {cells.settings(row)}",
     )  # fmt: skip

@@ -14,8 +14,8 @@ MOST_MODELS, MOST_BARS = 8, 40
 
 def charts(cells: Cells) -> list[Chart]:
     """On the most devices that were measured, then on one."""
-    counts = sorted({row["N"] for row in cells.rows if row["n"]})
-    return [_chart(cells, count, number) for number, count in enumerate(dict.fromkeys((counts or [1])[:: -len(counts) or 1]))]
+    counts = sorted({row["N"] for row in cells.rows if row["n"]} or {row["N"] for row in cells.rows})
+    return [_chart(cells, count, number) for number, count in enumerate(dict.fromkeys((counts[-1], counts[0])))]
 
 
 def _chart(cells: Cells, count: int, number: int) -> Chart:
@@ -34,7 +34,7 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
         sub=f"{_doing(cells)} throughput, items per second, on {_places(cells, jobs)}. Bars start at zero. "
         "The panels of a model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
         panels=tuple(panels),
-        legend=tuple((stack, cells.who(row)) for stack, row in sorted(shown.items())) if len(shown) > 1 else (),
+        legend=tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda one: cells.age(one[1]))) if len(shown) > 1 else (),
         more="; ".join(filter(None, more)),
     )  # fmt: skip
 
@@ -67,7 +67,9 @@ def _panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, ...], int]:
     rows = cells.like(job, top or job[0])
     bold = {row["place"] for row in answers.fastest(cells, top)} if top else set()
     by_precision = sorted(grouped(rows, lambda row: row["precision"]), key=lambda some: some[0]["precision"])
-    shown = [sorted(some, key=lambda row: (row["runtime"], row["compile"], row["stack"]))[:MOST_BARS] for some in by_precision]
+    shown = [
+        sorted(some, key=lambda row: (row["runtime"], row["compile"], cells.age(row)))[:MOST_BARS] for some in by_precision
+    ]
     bars = [[_bar(cells, row, before, bold) for before, row in zip([None, *some], some, strict=False)] for some in shown]
     scale = scale_of(bar for some in bars for bar in some)
     unit = f"{job[0]['unit']}/s" if job[0]["unit"] else ""

@@ -11,16 +11,17 @@ from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.published.figures import mixed
+from torchmatrix.analysis.since import Since, since
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import audited, cubes, exports, pictures, redaction
 from torchmatrix.reporting.explorers import Explorers
+from torchmatrix.reporting.overview import Overview, colours, overview
 from torchmatrix.reporting.pictures import Draw
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.report.gallery import every_chart, explorers_of
-from torchmatrix.reporting.report.headline import headline
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
 
@@ -34,6 +35,19 @@ MOST_FACTS_BYTES = 600_000
 def write(run: RunFolder, output: Path) -> Path:
     """Render a run into `output`."""
     return save(page_of(run, found=facts_cache.digest(Results(run.path.parent.parent), run)), output)
+
+
+def last_before(run: RunFolder, found: Digest) -> Since | None:
+    """The run beside the last complete one of the same matrix on this machine, if there is one."""
+    results, record = Results(run.path.parent.parent), run.read_record()
+    if not record.key:
+        return None
+    earlier = [one for one in results.finished(run.path.parent.name, record.key) if one.started < run.started]
+    if not earlier:
+        return None
+    last = earlier[-1]
+    before, host = facts_cache.digest(results, last), last.read_record().host
+    return since(found.launches, before.launches, (record.host, host), last.id, last.started)
 
 
 def page_of(
@@ -51,7 +65,8 @@ def page_of(
     if archive.data:
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
-    return render(view_of(run, baseline, found), held=held, archive=archive, draw=draw)
+    view = view_of(run, baseline, found)
+    return render(view, held=held, archive=archive, draw=draw, before=last_before(run, view.digest))
 
 
 def render(
@@ -60,18 +75,29 @@ def render(
     held: PriceList = NONE,
     archive: exports.Archive | None = None,
     draw: Draw = pictures.here,
+    before: Since | None = None,
 ) -> str:
-    """The page of one run. `links`: label -> relative address of a file beside the page."""
+    """The page of one run. `before`: what changed since an earlier one. `links`: label -> relative address of a file."""
     explorers = explorers_of(view, held).being_drawn(draw)
     carried = attached.of(view, held, archive)
+    shown = overview_of(view, explorers, held, before)
     return page.render(
         "report.html.j2",
         bool(explorers.by_name),
         explorers=explorers,
         links=links or {},
         carried=carried,
+        shown=shown,
         **_context(view, explorers),
     )
+
+
+def overview_of(view: View, explorers: Explorers, held: PriceList, before: Since | None = None) -> Overview:
+    """The default view of one run."""
+    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
+    marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.marks(row)) for row in view.rows}
+    by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(explorers.data.rows)}
+    return overview(explorers.data, held, before, failed, by_place)
 
 
 def _cubes(view: View) -> list[dict[str, Any]]:
@@ -85,6 +111,7 @@ def _cubes(view: View) -> list[dict[str, Any]]:
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
     record = view.record
     preset, scales = beside.preset_of(record.matrix), records(view.scaling)
+    names = [value for dim in explorers.data.dims if dim.name == "stack" for value in dim.values]
     return {
         "run": view.id,
         "header": record.facts,
@@ -108,7 +135,10 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "collectives": records(view.collectives),
         "devices": records(view.devices),
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
-        "headline": headline(view, explorers.data),
+        "colours": colours.colours(names),
+        "stack_names": names,
+        "flags": sections.flags(view),
+        "state": sections.state(view),
         "pending": view.pending,
         "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,

@@ -50,6 +50,8 @@ def _with_unit(unit: str, factor: float = 1.0) -> Any:
 
 FILTERS = {
     "devices": words.devices,
+    "outcome": lambda outcome: words.OUTCOMES.get(outcome, outcome),
+    "verdict": words.verdict,
     "figure": figure,
     "ratio": ratio,
     "times": times,

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, Chart, runtime_script, to_svg
 from torchmatrix.reporting.charts.drawing import SHAPES
+from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
 
@@ -112,6 +114,14 @@ def _cell(value: Any) -> str:
     return figure(value) if isinstance(value, float) else str(value)
 
 
+def _spans(panels: Sequence[Panel]) -> str:
+    """How wide the second panel's scale is in terms of the first's, so that both have as many pixels per unit."""
+    first, second = (scale_of(panel.rows) if any(row.value for row in panel.rows) else 0.0 for panel in panels)
+    if not first or not second:
+        return "1fr"
+    return f"{min(12.0, max(1 / 12, second / first)):.4f}fr"
+
+
 def _without_end_tags(table: Markup) -> Markup:
     """The same table: a cell or row ends where the next begins (https://html.spec.whatwg.org/#optional-tags)."""
     return Markup(_ENDS.sub("", table))
@@ -135,6 +145,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS | {"cell": _cell, "without_end_tags": _without_end_tags}
+    environment.filters |= FILTERS | {"cell": _cell, "without_end_tags": _without_end_tags, "spans": _spans}
     environment.globals |= {"most_unpacked": MOST_UNPACKED, "marking": _MARKING, "packing": _PACKING}
     return environment

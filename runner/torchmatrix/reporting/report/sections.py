@@ -1,6 +1,7 @@
 """What the sections of a report show besides their tables: marks, failures, skips, the stacks as measured."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
 from torchmatrix.facts import checked
 from torchmatrix.facts.checked import Malformed
+from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.ground.texts import count
 from torchmatrix.matrix.factors import ONE_MODEL
+from torchmatrix.reporting import words
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.report.view import View
 
@@ -36,7 +40,7 @@ def nodes_in_words(record: RunRecord) -> str:
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
     """The cells with their marks."""
-    return [row | {"marks": _marks(row)} for row in view.rows if row["parallel"] in ONE_MODEL]
+    return [row | {"marks": marks(row)} for row in view.rows if row["parallel"] in ONE_MODEL]
 
 
 def known_columns(view: View) -> dict[str, bool]:
@@ -55,6 +59,36 @@ def unknown_columns(view: View) -> list[str]:
     }
     notes = "; ".join(view.record.watch_notes) or "this machine does not report it"
     return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
+
+
+def flags(view: View) -> list[tuple[str, list[str]]]:
+    """Marks that say that a figure may not be what it seems, each with the cells that have it."""
+    found: dict[str, list[str]] = {}
+    for row in view.rows:
+        for mark in marks(row):
+            if mark["bad"] or mark["word"] in ("†", "not steady"):
+                found.setdefault(mark["word"], []).append(row["cell"])
+    return list(found.items())
+
+
+def state(view: View) -> str:
+    """What was measured, what failed, was skipped, left out or is still to come, in one line."""
+    every = int((view.every_cell["n"] > 0).sum()) if len(view.every_cell) else 0
+    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] not in ("ok", UNLIKE)]
+    left_out = sum(row["outcome"] == UNLIKE for row in view.digest.launches)
+    parts = [f"{every} of {count(len(view.record.planned), 'cell')} measured"]
+    parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
+    parts += [f"{count(left_out, 'launch')} left out, unlike the others of their cell"] if left_out else []
+    parts += [f"{count(len(view.record.skips), 'cell')} skipped ({_reasons(view)})"] if view.record.skips else []
+    parts += [f"{count(len(view.pending), 'cell')} still to be launched"] if view.pending else []
+    parts += [f"{count(len(view.digest.unreadable), 'file')} can’t be read"] if view.digest.unreadable else []
+    return f"{', '.join(parts)}."
+
+
+def _reasons(view: View) -> str:
+    """The reasons of skips, the most frequent first."""
+    found = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()
+    return words.enumerated([reason for reason, _ in found])
 
 
 def throttled_tries(view: View) -> int:
@@ -117,7 +151,7 @@ def stacks(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def _marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
+def marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
     """What a reader must know about a cell's launches, each as a word with its explanation."""
     n = cell["n"]
     if not n:
