@@ -49,8 +49,11 @@ def _title(cells: Cells, kinds: Sequence[str]) -> str:
         (kind, answers.mean_of(cells, own)) for kind in kinds if kind != "stack" and (own := _without_controls(cells, kind))
     ]
     moved = [(kind, mean) for kind, mean in told if mean.verdict in ("FASTER", "SLOWER")]
+    if told and all(mean.verdict == "n/a" for _, mean in told):
+        named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in told[:3]]
+        return f"{', '.join(named)}: too few launches, not tested"
     if not moved:
-        return "No difference shown for any setting" if told else "A stack over the baseline"
+        return "No difference shown for any setting" if told else "What another stack brings"
     moved.sort(key=lambda one: -abs(math.log(one[1].interval.value)))
     named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in moved[:3]]
     return f"Largest effect first: {', '.join(named)}"

@@ -31,8 +31,8 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
     return Chart(
         id="throughput" if not number else "throughput-one",
         title=_title(cells, count),
-        sub=f"{_doing(cells)} throughput, items per second, on {_places(cells, jobs)}. Bars start at zero. "
-        "The panels of a model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
+        sub=f"{_doing(cells)} throughput, items per second, on {_places(cells, jobs)}. Bars start at zero; the panels of a "
+        "model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
         panels=tuple(panels),
         legend=tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda one: cells.age(one[1]))) if len(shown) > 1 else (),
         more="; ".join(filter(None, more)),
@@ -65,7 +65,8 @@ def _panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, ...], int]:
     """One for each precision, on one scale; how many bars are left out."""
     top = cells.best(job)
     rows = cells.like(job, top or job[0])
-    bold = {row["place"] for row in answers.fastest(cells, top)} if top else set()
+    equal = answers.fastest(cells, top) if top else []
+    bold = {row["place"] for row in equal} if top and cells.moments(top) else set()
     by_precision = sorted(grouped(rows, lambda row: row["precision"]), key=lambda some: some[0]["precision"])
     shown = [
         sorted(some, key=lambda row: (row["runtime"], row["compile"], cells.age(row)))[:MOST_BARS] for some in by_precision
