@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchmatrix.analysis.intervals import Interval, Moments, centered, geometric_mean
-from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, chances_of, verdict_at
+from torchmatrix.analysis.verdicts import Chances, Significance, chances_of, verdict_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ def mean_ratio(
     for own, over, _ in pairs:
         weights[own] = weights.get(own, 0.0) + 1 / len(pairs)
         weights[over] = weights.get(over, 0.0) - 1 / len(pairs)
-    known = {cell: moments.get(cell) for cell, weight in weights.items() if weight}
+    known = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > _NOTHING}
     verdict = "n/a"
     if None not in known.values():
         found, test = _tested(found.value, [(weights[cell], one) for cell, one in known.items() if one])
@@ -50,12 +50,14 @@ def mean_ratio(
     return MeanRatio(interval=found, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict)
 
 
+_NOTHING = 1e-12
+"""A weight of this size is left of a sum that is 0."""
+
+
 def _tested(value: float, parts: Sequence[tuple[float, Moments]]) -> tuple[Interval, Chances]:
     errors = [(weight**2 * error, n - 1) for weight, (_, error, n) in parts]
     variance = math.fsum(error for error, _ in errors)
     if variance == 0.0:
-        return Interval(value=value, low=value, high=value), UNTESTED if not parts else chances_of(
-            math.log(value), 0.0, math.inf
-        )
+        return Interval(value=value, low=value, high=value), chances_of(math.log(value), 0.0, math.inf)
     freedom = variance**2 / math.fsum(error**2 / n for error, n in errors)
     return centered(value, math.sqrt(variance), freedom), chances_of(math.log(value), math.sqrt(variance), freedom)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli.console import Volume, preamble, say, tell
-from torchmatrix.cli.measured import Measured, as_typed, tell_cells
+from torchmatrix.cli.measured import Measured, as_typed, tell_answers, tell_cells
 from torchmatrix.cli.planned import in_one_line, refuse_nothing
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
 from torchmatrix.ground.texts import count
@@ -129,10 +129,11 @@ def _reported(kind: "Kind", found: "Cluster", output: Path, stopped_by: BaseExce
     from torchmatrix.running import run as running
 
     folder = kind.folder(found.order.run)
-    written = report.write(folder, output)
+    written, answers = report.write(folder, output)
     outcomes = running.outcomes(folder)
     cells = tell_cells(kind.session, folder, outcomes, volume)
-    return Measured(folder=folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+    tell_answers(answers, volume)
+    return Measured(folder=folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by, answers=answers)
 
 
 def on_node(words: list[str]) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.comparison import Comparison
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
+    from torchmatrix.reporting.overview import Answers
     from torchmatrix.reporting.run_summary import CellSummary
     from torchmatrix.running.launch_cell import Job
     from torchmatrix.running.session import Session
@@ -30,6 +31,7 @@ class Measured:
     """The result of a run. `outcomes`: the number of launches by outcome; `stopped_by`: what ended it early, or None.
 
     `ab`: the two stacks that it is about, if it is an A/B; `comparison`: of them, None until both were launched.
+    `answers`: what its report begins with.
     """
 
     folder: "RunFolder"
@@ -39,6 +41,7 @@ class Measured:
     stopped_by: BaseException | None
     ab: tuple[str, str] | None = None
     comparison: "Comparison | None" = None
+    answers: "Answers | None" = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -55,6 +58,7 @@ class Measured:
             "exit_code": int(self.exit_code),
             "outcomes": dict(self.outcomes),
             "cells": [cell.as_record() for cell in self.cells],
+            **(self.answers.as_record() if self.answers else {}),
             **self._compared(),
         }
 
@@ -105,11 +109,12 @@ def measure(
         except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
             say("\nstopped; writing a report of what was measured so far", volume)
-        written = report.write(job.folder, output)
+        written, answers = report.write(job.folder, output)
         outcomes = running.outcomes(job.folder)
     cells = tell_cells(s, job.folder, outcomes, volume)
     tell_estimate(job.folder, volume)
-    return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by)
+    tell_answers(answers, volume)
+    return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by, answers=answers)
 
 
 def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bool = False) -> Measured:
@@ -140,6 +145,11 @@ def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], v
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
     say(f"\n{table}\n\nlaunches: {said or 'none'}", volume)
     return cells
+
+
+def tell_answers(answers: "Answers", volume: Volume) -> None:
+    """Print what the report begins with."""
+    say(f"\n{answers.in_words(width())}\n", volume)
 
 
 def as_typed() -> str:

@@ -228,7 +228,8 @@ def export(
         shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.digest(store, run))
         view = report.view_of(shown, found=found)
         drawn = report.every_chart(view, held) if charts else []
-        names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force)
+        answers = report.overview_of(view, held, report.last_before(shown, view.digest)).answers
+        names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers.as_record())
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 

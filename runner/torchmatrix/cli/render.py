@@ -10,7 +10,7 @@ import typer
 
 from torchmatrix.cli import completing
 from torchmatrix.cli.application import app
-from torchmatrix.cli.console import say, say_undated
+from torchmatrix.cli.console import say, say_undated, width
 from torchmatrix.cli.options import (
     REPORT,
     RESULTS,
@@ -133,7 +133,9 @@ def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList"
         from torchmatrix.reporting import report as pages
 
         shown = redaction.redacted(store, run, temporary) if asked.redact else run
-        print(pages.save(pages.page_of(shown, asked.baseline, held, found, draw), asked.output))
+        made = pages.page_of(shown, asked.baseline, held, found, draw)
+        say(f"{made.answers.in_words(width())}\n")
+        print(pages.save(made.text, asked.output))
 
 
 def _load_pages() -> None:

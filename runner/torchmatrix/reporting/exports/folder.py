@@ -7,9 +7,10 @@ again replaces those files and leaves all others alone.
 import errno
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput
@@ -19,12 +20,14 @@ from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_ta
 from torchmatrix.reporting.exports.markdown import escaped
 
 MARKER = "torchmatrix-export.json"
+ANSWERS = "answers.json"
 
 
 def write(
-    tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool
-) -> list[str]:
-    """Write an export; returns the names of its files. `scale`: dots of a PNG for each point of its SVG.
+    tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool,
+    answers: Mapping[str, Any] | None = None,
+) -> list[str]:  # fmt: skip
+    """Write an export; returns the names of its files. `scale`: dots of a PNG for each point of its SVG. `answers`: for a file.
 
     `force`: also write into a folder that holds other files, which stay. Raises BadInput.
     """
@@ -33,7 +36,7 @@ def write(
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
             part = Path(temporary) / "export"
-            names = _fill(part, tables, list(charts), formats, scale)
+            names = _fill(part, tables, list(charts), formats, scale, answers)
             _put(part, target, names, [name for name in before if name not in names])
     except OSError as error:
         raise BadInput(
@@ -57,9 +60,13 @@ def written_before(target: Path, force: bool) -> list[str]:
     return []
 
 
-def _fill(part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str], scale: float) -> list[str]:
+def _fill(
+    part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str], scale: float, answers: Mapping[str, Any] | None
+) -> list[str]:
     part.mkdir()
     export_tables(tables, part, formats)
+    if answers is not None:
+        (part / ANSWERS).write_text(json.dumps(answers, indent=1, ensure_ascii=False), encoding="utf-8")
     if charts:
         (part / "charts").mkdir()
     for chart in charts:

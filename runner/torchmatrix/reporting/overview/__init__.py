@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
 from torchmatrix.reporting.charts.rows import Chart
-from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import changes, effects, energy, latency, scaling, throughput
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers
 from torchmatrix.reporting.overview.cells import Cells
 
-__all__ = ["Answer", "Answers", "Overview", "overview"]
+__all__ = ["Answer", "Answers", "Cells", "Overview", "overview"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,12 +27,8 @@ class Overview:
         return (*self.throughputs, *self.charts)
 
 
-def overview(
-    data: Data, held: PriceList, since: Since | None = None, failed: Sequence[str] = (),
-    marks: dict[int, tuple[tuple[str, str], ...]] | None = None,
-) -> Overview:  # fmt: skip
-    """Of the cells of one machine or of several. `failed`: outcomes of launches without a figure; `marks`: see Cells."""
-    cells = Cells(data=data, marks=marks or {})
+def overview(cells: Cells, held: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
+    """Of the cells of one machine or of several. `failed`: outcomes of launches without a figure."""
     others = [
         scaling.chart(cells),
         effects.chart(cells),

@@ -2,7 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from io import StringIO
 from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from torchmatrix.analysis import best
 from torchmatrix.analysis.intervals import Interval
@@ -10,9 +15,9 @@ from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
 from torchmatrix.ground.numbers import is_known, none_for_nan
+from torchmatrix.ground.texts import printable
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, Row, span
-from torchmatrix.reporting.words import THIN
 
 AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights")
 COMPILE = "compile"
@@ -39,10 +44,9 @@ class Answer:
     verdict: str = ""
 
     @property
-    def line(self) -> str:
-        """For a terminal."""
-        figure = f"{self.figure} {self.interval}".strip()
-        return f"{figure}: {self.text}" if self.text else figure
+    def large(self) -> str:
+        """The figure with its interval."""
+        return f"{self.figure} {self.interval}".strip()
 
     def as_record(self) -> dict[str, Any]:
         """For JSON; unknown is null."""
@@ -56,6 +60,23 @@ class Answers:
     lead: str
     each: tuple[Answer, ...]
     rule: str = ""
+
+    def in_words(self, width: int) -> str:
+        """The sentence, then a line for each answer, in columns at most `width` characters wide."""
+        columns = Table.grid(padding=(0, 2))
+        columns.add_column(style="bold", no_wrap=True)
+        columns.add_column(no_wrap=True)
+        columns.add_column()
+        for answer in self.each:
+            columns.add_row(*(Text(printable(part)) for part in (answer.title, answer.large, answer.text)))
+        written = StringIO()
+        console = Console(width=max(60, width), file=written, color_system=None, highlight=False)
+        console.print(Text(printable(self.lead)), columns, sep="\n")
+        return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+    def as_record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"lead": self.lead, "answers": [answer.as_record() for answer in self.each]}
 
 
 RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
@@ -271,18 +292,22 @@ def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:
 
 
 def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[str]:
-    equal = list(dict.fromkeys(cells.who(row) for row in fastest(cells, top)))
-    verb = "Train" if cells.value(top, "mode") == "train" else "Run"
-    same = [row for row in fastest(cells, top) if row is not top]
-    who = words.enumerated(equal, 2) if len(equal) < 3 else f"any of {len(equal)} stacks"
-    setting = " and ".join(cells.settings(top).split(", ")[:2]) if not same or len(equal) > 1 else cells.precision(top)
-    slowest = min(candidates(cells, top), key=lambda row: row["rate"])
-    gain = top["rate"] / slowest["rate"]
-    yield f"{verb} {cells.model(top)} with {setting} on {who.replace(' and ', ' or ')}"
-    if gain > 1.1 and len(candidates(cells, top)) > 1:
-        yield f"for {words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
+    equal = fastest(cells, top)
+    stacks = list(dict.fromkeys(cells.who(row) for row in equal))
+    who = words.enumerated(stacks).replace(" and ", " or ") if len(stacks) < 3 else f"any of {len(stacks)} stacks"
+    shared = [word for word in cells.settings(top).split(", ") if all(word in cells.settings(row).split(", ") for row in equal)]
+    using = f" with {' and '.join(shared[:2])}" if shared else ""
+    every = candidates(cells, top)
+    slowest = min(every, key=lambda row: row["rate"])
+    yield f"{words.verb(cells.value(top, 'mode'), many=True).capitalize()} {cells.model(top)}{using} on {who}"
+    if top["rate"] / slowest["rate"] > WORTH_SAYING:
+        yield f"for {words.ratio(top['rate'] / slowest['rate'])} the throughput of {_named(cells, slowest, top)}"
     scale = found.get("devices")
     if scale is not None and is_known(scale.value):
         yield f"on the same {cells.label(top, 'devices')}, which do {scale.figure} the work of one."
     else:
-        yield f"({words.with_unit(top['rate'], top['unit'] + '/s')}{THIN}on {cells.place(top)})."
+        yield f"({words.with_unit(top['rate'], top['unit'] + '/s')} on {cells.place(top)})."
+
+
+WORTH_SAYING = 1.1
+"""The fastest over the slowest, from which on the first sentence has it."""

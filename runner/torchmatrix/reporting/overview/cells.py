@@ -1,7 +1,7 @@
 """The measured cells of a page as its default view needs them: chosen, grouped, named."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +21,14 @@ _DEFAULTS = {factor.name: str(factor.default).lower() for factor in FACTORS if f
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """`data`: the cells of one machine or of several. `marks`: by a cell's place, words that a reader must see beside it."""
+    """`data`: the cells of one machine or of several. `marks`: by a cell's place, words that a reader must see beside it.
+
+    `builds`: of stacks that got another build of PyTorch than they ask for, the version that was installed.
+    """
 
     data: Data
-    marks: dict[int, tuple[tuple[str, str], ...]]
+    marks: Mapping[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    builds: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -45,7 +49,8 @@ class Cells:
 
     @cached_property
     def _stacks(self) -> dict[str, str]:
-        return words.stacks(self.dims["stack"].values)
+        found = words.stacks(self.dims["stack"].values)
+        return found | {name: f"torch {version}" for name, version in self.builds.items()}
 
     def stack(self, row: Row) -> str:
         return self._stacks[self.value(row, "stack")]

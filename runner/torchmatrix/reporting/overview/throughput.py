@@ -27,6 +27,7 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
         panels.append(made)
         left += missing
     shown = {row["stack"]: row for job in jobs for row in job}
+    legend = tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda one: cells.age(one[1])))
     more = [f"{len(jobs) - MOST_MODELS} more models" if len(jobs) > MOST_MODELS else "", f"{left} more bars" if left else ""]
     return Chart(
         id="throughput" if not number else "throughput-one",
@@ -34,7 +35,7 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
         sub=f"{_doing(cells)} throughput, items per second, on {_places(cells, jobs)}. Bars start at zero; the panels of a "
         "model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
         panels=tuple(panels),
-        legend=tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda one: cells.age(one[1]))) if len(shown) > 1 else (),
+        legend=legend if len(legend) > 1 else (),
         more="; ".join(filter(None, more)),
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import audited, cubes, exports, pictures, redaction
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.overview import Overview, colours, overview
+from torchmatrix.reporting.explorers.data import Data
+from torchmatrix.reporting.overview import Answers, Cells, Overview, colours, overview
 from torchmatrix.reporting.pictures import Draw
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
@@ -25,16 +27,25 @@ from torchmatrix.reporting.report.gallery import every_chart, explorers_of
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
 
-__all__ = ["View", "every_chart", "explorers_of", "make_view", "page_of", "render", "save", "view_of", "write"]
+__all__ = ["Page", "View", "every_chart", "explorers_of", "make_view", "page_of", "render", "save", "view_of", "write"]
 
 
 MOST_FACTS_BYTES = 600_000
 """Packed facts up to this size are embedded in the page."""
 
 
-def write(run: RunFolder, output: Path) -> Path:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A page as HTML, and the answers that it begins with."""
+
+    text: str
+    answers: Answers
+
+
+def write(run: RunFolder, output: Path) -> tuple[Path, Answers]:
     """Render a run into `output`."""
-    return save(page_of(run, found=facts_cache.digest(Results(run.path.parent.parent), run)), output)
+    made = page_of(run, found=facts_cache.digest(Results(run.path.parent.parent), run))
+    return save(made.text, output), made.answers
 
 
 def last_before(run: RunFolder, found: Digest) -> Since | None:
@@ -56,7 +67,7 @@ def page_of(
     held: PriceList = NONE,
     found: Digest | None = None,
     draw: Draw = pictures.here,
-) -> str:
+) -> Page:
     """The page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
 
     A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
@@ -66,38 +77,44 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found)
-    return render(view, held=held, archive=archive, draw=draw, before=last_before(run, view.digest))
+    return _rendered(view, {}, held, archive, draw, last_before(run, view.digest))
 
 
-def render(
+def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
+    """The page of one run without its facts. `links`: label -> relative address of a file beside the page."""
+    return _rendered(view, links or {}, held).text
+
+
+def _rendered(
     view: View,
-    links: Mapping[str, str] | None = None,
-    held: PriceList = NONE,
+    links: Mapping[str, str],
+    held: PriceList,
     archive: exports.Archive | None = None,
     draw: Draw = pictures.here,
     before: Since | None = None,
-) -> str:
-    """The page of one run. `before`: what changed since an earlier one. `links`: label -> relative address of a file."""
+) -> Page:
     explorers = explorers_of(view, held).being_drawn(draw)
-    carried = attached.of(view, held, archive)
-    shown = overview_of(view, explorers, held, before)
-    return page.render(
+    shown = overview_of(view, held, before, explorers.data)
+    text = page.render(
         "report.html.j2",
         bool(explorers.by_name),
         explorers=explorers,
-        links=links or {},
-        carried=carried,
+        links=links,
+        carried=attached.of(view, held, archive),
         shown=shown,
         **_context(view, explorers),
     )
+    return Page(text=text, answers=shown.answers)
 
 
-def overview_of(view: View, explorers: Explorers, held: PriceList, before: Since | None = None) -> Overview:
-    """The default view of one run."""
+def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
+    """The default view of one run; `data`: of its explorers, if they are at hand."""
+    data = data or explorers_of(view, held).data
     failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
     marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.marks(row)) for row in view.rows}
-    by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(explorers.data.rows)}
-    return overview(explorers.data, held, before, failed, by_place)
+    by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
+    builds = {row["stack"]: row["torch_build"] for row in view.rows if row["n"] and sections.is_other_build(row)}
+    return overview(Cells(data=data, marks=by_place, builds=builds), held, before, failed)
 
 
 def _cubes(view: View) -> list[dict[str, Any]]:

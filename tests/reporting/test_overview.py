@@ -1,0 +1,158 @@
+"""The default view: its answers follow the verdicts, degrade in plain sentences, and what is drawn is what is written."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import invented
+import pytest
+
+from records import write_run
+from torchmatrix.analysis.prices import NONE
+from torchmatrix.reporting import report, words
+from torchmatrix.reporting.overview import Overview
+from torchmatrix.reporting.overview.cells import Cells
+
+Launch = dict[str, Any]
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Callable[..., Overview]:
+    def overview(*launches: Launch, **more: Any) -> Overview:
+        return report.overview_of(report.view_of(write_run(tmp_path, list(launches), **more)))
+
+    return overview
+
+
+def answer(found: Overview, name: str) -> Any:
+    return next((one for one in found.answers.each if one.name == name), None)
+
+
+def repeated(rates: list[float], **more: Any) -> list[Launch]:
+    return [{"rate": rate, **more} for rate in rates]
+
+
+FAST, SLOW = [120.0, 121.0, 119.5, 120.5], [100.0, 101.0, 99.5, 100.5]
+
+
+def test_the_fastest_stack_is_the_best_that_was_measured_also_if_fewer_stacks_measured_it(
+    seen: Callable[..., Overview],
+) -> None:
+    """Eager was measured by both stacks, torch.compile by one: the answer is the compiled figure."""
+    compiled = repeated([180.0, 181.0, 180.5, 179.5], workload="w-compile", job={"compile": True})
+    found = seen(*repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *[{**one, "stack": "b"} for one in compiled])
+    best = answer(found, "fastest")
+    assert best.figure == "b" and best.value == pytest.approx(180.25, abs=0.3) and best.verdict == "FASTER"
+    assert "torch.compile" in best.note and "Faster than all others" in best.text
+
+
+def test_who_is_not_shown_to_be_slower_is_named_and_nobody_else(seen: Callable[..., Overview]) -> None:
+    near = [119.0, 122.5, 120.8, 118.9]
+    found = seen(*repeated(FAST, stack="a"), *repeated(near, stack="b"), *repeated(SLOW, stack="c"))
+    best = answer(found, "fastest")
+    assert best.verdict == "AMBIGUOUS" and best.text.endswith("No difference shown from b.")
+    bold = {row.label for panel in found.throughputs[0].panels for one in panel for row in one.rows if row.is_best}
+    assert bold == {"a", "b"}
+
+
+def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(seen: Callable[..., Overview]) -> None:
+    found = seen({"rate": 120.0, "stack": "a"}, {"rate": 100.0, "stack": "b"})
+    best = answer(found, "fastest")
+    assert words.NO_INTERVAL in best.text and best.verdict == "n/a" and "Not tested against b" in best.text
+    assert not any(row.is_best for panels in found.throughputs[0].panels for one in panels for row in one.rows)
+    assert "aster" not in " ".join([found.answers.lead, best.text, *(chart.title for chart in found.every)])
+
+
+def test_one_stack_says_its_figure_large(seen: Callable[..., Overview]) -> None:
+    best = answer(seen(*repeated(FAST)), "fastest")
+    assert best.title == "Fastest measured" and best.figure.startswith("120") and best.interval.startswith("±")
+
+
+def test_nothing_measured_says_what_happened_and_keeps_the_rows(seen: Callable[..., Overview]) -> None:
+    found = seen({"outcome": "oom"}, {"outcome": "crashed", "stack": "b"})
+    assert found.answers.lead == "No cell was measured: 1 × out of memory, 1 × crashed." and not found.answers.each
+    problems = [row.problem for panels in found.throughputs[0].panels for one in panels for row in one.rows]
+    assert problems == ["failed: out of memory", "failed: crashed"]
+
+
+@pytest.mark.parametrize(("rates", "verdicts"), [(FAST, {"FASTER"}), ([100.2, 99.8, 100.4, 100.1], {"SAME", "AMBIGUOUS"})])
+def test_what_a_setting_brings_follows_its_corrected_verdict(
+    seen: Callable[..., Overview], rates: list[float], verdicts: set[str]
+) -> None:
+    found = seen(*repeated(SLOW), *repeated(rates, workload="w-amp", job={"precision": "amp"}))
+    amp = answer(found, "precision")
+    assert amp.verdict in verdicts and ("faster" in amp.text) == (amp.verdict == "FASTER")
+    assert (amp.figure == "1.20×") == (rates is FAST)
+
+
+def test_several_devices_say_multiple_and_efficiency(seen: Callable[..., Overview]) -> None:
+    two = answer(seen(*repeated(SLOW), *repeated([190.0, 191.0, 190.5, 189.5], devices=(0, 1))), "devices")
+    assert two.title == "2 GPUs bring" and two.figure == "1.90×" and f"95{words.THIN}% efficiency" in two.text
+
+
+def test_one_device_has_no_answer_on_devices(seen: Callable[..., Overview]) -> None:
+    assert answer(seen(*repeated(SLOW)), "devices") is None
+
+
+def test_a_lead_sentence_has_at_most_30_words(tmp_path: Path) -> None:
+    view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
+    found = report.overview_of(view)
+    assert len(found.answers.lead.split()) <= 30 and 4 <= len(found.answers.each) <= 6
+    assert {one.chart for one in found.answers.each} <= {chart.id for chart in found.every}
+
+
+def test_since_the_last_run_counts_changes_and_names_the_machine_s(tmp_path: Path) -> None:
+    machine = invented.machines()[0]
+    invented.write(tmp_path, machine, run="20260101T000000Z", launches=4)
+    run = invented.write(tmp_path, machine, run="20260102T000000Z", launches=4, level=0.9)
+    view = report.view_of(run)
+    before = report.last_before(run, view.digest)
+    assert before is not None and before.run == "20260101T000000Z" and before.machine == {}
+    found = report.overview_of(view, NONE, before)
+    assert before.count("SLOWER") == len(before.cells) and answer(found, "since").figure.endswith("slower")
+    assert report.last_before(replace_of(run, "20260101T000000Z"), view.digest) is None
+
+
+def replace_of(run: Any, name: str) -> Any:
+    return type(run)(run.path.with_name(name))
+
+
+def test_what_is_drawn_is_what_is_written(tmp_path: Path) -> None:
+    """Every bar's length, interval and text come from the cell that the exported table has."""
+    view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
+    cells = {row["throughput"]: row for row in view.rows if row["n"]}
+    page = report.render(view)
+    drawn = 0
+    for chart in report.overview_of(view).throughputs:
+        for panels in chart.panels:
+            for panel in panels:
+                for row in panel.rows:
+                    near = min(cells, key=lambda rate: abs(rate - (row.value or 0)))
+                    assert row.value == pytest.approx(near, rel=1e-6) and row.low == pytest.approx(cells[near]["low"], rel=1e-6)
+                    assert row.figures[0] == words.short(near) and row.figures[0] in page
+                    assert f'width="{panel.at(row.value)}"' in page
+                    drawn += 1
+    assert drawn > 20
+
+
+def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(tmp_path: Path) -> None:
+    view = report.view_of(write_run(tmp_path, repeated(FAST)))
+    marked = replace(view, every_cell=view.every_cell.assign(throttled=2), cells=view.cells.assign(throttled=2))
+    page = report.render(marked)
+    assert re.search(r'<ul class="flags">\s*<li><b>throttled</b>: 1 cell', page)
+    assert re.search(r'role=rowheader[^>]*>[^<]*<abbr title="2 of 4 launches', page)
+
+
+def test_scripts_are_not_needed_for_the_default_view(tmp_path: Path) -> None:
+    page = report.render(report.view_of(write_run(tmp_path, repeated(FAST))))
+    before = page[page.index("<header>") : page.index('id="provenance"')]
+    assert "<svg class=t" in before and "vega" not in before and "application/json" not in before
+
+
+def test_cells_name_what_differs_from_the_default_only(tmp_path: Path) -> None:
+    view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
+    cells = Cells(data=report.explorers_of(view).data, marks={})
+    bert = next(row for row in cells.rows if cells.value(row, "model") == "bert-base-cased")
+    assert cells.settings(bert) in ("fp32, eager", "AMP, eager") and cells.model(bert) == "BERT-base"
