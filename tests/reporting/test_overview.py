@@ -147,7 +147,7 @@ def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(t
 
 def test_scripts_are_not_needed_for_the_default_view(tmp_path: Path) -> None:
     page = report.render(report.view_of(write_run(tmp_path, repeated(FAST))))
-    before = page[page.index("<header>") : page.index('id="provenance"')]
+    before = page[page.index("<header>") : page.index('id="method"')]
     assert "<svg class=t" in before and "vega" not in before and "application/json" not in before
 
 

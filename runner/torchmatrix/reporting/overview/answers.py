@@ -85,6 +85,8 @@ RULE = "Which model and how many devices stand here was fixed by the matrix, not
 def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
     """Of the cells of one run or of several machines; `failed`: outcomes of the launches without a figure."""
     top = cells.best(cells.chosen)
+    if not cells.rows:
+        return Answers(lead="Nothing has been launched.", each=())
     if top is None:
         why = f": {words.counted(failed)}" if failed else ""
         return Answers(lead=f"No cell was measured{why}.", each=())
