@@ -290,7 +290,7 @@ def words_before(before: str, now: str) -> str:
 
 def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:
     """At most 30 words: what to use, what it brings, how far it scales."""
-    return " ".join(_lead_parts(cells, top, {answer.name: answer for answer in each}))
+    return "".join(_lead_parts(cells, top, {answer.name: answer for answer in each}))
 
 
 def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[str]:
@@ -302,13 +302,12 @@ def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[st
     every = candidates(cells, top)
     slowest = min(every, key=lambda row: row["rate"])
     yield f"{words.verb(cells.value(top, 'mode'), many=True).capitalize()} {cells.model(top)}{using} on {who}"
-    if top["rate"] / slowest["rate"] > WORTH_SAYING:
-        yield f"for {words.ratio(top['rate'] / slowest['rate'])} the throughput of {_named(cells, slowest, top)}"
+    gain = top["rate"] / slowest["rate"]
+    what = f"{words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
+    yield f": {what if gain > WORTH_SAYING else words.with_unit(top['rate'], top['unit'] + '/s')}"
     scale = found.get("devices")
-    if scale is not None and is_known(scale.value):
-        yield f"on the same {cells.label(top, 'devices')}, which do {scale.figure} the work of one."
-    else:
-        yield f"({words.with_unit(top['rate'], top['unit'] + '/s')} on {cells.place(top)})."
+    is_scaled = scale is not None and is_known(scale.value)
+    yield f"; {cells.label(top, 'devices')} do {scale.figure} the work of one." if scale and is_scaled else "."
 
 
 WORTH_SAYING = 1.1
