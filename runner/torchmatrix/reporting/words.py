@@ -38,7 +38,7 @@ OUTCOMES = {
 }
 """What is said of a launch by its outcome, after "failed: "."""
 NO_INTERVAL = "one launch: no interval"
-_SMALL = 1.1
+SMALL = 1.1
 """Ratios between 1 / this and this are written as a change in per cent."""
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
 _MODES = {"train": "training", "infer": "inference"}
@@ -103,7 +103,7 @@ def change(value: Any) -> str:
 
 def is_small(value: Any) -> bool:
     """Is the ratio so near to 1 that it is written in per cent?"""
-    return is_known(value) and 1 / _SMALL < value < _SMALL
+    return is_known(value) and 1 / SMALL < value < SMALL
 
 
 def _signed(value: float, decimals: int) -> str:
