@@ -252,31 +252,6 @@ def span(low: float, high: float) -> str:
     return f"{low:.3f} to {high:.3f}" if near else f"{times(low)} to {times(high)}"
 
 
-_COMPARED = {
-    "FASTER": "{own} is {times} × as fast as {other}",
-    "SLOWER": "{own} is {times} × as fast as {other}",
-    "SAME": "{own} and {other} are equally fast, {times} ×,",
-    "AMBIGUOUS": "Unclear whether {own} is faster than {other}, {times} ×,",
-    "n/a": "{own} over {other}: {times} ×, {untested},",
-}
-"""What may be said of two by the verdict on their ratio; reports/templates/scripts/say.js has the same."""
-
-
-def compared(own: str, other: str, ratio: float, verdict: str, untested: str) -> str:
-    """`own` over `other` in words. `untested`: why there is no verdict, where it is n/a."""
-    return _COMPARED[verdict].format(own=own, other=other, times=times(ratio), untested=untested)
-
-
-def untested(*launches: int) -> str:
-    """Why so many launches of each side give no verdict."""
-    return "one launch each: not tested" if set(launches) == {1} else "too few launches: not tested"
-
-
-def interval(low: float, high: float) -> str:
-    """The interval of a ratio, for a title."""
-    return "too few launches for an interval" if math.isnan(low) else f"95 % interval {span(low, high)}"
-
-
 def slug(*texts: object) -> str:
     """An id: [a-z0-9-]. Names that differ in other characters only get the same id, so callers add a number."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, texts)).lower()).strip("-")[:60].strip("-")
