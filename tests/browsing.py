@@ -81,24 +81,31 @@ class Reader:
             link.click()
 
     def draw_all(self) -> int:
-        """Scroll through the page, until every chart is drawn; how many there are."""
+        """Point at each chart and open the explorers, until all is drawn; how many charts there are."""
         self.page.evaluate("document.querySelectorAll('details.fold:has(figure)').forEach(one => { one.open = true; })")
         figures = self.page.locator("figure:has(> script)")
         for number in range(figures.count()):
-            figures.nth(number).evaluate("one => one.scrollIntoView({behavior: 'instant'})")
+            figures.nth(number).hover()
             figures.nth(number).locator(".live svg").first.wait_for(state="visible")
-        views = self.page.locator("section.explorer .views")
-        for number in range(views.count()):
-            self._see(views.nth(number))
-        return int(figures.count() + views.locator(".live figure").count())
+        shown = self._explorers()
+        for number in range(shown.count()):
+            self._see(shown.nth(number))
+        return int(figures.count() + shown.locator(".live figure").count())
 
-    def _see(self, views: Any) -> None:
+    def _explorers(self) -> Any:
+        """What they show, once their section is open."""
+        self.page.evaluate("document.querySelectorAll('#explore details.fold').forEach(one => { one.open = true; })")
+        if self.page.locator("#explore").count():
+            self.page.locator(".explorer .shown").first.wait_for(state="attached")
+        return self.page.locator(".explorer .shown")
+
+    def _see(self, shown: Any) -> None:
         """Scroll to them until a chart is drawn: others above, which are drawn meanwhile, may move them out of sight again."""
         look = (
             "one => { one.scrollIntoView({behavior: 'instant'}); return one.querySelector('.live:not(.coming) svg') !== null; }"
         )
-        until(lambda: views.evaluate(look))
-        views.locator(".live:not(.coming) svg").first.wait_for(state="visible")
+        until(lambda: shown.evaluate(look))
+        shown.locator(".live:not(.coming) svg").first.wait_for(state="visible")
 
     def open(self, fold: str) -> None:
         """As a link from the top of the page does."""
@@ -106,14 +113,15 @@ class Reader:
         self.page.locator(f"#{fold} details.fold[open]").wait_for()
 
     def panels(self, explorer: str) -> list[str]:
-        """The sentences of an explorer's charts, once all are drawn."""
-        views = self.page.locator(f"#{explorer} .views")
-        self.page.evaluate("document.querySelectorAll('details.fold').forEach(one => { one.open = true; })")
-        self._see(views)
-        self.page.wait_for_function("name => !document.querySelector(`#${name} .coming`)", arg=explorer)
-        return [str(text) for text in views.locator(".live figcaption").all_text_contents()]
+        """The titles of an explorer's charts, once all are drawn."""
+        self._explorers()
+        shown = self.page.locator(f"#explore-{explorer} .shown")
+        self._see(shown)
+        self.page.wait_for_function("name => !document.querySelector(`#explore-${name} .coming`)", arg=explorer)
+        return [str(text) for text in shown.locator(".live figcaption").all_text_contents()]
 
     def choose(self, explorer: str, **picked: str) -> list[str]:
+        self.panels(explorer)
         for name, value in picked.items():
-            self.page.locator(f"#{explorer} select[name={name}]").select_option(value)
+            self.page.locator(f"#explore-{explorer} select[name={name}]").select_option(value)
         return self.panels(explorer)

@@ -17,7 +17,6 @@ from torchmatrix.analysis.tables import records
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting import explorers
-from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.parts import Within
 
@@ -49,14 +48,6 @@ class Tables:
             traces=traces_of(self.launches),
         )
         return explorers.of(self.table, self.cells, self.scales, self.ratios, held, within=within)
-
-    def all(self) -> list[Chart]:
-        return [chart for one in self.explorers().by_name.values() for chart in one.charts()]
-
-    def titles(self, name: str) -> list[str]:
-        """Of an explorer's default view."""
-        explorer = self.explorers().by_name.get(name)
-        return [panel.title for panel in explorer.panels] if explorer else []
 
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:

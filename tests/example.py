@@ -43,7 +43,7 @@ def picture() -> None:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         reader = browser.new_page(viewport={"width": 1280, "height": 1150})
         reader.goto((TARGET / "machines.html").as_uri())
-        reader.locator("#relative .live svg").nth(1).wait_for(state="visible")
+        reader.locator("#relative .still svg").nth(1).wait_for(state="visible")
         reader.screenshot(path=TARGET / "machines.png")
         browser.close()
 

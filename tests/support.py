@@ -45,7 +45,7 @@ def cache_in(folder: Path) -> str:
     """A new cache in `folder`, as a path. It has the script of the explorers, if this user has it: making it takes a second."""
     own = folder / "cache"
     own.mkdir(parents=True, exist_ok=True)
-    for script in _USERS_CACHE.glob("vega-embed-*.js"):
+    for script in _USERS_CACHE.glob("vega-embed-*"):
         copyfile(script, own / script.name)
     return str(own)
 

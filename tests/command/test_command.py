@@ -211,21 +211,6 @@ def test_what_the_machine_lacks_is_an_error_with_a_hint(
     assert re.search("^error: .*\n\nhint: ", done.stderr, re.MULTILINE), done.stderr
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one CPU nothing is drawn beside")
-def test_a_page_is_the_same_whichever_process_draws_its_pictures(
-    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
-) -> None:
-    assert torchmatrix("run", "*cpu0").returncode == 0
-    cpus = os.sched_getaffinity(0)
-    for name, used in (("here.html", {min(cpus)}), ("beside.html", cpus)):
-        subprocess.run(
-            [sys.executable, "-m", "torchmatrix", "report", "--output", name], cwd=tmp_path, check=True,
-            preexec_fn=partial(os.sched_setaffinity, 0, used),
-        )  # fmt: skip
-    assert "<svg" in (tmp_path / "here.html").read_text()
-    assert (tmp_path / "here.html").read_bytes() == (tmp_path / "beside.html").read_bytes()
-
-
 def test_closed_standard_streams_change_nothing(fake_matrix: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"]
     done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], cwd=tmp_path)

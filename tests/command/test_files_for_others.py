@@ -16,7 +16,12 @@ PRICES = "gpu,price_per_hour,purchase_price,currency,source,date\nH200 SXM,3.6,3
 
 
 def test_export_writes_tables_charts_and_says_where(tmp_path: Path, torchmatrix: Command) -> None:
-    write_run(tmp_path / "results", [{"rate": 99.0}, {"rate": 101.0}, {"stack": "b", "rate": 120.0}])
+    cube = [
+        {"stack": "c", "workload": f"w-{precision}-{compiled}-{layout}", "rate": 100.0 + compiled + 9 * layout,
+         "job": {"precision": precision, "compile": compiled, "channels_last": layout}}
+        for precision in ("fp32", "amp") for compiled in (False, True) for layout in (False, True)
+    ]  # fmt: skip
+    write_run(tmp_path / "results", [{"rate": 99.0}, {"rate": 101.0}, {"stack": "b", "rate": 120.0}, *cube])
     (tmp_path / "prices.csv").write_text(PRICES)
     done = torchmatrix("export", "out", "--prices", "prices.csv", "--scale", "1")
     assert done.returncode == 0 and done.stdout == "out\n" and "20260101T000000Z" in done.stderr
@@ -26,7 +31,7 @@ def test_export_writes_tables_charts_and_says_where(tmp_path: Path, torchmatrix:
     }
     assert list((out / "charts").glob("*.svg")) and list((out / "charts").glob("*.png"))
     assert json.loads((out / "cells.json").read_text())[0]["items_per_currency"] == 100.0 * 3600 / 3.6
-    assert pq.read_table(out / "launches.parquet").num_rows == 3
+    assert pq.read_table(out / "launches.parquet").num_rows == 3 + len(cube)
     again = torchmatrix("export", "last", "out", "--format", "csv", "--no-charts", "--redact")
     assert again.returncode == 0 and not list(out.rglob("*.svg"))
     assert not (out / "cells.json").exists() and "testhost" not in (out / "launches.csv").read_text()

@@ -10,7 +10,7 @@ from support import PATIENCE_SECONDS
 
 BEGIN = """
 import os, signal, sys, threading, time
-from torchmatrix.ground.sharing import beside, shared
+from torchmatrix.ground.sharing import shared
 
 own = os.getpid()
 
@@ -141,94 +141,10 @@ told(do)
     assert done.returncode < 0  # and its output, which helpers hold open as long as they live, has ended
 
 
-def test_one_beside_this_answers_while_this_goes_on() -> None:
-    said = ended("""
-taken, put = os.pipe()
-
-def do(question):
-    os.write(put, b"x")
-    return question * 2, os.getpid()
-
-with beside(do) as ask:
-    ask("never waited for")
-    first, second = ask(20), ask([1] * 100_000)
-    os.read(taken, 1), os.read(taken, 1), os.read(taken, 1)  # it has begun with the last one before anything is waited for
-    (found, pid), (long, _) = first(), second()
-    print(found, pid != own, len(long))
-os.close(taken), os.close(put)
-""")
-    assert said == "40 True 200000\n"
-
-
-def test_what_the_one_beside_this_fails_at_is_done_here_without_a_word() -> None:
-    said = ended("""
-def do(question):
-    if os.getpid() != own:
-        os.write(2, b"aborted")
-        raise ValueError(question)
-    return question
-
-with beside(do) as ask:
-    print(ask(1)(), ask(2)())
-""")
-    assert said == "1 2\n"
-
-
-def test_an_error_beside_this_is_raised_here() -> None:
-    said = ended("""
-def do(question):
-    raise MemoryError(question)
-
-with beside(do) as ask:
-    try:
-        ask("all")()
-    except MemoryError as error:
-        print(error)
-""")
-    assert said == "all\n"
-
-
-def test_with_threads_nothing_is_beside_this() -> None:
-    said = ended("""
-over = threading.Event()
-thread = threading.Thread(target=over.wait)
-thread.start()
-with beside(lambda question: os.getpid()) as ask:
-    print(ask(0)() == own)
-over.set()
-thread.join()
-""")
-    assert said == "True\n"
-
-
-def test_an_interruption_ends_the_one_beside_this() -> None:
-    said = ended("""
-try:
-    with beside(time.sleep) as ask:
-        ask(600)
-        os.kill(own, signal.SIGINT)
-        time.sleep(60)
-except KeyboardInterrupt:
-    print("interrupted")
-""")
-    assert said == "interrupted\n"
-
-
-def test_the_one_beside_a_killed_process_ends() -> None:
-    code = """
-with beside(time.sleep) as ask:
-    ask(0.2)
-    os.kill(own, signal.SIGKILL)
-"""
-    done = subprocess.run([sys.executable, "-c", BEGIN + code], stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS)
-    assert done.returncode < 0  # and its output, which it holds open as long as it lives, has ended
-
-
 @pytest.mark.parametrize(
     "begin",
     [
         "helpers = shared(lambda piece: wait(), 4, 2); helpers.__enter__()",
-        "helper = beside(lambda question: wait()); helper.__enter__()('anything')",
         "pool = ProcessPoolExecutor(1, get_context('spawn'), help_only, (own,)); pool.submit(time.sleep, 1000); until_there()",
     ],
 )

@@ -1,4 +1,4 @@
-"""The explorers in a real Chromium: the page's script says what Python says for print, and the address holds the view."""
+"""The explorers in a real Chromium: they wait until they are opened, and the address holds the view."""
 
 import math
 import random
@@ -9,12 +9,11 @@ from urllib.parse import urlencode
 
 import pytest
 from browsing import CHROMIUM, Reader, launches, within
+from scripted import written
 
 from records import write_run
-from torchmatrix.ground import assets
-from torchmatrix.ground.numbers import figure
 from torchmatrix.reporting import report, words
-from torchmatrix.reporting.explorers import ALL, METRIC, Explorers, saying
+from torchmatrix.reporting.explorers import TITLES, Explorers
 
 pytestmark = [
     pytest.mark.thorough,
@@ -27,7 +26,7 @@ GO_TO = """place => new Promise(done => {
     location.hash = place;
 })"""
 """Follows a link within the page."""
-NAMES = ("throughput", "scaling", "speedup", "loss", "alone", "phases", "steps", "trace")
+RUNS = "typeof window.vegaEmbed"
 
 
 @pytest.fixture(scope="module")
@@ -56,26 +55,44 @@ def reader(browser: Any, address: str) -> Iterator[Reader]:
 
 def asked(explorers: Explorers, name: str, chance: random.Random) -> dict[str, str]:
     """Any view, in which not every value that is asked for need lead to cells."""
-    dims = {dim.name: [ALL, *dim.values] for dim in explorers.data.dims if len(dim.values) > 1}
-    dims[METRIC] = [metric for metric, _ in explorers.by_name[name].metrics]
+    dims = {dim.name: ["all", *dim.values] for dim in explorers.data.dims if len(dim.values) > 1}
+    dims["metric"] = [metric for metric, _ in explorers.by_name[name]]
     return {dim: chance.choice(values) for dim, values in dims.items() if chance.random() < 0.5}
 
 
-def test_the_script_shows_what_python_makes_for_print(reader: Reader, explorers: Explorers) -> None:
-    for name in NAMES:
-        still = reader.page.locator(f"#{name} .still figcaption").all_text_contents()
-        assert reader.panels(name) == still == [panel.title for panel in explorers.by_name[name].panels]
+def test_the_runtime_waits_for_the_section_to_be_opened_by_a_click_a_key_or_a_link(browser: Any, address: str) -> None:
+    def opened(reader: Reader) -> Reader:
+        reader.page.locator("#explore-throughput .live:not(.coming) svg").first.wait_for(state="visible")
+        return reader
+
+    reader = Reader(browser, address, viewport={"width": 1280, "height": 900})
+    assert reader.page.evaluate(RUNS) == "undefined" and reader.page.locator(".explorer").count() == 0
+    summary = reader.page.locator("#explore summary").first
+    summary.click()
+    assert opened(reader).page.evaluate(RUNS) == "function"
+    reader.page.goto("about:blank")
+    reader.page.goto(address)
+    summary.focus()
+    reader.page.keyboard.press("Enter")
+    opened(reader).context.close()
+    linked = opened(Reader(browser, f"{address}#throughput:precision=fp32", viewport={"width": 1280, "height": 900}))
+    assert linked.page.locator("#explore-throughput select[name=precision]").input_value() == "fp32" and linked.said == []
+    linked.context.close()
+
+
+def test_each_explorer_opens_with_charts_that_are_titled_by_what_they_show(reader: Reader) -> None:
+    for name in TITLES:
+        titles = reader.panels(name)
+        assert titles and all("ResNet-50" in title or "bert" in title or " over " in title for title in titles)
     assert reader.said == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_script_says_the_same_of_any_other_view(reader: Reader, explorers: Explorers, address: str, name: str) -> None:
+@pytest.mark.parametrize("name", list(TITLES))
+def test_any_view_is_drawn(reader: Reader, explorers: Explorers, name: str) -> None:
     chance = random.Random(name)
-    reader.page.goto("about:blank")
-    reader.page.goto(address)
     for wanted in [asked(explorers, name, chance) for _ in range(8)]:
         reader.page.evaluate(GO_TO, f"#{name}:{urlencode(wanted)}")
-        assert reader.panels(name) == [panel.title for panel in explorers.panels(name, wanted)], wanted
+        assert reader.panels(name), wanted
     assert reader.said == []
 
 
@@ -86,7 +103,7 @@ def test_a_choice_is_in_the_address_which_opens_it_again(browser: Any, reader: R
     assert first != second and reader.page.url.endswith("#scaling:metric=s/throughput:precision=fp32&devices=2")
     copy = Reader(browser, reader.page.url, viewport={"width": 1280, "height": 900})
     assert (copy.panels("throughput"), copy.panels("scaling")) == (second, third)
-    assert copy.page.locator("#scaling select[name=metric]").input_value() == "s"
+    assert copy.page.locator("#explore-scaling select[name=metric]").input_value() == "s"
     copy.context.close()
 
 
@@ -102,28 +119,59 @@ def test_the_back_button_returns_to_the_view_before(reader: Reader) -> None:
     assert reader.panels("throughput") == second
 
 
-def test_an_address_opens_the_fold_that_its_view_is_in(browser: Any, address: str) -> None:
+def test_an_address_opens_the_view_of_any_explorer(browser: Any, address: str) -> None:
     reader = Reader(browser, f"{address}#trace:stack=torch2.7.1-cu128&devices=1", viewport={"width": 1280, "height": 900})
-    reader.page.locator("#inside details.fold[open]").wait_for()
-    reader.page.locator("#trace .live:not(.coming) svg").first.wait_for(state="visible")
-    (first,) = reader.page.locator("#trace .live figcaption").all_text_contents()
-    assert first.startswith("torch2.7.1-cu128 trains resnet50 with fp32, eager, batch 32 on H200 SXM (GPU 0)")
-    (second,) = reader.choose("trace", set="gpu2")
-    assert "throttled" in second and reader.page.url.endswith("#trace:stack=torch2.7.1-cu128&devices=1&set=gpu2")
+    reader.page.locator("#explore details.fold[open]").wait_for()
+    reader.page.locator("#explore-trace .live:not(.coming) svg").first.wait_for(state="visible")
+    (first,) = reader.page.locator("#explore-trace .live figcaption").all_text_contents()
+    assert first == "ResNet-50, torch 2.7.1, fp32, eager, batch 32, 1 GPU (GPU 0)"
+    reader.choose("trace", set="gpu2")
+    note = reader.page.locator("#explore-trace .live figure .note").text_content()
+    assert "throttled" in note and reader.page.url.endswith("#trace:stack=torch2.7.1-cu128&devices=1&set=gpu2")
     reader.context.close()
 
 
 def test_whatever_is_offered_leads_to_a_chart(reader: Reader) -> None:
+    reader.panels("throughput")
     for name in ("devices", "precision", "compile"):
-        select = reader.page.locator(f"#throughput select[name={name}]")
+        select = reader.page.locator(f"#explore-throughput select[name={name}]")
         for value in select.locator("option:not([disabled])").evaluate_all("options => options.map(o => o.value)"):
             assert all(reader.choose("throughput", **{name: value}))
 
 
+def test_any_two_cells_are_compared_as_far_as_python_tested_them(reader: Reader, explorers: Explorers) -> None:
+    reader.choose("throughput", precision="all", devices="all")
+    output = reader.page.locator("#explore-throughput output")
+
+    def said(cell: str, over: str) -> list[str]:
+        names = {"cell": cell, "over": over}
+        for name, text in names.items():
+            reader.page.locator(f"#explore-throughput select[name={name}]").select_option(label=text)
+        return [str(line) for line in output.locator("p").all_text_contents()]
+
+    new, old = ("torch 2.7.1, ResNet-50, 4 GPUs, amp, eager", "torch 1.13.1, ResNet-50, 4 GPUs, amp, eager")
+    new, old = (name.replace("amp", "AMP") for name in (new, old))
+    data = explorers.data
+    (pair,) = [
+        one for one in data.pairs
+        if one["kind"] == "stack" and data.rows[one["at"]]["cell"] == "torch2.7.1-cu128/resnet50-train-amp-b64/gpu0+1+2+3"
+    ]  # fmt: skip
+    told = f"{words.effect(pair['ratio'])} {words.effect_interval(pair['ratio'], pair['low'], pair['high'])}"
+    expected = f"torch 2.7.1 over torch 1.13.1: {told}, {words.verdict(pair['verdict'])}"
+    assert said(new, old)[2] == expected == said(old, new)[2]
+    row = data.rows[pair["at"]]
+    interval = words.rate_interval(row["rate"], row["low"], row["high"])
+    assert f"{new}: {words.with_unit(row['rate'], 'images/s')} {interval}" in said(new, old)
+    assert said(new, old.replace("AMP", "fp32"))[2].endswith("not tested: they differ in more than one thing")
+    again = Reader(reader.context.browser, reader.page.url, viewport={"width": 1280, "height": 900})
+    again.panels("throughput")
+    assert again.page.locator("#explore-throughput output p").all_text_contents() == output.locator("p").all_text_contents()
+    again.context.close()
+
+
 def test_the_keyboard_changes_a_view_and_keeps_its_place(reader: Reader) -> None:
     first = reader.panels("throughput")
-    select = reader.page.locator("#throughput select[name=precision]")
-    select.focus()
+    reader.page.locator("#explore-throughput select[name=precision]").focus()
     reader.page.keyboard.press("ArrowUp")
     assert reader.panels("throughput") != first
     assert reader.page.evaluate("document.activeElement.name") == "precision"
@@ -138,58 +186,45 @@ def test_an_address_that_means_nothing_shows_the_first_view(browser: Any, addres
     other.context.close()
 
 
+def test_without_a_script_the_section_says_where_the_figures_are(browser: Any, address: str) -> None:
+    reader = Reader(browser, address, java_script_enabled=False)
+    assert reader.page.locator("#explore p").text_content() == "Choosing needs a script. The tables below hold every figure."
+    reader.context.close()
+
+
 def halves() -> list[float]:
     """Numbers exactly between two that a reader sees, around their neighbours, and others."""
-    found = [
-        135 / 120,
-        100.5,
-        101.5,
-        0.5,
-        2.5,
-        1.0625,
-        9999.5,
-        12344.5,
-        12345.5,
-        123450.0,
-        99.5,
-        0.9375,
-        0.0,
-        1e-5,
-        3.0517578125e-05,
-    ]
+    found = [135 / 120, 100.5, 101.5, 0.5, 2.5, 1.0625, 9999.5, 12344.5, 12345.5, 123450.0, 99.5, 0.9375, 0.0, 1e-5, 2.0**-15]
     found += [k / 2**power for power in range(1, 12) for k in range(1, 2000, 37)]
     found += [k * 10.0**power + 5 * 10.0 ** (power - 1) for power in range(1, 5) for k in range(100, 10_000, 401)]
     found += [*(math.nextafter(one, 0) for one in found), *(math.nextafter(one, math.inf) for one in found), 1 / 3, 2 / 3]
     huge_and_tiny = [
         *((k + 0.5) / 2**power for k in range(10**14, 10**14 + 60, 7) for power in range(5)),
-        1e14,
-        1e15 - 0.125,
-        1e15,
-        1e15 + 0.5,
-        1e21,
-        1.5e21,
-        1e300,
-        1.7e308,
-        1e-300,
-        2.3e-308,
-    ]
+        1e14, 1e15 - 0.125, 1e15, 1e15 + 0.5, 1e21, 1.5e21, 1e300, 1.7e308, 1e-300, 2.3e-308,
+    ]  # fmt: skip
     return [sign * one for one in (*found, *huge_and_tiny) for sign in (1, -1)]
 
 
-SAID = """({source, values}) => {
-    const [figure, times, short, span] = new Function("PALETTE", "PHASES", "QUANTILES",
-        source + "return [figure, times, short, span];")([], [], []);
-    return [figure, times, short, value => span(value, value * 1.0001)].map(write => values.map(write));
-}"""
-"""Numbers as the page's own scripts write them."""
+def test_the_script_writes_numbers_as_python_does(browser: Any) -> None:
+    pairs = {"short": words.short, "ratio": words.ratio, "effect": words.effect, "percent": words.percent}
+    values = [one for one in halves() if abs(one) < 1e15]
+    scripts = written(browser, list(pairs), [[value] for value in values])
+    for (name, write), said in zip(pairs.items(), scripts, strict=True):
+        found = [(name, value, write(value), script) for value, script in zip(values, said, strict=True)]
+        assert [one for one in found if one[2] != one[3]] == []
+    huge = [one for one in halves() if abs(one) >= 1e15]
+    assert written(browser, ["short"], [[one] for one in huge]) == [[words.short(one) for one in huge]]
 
 
-def test_the_script_rounds_as_python_does(browser: Any) -> None:
-    source = "".join((assets.TEMPLATES / "scripts" / f"{name}.js").read_text() for name in ("say", "parts"))
-    values = halves()
-    page = browser.new_page()
-    scripts = page.evaluate(SAID, {"source": source, "values": values})
-    page.close()
-    for write, said in zip((figure, words.times, saying.short, lambda v: words.span(v, v * 1.0001)), scripts, strict=True):
-        found = [(value, write(value), script) for value, script in zip(values, said, strict=True)]
+def test_the_script_writes_intervals_as_python_does(browser: Any) -> None:
+    chance = random.Random(33)
+    values = [chance.uniform(0.3, 3) for _ in range(300)] + [chance.uniform(0.9, 1.1) for _ in range(300)] + [12.3, 250.0]
+    calls = [
+        (value, value * (1 - low), value * (1 + high))
+        for value in values for half in (chance.uniform(0, 0.2),)
+        for low, high in ((half, half), (chance.uniform(0, 0.9), chance.uniform(0, 3)), (1e-5, 1e-5))
+    ]  # fmt: skip
+    scripts = written(browser, ["effectInterval", "rateInterval"], calls)
+    for write, said in zip((words.effect_interval, words.rate_interval), scripts, strict=True):
+        found = [(call, write(*call), script) for call, script in zip(calls, said, strict=True)]
         assert [one for one in found if one[1] != one[2]] == []

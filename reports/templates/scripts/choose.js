@@ -1,4 +1,4 @@
-// Which cells a view shows. The rules are those of reporting/explorers/choosing.py, which makes the views for print; a test holds them together.
+// Which cells a view shows: selectors that depend on those before them, so that no choice leads to an empty chart.
 const [ALL, OWN] = ["all", "own"];
 const FAVOURED = { precision: ["amp", "amp-bf16"] };
 
@@ -88,6 +88,3 @@ function telling(dims, rows, besides) {
   const groups = (some) => new Set(rows.map((row) => keyOf(row, some.map((dim) => dim.name)))).size;
   return varying(dims, rows, besides).reduce((found, dim) => (groups([...found, dim]) > groups(found) ? [...found, dim] : found), []);
 }
-
-const said = (dims, row) => dims.map((dim) => dim.labels[row[dim.name]]);
-const named = (dims, name) => dims.find((dim) => dim.name === name);

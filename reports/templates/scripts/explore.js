@@ -1,39 +1,42 @@
-// The explorers: selectors, the view in the address, panels drawn when they are seen.
-const PANELS = { throughput: barPanels, scaling: linePanels, speedup: pairPanels, loss: lossPanels, alone: alonePanels, phases: phasePanels, steps: stepPanels, trace: tracePanels };
+// The explorers: selectors, the view in the address, panels drawn when they are seen, two cells compared. They are made when their
+// section is opened.
 const METRIC = "metric";
+const NARROW = 440;
+const MARGINS = { scaling: 64, trace: 80 }; // pixels beside the drawing
+const SIGNS = { circle: "●", square: "■", "triangle-up": "▲", diamond: "◆", cross: "✚", "triangle-down": "▼", "triangle-right": "▶", "triangle-left": "◀" };
 
 class Explorer {
-  constructor(section, data) {
-    const told = JSON.parse(section.querySelector(":scope > script").textContent.replaceAll(INK, "currentColor"));
-    Object.assign(this, told, { section, data, name: told.question.name, asked: {}, seen: false, drawing: 0 });
+  constructor(told, data) {
+    this.section = make("section", { id: `explore-${told.name}`, className: "explorer" });
+    Object.assign(this, { free: [] }, SHOWN[told.name], told, { data, asked: {}, seen: false, drawing: 0 });
     this.form = make("form", { className: "selectors" });
     this.form.addEventListener("submit", (event) => event.preventDefault());
-    section.querySelector(".views").before(this.form);
+    this.views = make("div", { className: "shown" });
+    this.beside = make("form", { className: "selectors compare" });
+    const help = make("details");
+    help.append(make("summary", { textContent: "How to read these charts" }), make("p", { className: "note", textContent: told.note }));
+    this.section.append(make("h3", { textContent: told.title }), this.form, this.views, this.beside, help);
   }
 
   // The view that is asked for; `asked` by dimension, and the metric.
   show(asked) {
     this.asked = asked;
     this.metric = this.metrics.find(([name]) => name === asked[METRIC])?.[0] ?? this.metrics[0][0];
-    this.choice = choose(this.data.dims, this.question, this.rows(), asked);
-    this.select();
+    this.choice = choose(this.data.dims, this, this.cells(this.data, this.metric), asked);
+    this.refill(this.form, [...this.selectors(), ...(this.metrics.length > 1 ? [this.selector("show", METRIC, this.metrics.map((one) => [...one, true]), this.metric)] : [])]);
+    if (this.name === "throughput") this.refill(this.beside, this.compared());
     if (this.seen) this.draw();
   }
 
-  // The cells that this question is about.
-  rows() {
-    if (this.name === "speedup") return pairsOf(this.data, this.metric);
-    if (this.name in this.data.parts) return partsOf(this.data, this.name);
-    return this.name === "scaling" ? this.data.rows.filter((row) => row.scales) : this.data.rows;
+  refill(form, fields) {
+    const focused = form.contains(document.activeElement) ? document.activeElement.name : "";
+    form.replaceChildren(...fields);
+    if (focused) form.elements[focused]?.focus();
   }
 
-  select() {
-    const focused = this.form.contains(document.activeElement) ? document.activeElement.name : "";
+  selectors() {
     const dims = this.data.dims.filter((dim) => (this.choice.offered[dim.name] ?? []).length > 1);
-    const fields = dims.map((dim) => this.selector(dim.title, dim.name, this.options(dim), this.choice.picked[dim.name]));
-    if (this.metrics.length > 1) fields.push(this.selector("show", METRIC, this.metrics.map(([name, title]) => [name, title, true]), this.metric));
-    this.form.replaceChildren(...fields);
-    if (focused) this.form.elements[focused]?.focus();
+    return dims.map((dim) => this.selector(dim.title, dim.name, this.options(dim), this.choice.picked[dim.name]));
   }
 
   options(dim) {
@@ -54,35 +57,83 @@ class Explorer {
     return label;
   }
 
-  panels() { return PANELS[this.name](this.data, this.question, this.choice, this.metric); }
+  // Two of the cells in view: their figures, and their ratio as far as it was tested.
+  compared() {
+    const { dims, metrics } = this.data;
+    const rows = this.choice.rows.filter((row) => row.n);
+    if (rows.length < 2) return [];
+    const several = dims.filter((dim) => dim.values.length > 1);
+    const keys = rows.map((row) => several.map((dim) => dim.values[row[dim.name]]).join(" "));
+    const names = naming(dims, rows, []);
+    const options = [["", "choose a cell", true], ...rows.map((row, at) => [keys[at], cellName(names, row), true])];
+    const two = ["cell", "over"].map((name) => rows[keys.indexOf(this.asked[name])]);
+    const fields = ["cell", "over"].map((name, at) => this.selector(["Compare", "with"][at], name, options, two[at] ? this.asked[name] : ""));
+    if (!two[0] || !two[1] || two[0] === two[1]) return fields;
+    const metric = metrics.find((one) => one.name === this.metric);
+    const lines = [...two.map((row) => `${cellName(names, row)}: ${figureOf(metric, row)}`), quotient(this.data, metric, two)];
+    const output = make("output");
+    output.append(...lines.map((textContent) => make("p", { textContent })));
+    return [...fields, output];
+  }
 
   // All panels are drawn beside those that are shown, which they then replace.
   async draw() {
     this.drawing += 1;
     const turn = this.drawing;
-    const [views, shown] = [this.section.querySelector(".views"), this.section.querySelector(".live")];
+    const shown = this.views.querySelector(".live");
     const live = make("div", { className: "charts live coming" });
-    const figures = this.panels().map((panel, at) => this.figure(panel, at));
-    live.append(...figures.map(([figure]) => figure));
-    views.append(live);
-    const drawn = await Promise.all(figures.map(([figure, spec]) => embed(figure.lastChild, spec, `${this.name}-${figure.dataset.place}`)));
+    const panels = this.panels(this.data, this.choice, this.metric);
+    const figures = panels.map((panel, at) => this.figure(panel, at));
+    live.append(...figures);
+    this.views.append(live);
+    const drawn = await Promise.all(figures.map((figure, at) => embed(figure.lastChild, this.specification(panels[at], figure.lastChild.clientWidth), `${this.name}-${at + 1}`)));
     if (turn !== this.drawing || drawn.includes(null)) {
       live.remove();
       return;
     }
     shown?.remove();
     live.classList.remove("coming");
-    views.classList.add("drawn");
-    views.classList.toggle("chosen", Object.keys(this.asked).length > 0);
   }
 
-  figure(panel, at) {
+  figure({ title, note, key = [] }) {
     const figure = make("figure");
-    figure.dataset.place = at + 1;
-    figure.append(make("figcaption", { textContent: panel.title }), make("div"));
-    const params = (this.skeleton.params ?? []).map((one) => ({ ...one, value: panel.params[one.name] ?? one.value }));
-    return [figure, { ...this.skeleton, datasets: panel.rows, ...(params.length ? { params } : {}) }];
+    figure.append(make("figcaption", { textContent: title }));
+    if (note) figure.append(make("p", { className: "note", textContent: note }));
+    if (key.length > 1) {
+      const legend = make("p", { className: "key" });
+      legend.append(...key.flatMap(({ series, colour, shape }) => {
+        const sign = make("span", { textContent: SIGNS[shape] });
+        sign.style.color = colour;
+        const one = make("span");
+        one.append(sign, ` ${series}`);
+        return [one, " "];
+      }));
+      figure.append(legend);
+    }
+    figure.append(make("div"));
+    return figure;
   }
+
+  specification(panel, width) {
+    const spec = JSON.parse(JSON.stringify(this.skeleton).replaceAll(INK, "currentColor"));
+    const lift = width < NARROW ? 8 : 0;
+    for (const one of spec.params) one.value = { ...panel.params, lift }[one.name] ?? one.value;
+    if (spec.height?.step) spec.height.step += 2 * lift;
+    for (const plot of spec.vconcat ?? [spec]) plot.width = width - (MARGINS[this.name] ?? 16);
+    return { ...spec, datasets: panel.rows };
+  }
+}
+
+// The ratio of two cells as the report has tested it, in either direction, else the plain quotient.
+function quotient(data, metric, two) {
+  const names = varying(data.dims, two, []);
+  const places = two.map((row) => data.rows.indexOf(row));
+  const over = (rows, text) => `${rows.map((row) => cellName(names, row)).join(" over ")}: ${text}`;
+  const pair = metric.name === "throughput" && data.pairs.find(({ at, over: base }) => places.includes(at) && places.includes(base));
+  if (pair && known(pair.ratio)) return over(pair.at === places[0] ? two : two.toReversed(), pairWords(pair));
+  const [own, other] = two.map((row) => measure(metric, row).value);
+  const why = pair ? pair.why : names.length > 1 ? "they differ in more than one thing" : "the report has no such pair";
+  return over(two, known(own) && other ? `${ratio(own / other)}, ${VERDICTS["n/a"]}: ${why}` : NOT_KNOWN);
 }
 
 // #throughput:model=resnet50&precision=amp/scaling:metric=s
@@ -111,24 +162,28 @@ function onFirstUse(holder, name, make) {
   Object.defineProperty(holder, name, { enumerable: true, get: () => (made ??= make()) });
 }
 
-function explore() {
+function begin() {
   const held = document.getElementById("cells-data");
-  if (!held || !window.vegaEmbed) return;
+  if (!held || explorers.length) return;
+  held.previousElementSibling.remove(); // what is said where there is no script
   const told = JSON.parse(held.textContent);
   const data = { ...told, rows: rowsOf(told.rows), parts: {} };
   onFirstUse(data, "pairs", () => rowsOf(told.pairs));
   for (const [name, columns] of Object.entries(told.parts)) onFirstUse(data.parts, name, () => rowsOf(columns));
-  explorers = [...document.querySelectorAll("section.explorer:has(> script)")].map((section) => new Explorer(section, data));
+  explorers = told.explorers.map((one) => new Explorer(one, data));
+  held.parentNode.append(...explorers.map((one) => one.section));
   const found = views();
-  for (const one of explorers.filter(({ name, section }) => found.has(name) || !section.closest("details.fold"))) one.show(found.get(one.name) ?? {});
-  whenSeen(explorers.map((one) => one.section), (section) => {
-    const one = explorers.find((other) => other.section === section);
+  for (const one of explorers) one.asked = found.get(one.name) ?? {};
+  whenSeen(explorers.map((one) => one.section), (seen) => {
+    const one = explorers.find((other) => other.section === seen);
     one.seen = true;
     one.choice ? one.draw() : one.show(one.asked);
   });
   window.addEventListener("popstate", recall);
   window.addEventListener("hashchange", recall);
-  const first = [...found.keys()][0];
-  const target = first && document.getElementById(first);
-  if (target) keepInView(target);
+}
+
+function explore() {
+  const fold = document.getElementById("cells-data")?.closest("details");
+  fold?.addEventListener("toggle", () => { if (fold.open) begin(); });
 }

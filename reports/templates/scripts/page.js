@@ -1,9 +1,17 @@
 // What JavaScript adds to a page that works without it: interactive charts, sortable and searchable tables, light or dark colours.
-const INK = "#010203"; // stands for the page's text colour in the charts
 const make = (name, fields = {}) => Object.assign(document.createElement(name), fields);
 
+// The charts' runtime is packed text until a chart is to be drawn. The page's policy names what it unpacks to by its hash.
+let runtime = null;
+async function unpackedRuntime() {
+  const packed = Uint8Array.from(atob(document.getElementById("runtime").textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  document.head.append(make("script", { textContent: await new Response(stream).text() }));
+  return window.vegaEmbed;
+}
+
 // Draws a specification into `place`; null if it can't.
-function embed(place, spec, name) {
+async function embed(place, spec, name) {
   const options = {
     renderer: "svg",
     ast: true, // the page's policy forbids code made from strings
@@ -11,7 +19,12 @@ function embed(place, spec, name) {
     downloadFileName: name,
     i18n: { CLICK_TO_VIEW_ACTIONS: "Save the chart", SVG_ACTION: "Save as SVG", PNG_ACTION: "Save as PNG" },
   };
-  return window.vegaEmbed(place, spec, options).catch((error) => { console.error(`${name}: ${error.message}`); return null; });
+  try {
+    return await (await (runtime ??= unpackedRuntime()))(place, spec, options);
+  } catch (error) {
+    console.error(`${name}: ${error.message}`);
+    return null;
+  }
 }
 
 async function draw(figure) {
@@ -31,8 +44,12 @@ function whenSeen(elements, act) {
   elements.forEach((element) => seen.observe(element));
 }
 
-function drawWhenSeen() {
-  if (window.vegaEmbed) whenSeen(document.querySelectorAll("figure:has(> script)"), draw);
+// Whoever points at a chart, or comes to it with the keyboard, can touch it.
+function drawWhenMeant() {
+  for (const figure of document.querySelectorAll("figure:has(> script)")) {
+    let drawn = false;
+    for (const meant of ["pointerenter", "focusin"]) figure.addEventListener(meant, () => { if (!drawn) draw(figure); drawn = true; });
+  }
 }
 
 const [LONG, MOST] = [12, 200]; // rows: longer tables get a search field; at most this many rows are shown at first
@@ -156,7 +173,9 @@ function keepInView(target) {
 function foldable() {
   const folds = [...document.querySelectorAll("details.fold")];
   const reveal = () => {
-    const target = document.getElementById(location.hash.slice(1).split(":")[0]); // a section, or an explorer whose view follows
+    const [name, view] = location.hash.slice(1).split(":"); // a section, or an explorer whose view follows
+    if (view !== undefined) begin();
+    const target = document.getElementById(view === undefined ? name : `explore-${name}`);
     const fold = target?.querySelector("details.fold") ?? target?.closest("details.fold");
     if (!fold) return;
     unpack(fold);
@@ -169,7 +188,7 @@ function foldable() {
   window.addEventListener("beforeprint", () => {
     unpack(document);
     for (const show of whole) show();
-    closed = [...document.querySelectorAll("details:not([open])")];
+    closed = [...document.querySelectorAll("details:not([open])")].filter((one) => !one.closest("#explore"));
     closed.forEach((one) => { one.open = true; });
   });
   window.addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));

@@ -3,6 +3,6 @@ document.querySelectorAll("table:not(.facts)").forEach(usable);
 unpackable();
 document.querySelectorAll("button.copy").forEach(copyable);
 colours();
-drawWhenSeen();
+drawWhenMeant();
 explore();
 foldable();

@@ -227,7 +227,7 @@ def export(
     with scratch() as temporary:
         shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.digest(store, run))
         view = report.view_of(shown, found=found)
-        drawn = report.every_chart(view, held) if charts else []
+        drawn = report.every_chart(view) if charts else []
         answers = report.overview_of(view, held, report.last_before(shown, view.digest)).answers
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers.as_record())
     say(f"run {view.id}: {count(len(names), 'file')}")
@@ -242,7 +242,7 @@ def _export_machines(
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts import run_words
-    from torchmatrix.reporting import exports, machines_page
+    from torchmatrix.reporting import exports, machines_page, side_by_side
     from torchmatrix.reporting.exports import folder
 
     folder.written_before(target, force)
@@ -250,7 +250,7 @@ def _export_machines(
     held = held_for(prices, runs)
     with scratch() as temporary:
         fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)
-        charts = machines_page.every_chart(fleet, relative, held) if drawn[0] else []
+        charts = side_by_side.charts(relative) if drawn[0] else []
         names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)

@@ -124,16 +124,14 @@ def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact
 
 def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList") -> None:
     from torchmatrix.analysis import facts_cache
-    from torchmatrix.reporting.pictures import drawing
 
-    with drawing() as draw, scratch() as temporary:
+    with scratch() as temporary:
         found = None if asked.redact else facts_cache.digest(store, run, meanwhile=_load_pages)
-        draw([])
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 
         shown = redaction.redacted(store, run, temporary) if asked.redact else run
-        made = pages.page_of(shown, asked.baseline, held, found, draw)
+        made = pages.page_of(shown, asked.baseline, held, found)
         say(f"{made.answers.in_words(width())}\n")
         print(pages.save(made.text, asked.output))
 

@@ -1,4 +1,4 @@
-"""Work for several processes, forked from this one: pieces of one task, or questions to one that answers beside this one.
+"""Work for several processes, forked from this one: pieces of one task.
 
 The results are those of one process, whatever becomes of the others.
 """
@@ -11,12 +11,10 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import TypeVar
 
 T = TypeVar("T")
-Q = TypeVar("Q")
 MOST_PIECES = 500
 """Their numbers fit into a pipe, however small."""
 _NUMBER = struct.Struct("=H")
@@ -67,57 +65,6 @@ def shared(do: Callable[[int], T], pieces: int, helpers: int) -> Iterator[Callab
         os.close(numbers)
         for one in started:
             _end(one)
-
-
-@contextmanager
-def beside(do: Callable[[Q], T]) -> Iterator[Callable[[Q], Callable[[], T]]]:
-    """Begin a process that does `do` of whatever it is asked, while this one goes on.
-
-    What is yielded takes a question, which is pickled, and returns what waits for the result; who waits for one result can't
-    wait for an earlier one any more. Forked, or not, and mended as in `shared`: what the process doesn't answer is done here.
-    """
-    asked, ask = os.pipe()
-    helper = _forked(lambda tell: _serve(do, asked, ask, tell)) if _has_one_thread() else None
-    os.close(asked)
-    if helper is None:
-        os.close(ask)
-        yield lambda question: lambda: do(question)
-        return
-    questions, answers, numbers = os.fdopen(ask, "wb"), os.fdopen(helper.told, "rb", closefd=False), count()
-
-    def asked_of(question: Q) -> Callable[[], T]:
-        with suppress(OSError):  # it has died, and no answer will come
-            pickle.dump(question, questions, pickle.HIGHEST_PROTOCOL)
-            questions.flush()
-        number = next(numbers)
-        return lambda: _answer(number, answers, lambda: do(question))
-
-    try:
-        yield asked_of
-    finally:
-        with suppress(OSError):
-            questions.close()
-        _end(helper)
-
-
-def _answer(number: int, answers: IO[bytes], here: Callable[[], T]) -> T:
-    try:
-        while True:
-            of, result = pickle.load(answers)
-            if of == number:
-                return cast(T, result)
-    except (EOFError, pickle.UnpicklingError):
-        return here()
-
-
-def _serve(do: Callable[[Any], object], asked: int, ask: int, tell: int) -> None:
-    """Until nobody asks any more. What it can't do is done, and complained about, by who asked."""
-    os.close(ask)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    with os.fdopen(asked, "rb") as questions, os.fdopen(tell, "wb") as answers, suppress(EOFError):
-        for number in count():
-            pickle.dump((number, do(pickle.load(questions))), answers, pickle.HIGHEST_PROTOCOL)
-            answers.flush()
 
 
 def _queue(pieces: int) -> int:

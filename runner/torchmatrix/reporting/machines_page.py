@@ -20,10 +20,8 @@ from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import explorers, side_by_side
-from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.report import page, sections
 from torchmatrix.reporting.report.filters import utc
-from torchmatrix.reporting.report.headline import fastest
 
 
 @dataclass(frozen=True)
@@ -89,12 +87,6 @@ def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
     return Fleet(tuple(chosen), tuple(facts_cache.each(results, [one.run for one in chosen])))
 
 
-def every_chart(fleet: Fleet, relative: across.Relative, held: PriceList) -> list[Chart]:
-    """What a page of these machines draws first, for files."""
-    own = [chart for one in fleet.explorers(held).by_name.values() for chart in one.charts()]
-    return [*side_by_side.charts(relative), *own]
-
-
 def compared(
     chosen: Sequence[Chosen], baseline_gpu: str | None = None, own_batch: bool = False
 ) -> tuple[Fleet, across.Relative]:
@@ -133,15 +125,14 @@ def _relative(found: across.Relative) -> dict[str, Any]:
 
 
 def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[str, Any]:
-    every, explored = fleet.cells, fleet.explorers(held)
+    every = fleet.cells
     return {
         "machines": [_machine(one, run, pages) for one, run in zip(fleet.chosen, fleet.runs, strict=True)],
-        "fastest": fastest(explored.data),
         "models": list(dict.fromkeys(every["gpu"])),
         "measured": int((every["n"] > 0).sum()),
         "planned": sum(len(run.planned) for run in fleet.runs),
         "gpus": tables.records(fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every)),
-        "explorers": explored,
+        "explorers": fleet.explorers(held),
         "cells": _cells(fleet, held),
         "currency": held.currency,
         "failures": [_failure(row) for row in tables.records(fleet.table) if row["outcome"] != "ok"],

@@ -38,7 +38,7 @@ OUTCOMES = {
 }
 """What is said of a launch by its outcome, after "failed: "."""
 NO_INTERVAL = "one launch: no interval"
-_SMALL = 1.1
+SMALL = 1.1
 """Ratios between 1 / this and this are written as a change in per cent."""
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
 _MODES = {"train": "training", "infer": "inference"}
@@ -103,7 +103,7 @@ def change(value: Any) -> str:
 
 def is_small(value: Any) -> bool:
     """Is the ratio so near to 1 that it is written in per cent?"""
-    return is_known(value) and 1 / _SMALL < value < _SMALL
+    return is_known(value) and 1 / SMALL < value < SMALL
 
 
 def _signed(value: float, decimals: int) -> str:
@@ -250,31 +250,6 @@ def span(low: float, high: float) -> str:
         return times(low)
     near = times(low) == times(high) and abs(high) < HUGE
     return f"{low:.3f} to {high:.3f}" if near else f"{times(low)} to {times(high)}"
-
-
-_COMPARED = {
-    "FASTER": "{own} is {times} × as fast as {other}",
-    "SLOWER": "{own} is {times} × as fast as {other}",
-    "SAME": "{own} and {other} are equally fast, {times} ×,",
-    "AMBIGUOUS": "Unclear whether {own} is faster than {other}, {times} ×,",
-    "n/a": "{own} over {other}: {times} ×, {untested},",
-}
-"""What may be said of two by the verdict on their ratio; reports/templates/scripts/say.js has the same."""
-
-
-def compared(own: str, other: str, ratio: float, verdict: str, untested: str) -> str:
-    """`own` over `other` in words. `untested`: why there is no verdict, where it is n/a."""
-    return _COMPARED[verdict].format(own=own, other=other, times=times(ratio), untested=untested)
-
-
-def untested(*launches: int) -> str:
-    """Why so many launches of each side give no verdict."""
-    return "one launch each: not tested" if set(launches) == {1} else "too few launches: not tested"
-
-
-def interval(low: float, high: float) -> str:
-    """The interval of a ratio, for a title."""
-    return "too few launches for an interval" if math.isnan(low) else f"95 % interval {span(low, high)}"
 
 
 def slug(*texts: object) -> str:

@@ -25,11 +25,9 @@ ROW = 31
 BELOW = 7
 """How far the marks are below the middle of such a row."""
 _DIGITS = 6
-_MOST_TICKS = 7
 _LETTER, _BOLD = 6.8, 7.6
 """Width in pixels of an average letter of a label, and of a bold one."""
 _MOST_WORDS = 42
-_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def on(name: str) -> alt.Chart:
@@ -106,13 +104,3 @@ def shorten(text: str, letters: float) -> str:
         return text
     kept = max(int(letters) - 1, 2)
     return f"{text[: kept - kept // 3]}…{text[len(text) - kept // 3 :]}"
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Round tick values for a logarithmic scale: equal steps that include 1, or 1, 2, 5, 10 … over a wide range."""
-    if high < 4 * low:
-        step = next(step for step in _STEPS if high - low <= _MOST_TICKS * step)
-        return [round(k * step, 3) for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [m * 10.0**e for e in decades for m in (1, 2, 5) if low <= m * 10.0**e <= high]
-    return found if len(found) <= _MOST_TICKS + 1 else [10.0**e for e in decades if low <= 10.0**e <= high]

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -16,11 +16,11 @@ from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, ONE_MODEL, Factor
+from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import figures
-from torchmatrix.reporting.explorers.choosing import Dim, Row
 from torchmatrix.reporting.explorers.metrics import Metric, metrics_of
+from torchmatrix.reporting.explorers.nouns import Dim, Row
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
-from torchmatrix.reporting.explorers.saying import confidence
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
 """For each dimension a value as it stands in an address, and as a reader sees it."""
@@ -90,26 +90,61 @@ def _mark_scaling(rows: Sequence[Row], dims: Sequence[Dim]) -> None:
         row["scales"] = int(tuple(row[name] for name in names) in lines)
 
 
-def as_json(data: Data) -> str:
+def as_json(data: Data, **more: Any) -> str:
     """For the page: columns; of texts the different ones and each row's place among them; what all rows share, once.
 
-    A cell's id is left out: its dimensions say the same.
+    A cell's id is left out: its dimensions say the same. `more`: what stands beside the cells.
     """
     dims = [
-        {"name": dim.name, "title": dim.title, "values": dim.values, "labels": dim.labels, "own": dim.own} for dim in data.dims
+        {"name": dim.name, "title": dim.title, "values": dim.values, "labels": _written(dim), "own": dim.own}
+        for dim in data.dims
     ]
     metrics = [{name: getattr(metric, name) for name in metric.__dataclass_fields__} for metric in data.metrics]
-    contrasts = {pair.name: {"words": pair.words, "factor": factor.name} for factor in CONTRASTED for pair in factor.contrasts}
+    contrasts = {
+        pair.name: {"words": words.CONTRASTS[pair.name], "factor": factor.name}
+        for factor in CONTRASTED
+        for pair in factor.contrasts
+    }
     found = {
         "dims": dims,
         "metrics": metrics,
         "contrasts": contrasts,
-        "significance": asdict(data.significance) | {"confidence": confidence(data.significance)},
-        "rows": _columns([{name: value for name, value in row.items() if name != "cell"} for row in data.rows]),
-        "pairs": _columns(data.pairs),
+        "rows": _columns([_carried(row) for row in data.rows]),
+        "pairs": _columns([pair | {"why": _reason(pair["why"])} for pair in data.pairs]),
         "parts": {name: _columns(rows) for name, rows in data.parts.items()},
-    }
+    } | more
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+_UNSHOWN = ("cell", "center", "error")
+
+
+def _carried(row: Row) -> Row:
+    """What the page needs of a cell."""
+    outcome = "" if row["n"] else words.failed(row["outcome"])
+    return {name: value for name, value in row.items() if name not in _UNSHOWN} | {"outcome": outcome}
+
+
+def _reason(why: str) -> str:
+    """Why there is no ratio."""
+    of, _, outcome = why.rpartition("baseline: ")
+    return f"{'baseline ' if len(outcome) < len(why) else of}{words.failed(outcome)}" if outcome in words.OUTCOMES else why
+
+
+def _written(dim: Dim) -> list[str]:
+    """The labels as a page writes them."""
+    if dim.name == "stack":
+        return list(words.stacks(dim.values).values())
+    write = {"model": words.model, "mode": words.mode, "precision": words.precision}.get(dim.name)
+    return [write(label) if write else _WORDS.get((dim.name, label), label) for label in dim.labels]
+
+
+_WORDS = {
+    (factor.name, str(value)): text
+    for factor in CONTRASTED
+    for pair in factor.contrasts
+    for value, text in zip((pair.value, pair.over), pair.words, strict=True)
+}
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:
@@ -167,8 +202,9 @@ def _keys(row: Row, gpu: str) -> Keys:
     count, kind, indices = int(row["count"]), _kind(row), [name[3:] for name in row["device_list"] if "@" not in name]
     nodes = int(row["nodes"])
     place, each = (f" on {nodes} nodes", f" on each of {nodes} nodes") if nodes > 1 else ("", "")
-    devices = (f"{count} CPU slot{'s' * (count > 1)}" if kind == "CPU" else f"{count} GPU{'s' * (count > 1)}") + place
-    named = f"{'slot' if kind == 'CPU' else 'GPU'}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
+    noun = "core group" if kind == "CPU" else "GPU"
+    devices = f"{count} {noun}{'s' * (count > 1)}{place}"
+    named = f"{noun}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
     found = {name: (str(row[name]), str(row[name])) for name in (*_FIRST,)}
     short = (f"{count}" if kind == "GPU" else f"{count}-cpu") + (f"-{nodes}nodes" if nodes > 1 else "")
     found |= {"devices": (short, devices)}

@@ -13,8 +13,8 @@ from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.tables import records
 from torchmatrix.ground.numbers import is_known
-from torchmatrix.reporting.explorers.choosing import Row
 from torchmatrix.reporting.explorers.metrics import REQUESTS
+from torchmatrix.reporting.explorers.nouns import Row
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, str]:

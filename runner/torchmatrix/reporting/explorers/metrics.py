@@ -1,12 +1,11 @@
 """What the bars of the throughput explorer can show."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from torchmatrix.analysis import metrics
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.reporting.explorers.choosing import Row
+from torchmatrix.reporting.explorers.nouns import Row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,21 +67,3 @@ def _money(currency: str) -> tuple[Metric, ...]:
             column="rate", times=3600.0, over="hour", limits=_OF_RATE,
         ),
     )  # fmt: skip
-
-
-Measure: TypeAlias = Callable[[Row], tuple[float | None, float | None, float | None]]
-
-
-def measure(metric: Metric) -> Measure:
-    """A cell's row -> its figure with its limits."""
-
-    def of(row: Row) -> tuple[float | None, float | None, float | None]:
-        over = row.get(metric.over) if metric.over else 1.0
-
-        def scaled(value: float | None) -> float | None:
-            return value * metric.times / over if value is not None and over else None
-
-        low, high = (scaled(row.get(name)) for name in metric.limits) if metric.limits else (None, None)
-        return scaled(row.get(metric.column)) if row["n"] else None, low, high
-
-    return of

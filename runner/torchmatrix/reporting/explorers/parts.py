@@ -1,7 +1,7 @@
 """What a run tells of its cells besides throughput, as rows that name their cell by its place."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
 from torchmatrix.ground.numbers import in_digits
-from torchmatrix.reporting.explorers.choosing import Row
+from torchmatrix.reporting.explorers.nouns import Row
 
 Parts: TypeAlias = Mapping[str, tuple[Row, ...]]
 """By explorer its rows; `at`: the place of the cell."""
@@ -41,11 +41,6 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
         "steps": tuple(_steps(row, at[row["cell"]]) for row in within.steps),
         "trace": tuple(_trace(trace, at[trace.cell]) for trace in within.traces),
     }
-
-
-def joined(cells: Sequence[Row], parts: Iterable[Row]) -> list[Row]:
-    """The cells that the parts are of, each with its part."""
-    return [cells[part["at"]] | {"part": part} for part in parts]
 
 
 def _loss(row: Row, at: int) -> Row:

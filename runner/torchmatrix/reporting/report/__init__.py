@@ -16,11 +16,10 @@ from torchmatrix.analysis.since import Since, since
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.reporting import audited, cubes, exports, pictures, redaction
+from torchmatrix.reporting import audited, cubes, exports, redaction
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import Answers, Cells, Overview, colours, overview
-from torchmatrix.reporting.pictures import Draw
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.report.gallery import every_chart, explorers_of
@@ -66,7 +65,6 @@ def page_of(
     baseline: str | None = None,
     held: PriceList = NONE,
     found: Digest | None = None,
-    draw: Draw = pictures.here,
 ) -> Page:
     """The page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
 
@@ -77,7 +75,7 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found)
-    return _rendered(view, {}, held, archive, draw, last_before(run, view.digest))
+    return _rendered(view, {}, held, archive, last_before(run, view.digest))
 
 
 def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
@@ -90,10 +88,9 @@ def _rendered(
     links: Mapping[str, str],
     held: PriceList,
     archive: exports.Archive | None = None,
-    draw: Draw = pictures.here,
     before: Since | None = None,
 ) -> Page:
-    explorers = explorers_of(view, held).being_drawn(draw)
+    explorers = explorers_of(view, held)
     shown = overview_of(view, held, before, explorers.data)
     text = page.render(
         "report.html.j2",

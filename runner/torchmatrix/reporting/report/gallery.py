@@ -1,8 +1,8 @@
-"""The explorers of a report, and their default views as charts for files."""
+"""The explorers of a report, and its charts for files."""
 
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside
-from torchmatrix.reporting import explorers
+from torchmatrix.reporting import cubes, explorers
 from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.parts import Within
@@ -22,6 +22,6 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
     return explorers.of(view.table, view.cells, view.scaling, view.ratios, held, published, within)
 
 
-def every_chart(view: View, held: PriceList = NONE) -> list[Chart]:
-    """The explorers' default views."""
-    return [chart for one in explorers_of(view, held).by_name.values() for chart in one.charts()]
+def every_chart(view: View) -> list[Chart]:
+    """The charts of cubes."""
+    return [chart for one in cubes.sections_of(view.digest.launches) for chart in one.charts]

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -22,9 +23,10 @@ from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_to
-from torchmatrix.ground.numbers import figure, is_known
+from torchmatrix.ground.numbers import HUGE, figure, is_known
 from torchmatrix.ground.settings import cache_folder
-from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, Chart, runtime_script, to_svg
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, runtime_script, to_svg
 from torchmatrix.reporting.charts.drawing import SHAPES
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
@@ -42,10 +44,11 @@ _PACKING = """document.write('<noscript class="packed">')"""
 
 
 def render(template: str, with_charts: bool, **context: Any) -> str:
-    """The page made from `template`. The charts' runtime (0.9 MB) is included only if there are charts."""
+    """The page made from `template`. The charts' runtime is included, packed, only if there are charts."""
     runtime, script = _runtime() if with_charts else "", _script()
-    hashes = " ".join(_hash(text) for text in (runtime, script, _MARKING, _PACKING) if text)
-    fixed = {"version": __version__, "runtime": runtime, "script": script, "script_hashes": Markup(hashes)}
+    unpacked = [zlib.decompress(base64.b64decode(runtime)).decode()] if runtime else []
+    hashes = " ".join(_hash(text) for text in (*unpacked, script, _MARKING, _PACKING))
+    fixed = {"version": __version__, "runtime": Markup(runtime), "script": script, "script_hashes": Markup(hashes)}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
     return page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
 
@@ -76,18 +79,27 @@ def shown(chart: Chart) -> dict[str, Any]:
     return {name: getattr(chart, name) for name in names} | {"svg": to_svg(chart), "columns": list(table.columns), "rows": rows}
 
 
-SCRIPTS = ("page", "choose", "say", "fastest", "bars", "lines", "pairs", "parts", "explore", "start")
+SCRIPTS = ("page", "choose", "say", "draw", "explore", "start")
 """The files of the page's script, in the order in which they are joined."""
 
 
 @cache
 def _script() -> str:
     """What the files in templates/scripts do, as one script without their comments that leaves no names in the page."""
-    shared = {"PALETTE": PALETTE, "SHAPES": SHAPES, "PHASES": PHASES, "QUANTILES": list(QUANTILES)}
-    told = [f"const {name} = {json.dumps(values)};" for name, values in shared.items()]
-    files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    parts = [re.sub(r"(?m)^ *//.*\n", "", text) for text in files]
-    return "\n".join(['(() => {\n"use strict";', *told, *parts, "})();"])
+    return "\n".join(['(() => {\n"use strict";', source(*SCRIPTS), "})();"])
+
+
+def source(*names: str) -> str:
+    """These files of the page's script, with what they share with Python."""
+    told = [f"const {name} = {json.dumps(values)};" for name, values in _SHARED.items()]
+    files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in names]
+    return "\n".join([*told, *(re.sub(r"(?m)^ *//.*\n", "", text) for text in files)])
+
+
+_SHARED = {
+    "INK": INK, "PALETTE": PALETTE, "SHAPES": SHAPES, "PHASES": PHASES, "QUANTILES": list(QUANTILES),
+    "VERDICTS": words.VERDICTS, "NOT_KNOWN": words.UNKNOWN, "SMALL": words.SMALL, "HUGE": HUGE,
+}  # fmt: skip
 
 
 def _hash(script: str) -> str:
@@ -97,14 +109,14 @@ def _hash(script: str) -> str:
 
 @cache
 def _runtime() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which sets window.vegaEmbed. Cached, because making it takes a second."""
-    kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js"
+    """Vega, Vega-Lite and Vega-Embed as one packed script, which sets window.vegaEmbed. Kept: making it takes a second."""
+    kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js.zz"
     with suppress(OSError, UnicodeDecodeError):
         return kept.read_text(encoding="utf-8")
-    text = runtime_script().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    packed = base64.b64encode(zlib.compress(runtime_script().encode(), 9)).decode()
     with suppress(EngineUnusable):
-        save(text, kept)
-    return text
+        save(packed, kept)
+    return packed
 
 
 def _cell(value: Any) -> str:

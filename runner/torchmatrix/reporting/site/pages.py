@@ -8,7 +8,7 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
-from torchmatrix.reporting.report.headline import headline
+from torchmatrix.reporting.report import sections
 from torchmatrix.reporting.report.view import View
 from torchmatrix.reporting.site import permalinks
 from torchmatrix.reporting.site.permalinks import FACTS, Page
@@ -53,7 +53,7 @@ def _summary(view: View) -> Page:
         "cells_ok": int((cells["n"] > 0).sum()),
         "launches_not_ok": view.not_ok,
         "complete": view.record.complete,
-        "headline": headline(view).answers[0],
+        "headline": sections.state(view),
     }
 
 
