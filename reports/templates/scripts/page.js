@@ -169,7 +169,7 @@ function keepInView(target) {
   for (const moved of ["wheel", "touchstart", "pointerdown", "keydown"]) window.addEventListener(moved, () => hold.disconnect(), { once: true, passive: true });
 }
 
-// Folds are open in the page, for readers without scripts and for print; a link into one opens it.
+// Folds are open in the page, for readers without scripts; a link into one opens it. What is open is printed.
 function foldable() {
   const folds = [...document.querySelectorAll("details.fold")];
   const reveal = () => {
@@ -184,14 +184,7 @@ function foldable() {
   };
   for (const fold of folds) fold.open = false;
   for (const fold of folds) fold.classList.add("ready");
-  let closed = [];
-  window.addEventListener("beforeprint", () => {
-    unpack(document);
-    for (const show of whole) show();
-    closed = [...document.querySelectorAll("details:not([open])")].filter((one) => !one.closest("#explore"));
-    closed.forEach((one) => { one.open = true; });
-  });
-  window.addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));
+  window.addEventListener("beforeprint", () => whole.forEach((show) => show()));
   window.addEventListener("hashchange", reveal);
   document.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']")?.hash === location.hash) reveal(); });
   reveal();
