@@ -43,7 +43,7 @@ IN_HALF_PRECISION = (
     f"{OWN_CPUS[0]}:{OWN_CPUS[1]}",
     *UNTIL_THE_SCALE_FITS,
 )
-INFERENCE_IN_TF32 = ("--mode", "infer", "--precision", "tf32", "--requests", "12")
+INFERENCE_IN_TF32 = ("--mode", "infer", "--precision", "tf32", "--requests", "12", "--request-seconds", "60")
 BELOW = str(assets.WORKLOAD)
 """The stand-in notes which lines of files below this folder are executed."""
 PARAMETERS = 11_689_512

@@ -3,6 +3,7 @@
 import fcntl
 import shutil
 import tempfile
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -27,6 +28,8 @@ class LocalCache:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(folder / name) if name else None
+            if self._lock:  # a launch whose record can't be written never begins, and so never ends
+                weakref.finalize(self, self._lock.close)
             self._folder = folder / name if self._lock else Path(tempfile.mkdtemp(prefix=".own-", dir=folder))
             self.facts = _opened(self._folder) if self._lock else CacheFacts(state="none", note=IN_USE if name else None)
         except OSError as error:

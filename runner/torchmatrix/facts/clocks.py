@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 
 RELATIVE, SECONDS = 0.01, 0.05
 """Clocks agree within 1 % and 50 ms, by which all lines around some moment may be late. Honest ones agree within 0.05 %."""
+BURST, LATE = 0.5, 0.5
+"""Lines that were written within BURST seconds are read at once: one delay of a busy host may make all of them so late."""
 IDLE_RELATIVE, IDLE_SECONDS = 0.02, 0.5
 """So much of a window's length, and so long besides, passes at most until the box tells the time again."""
 AROUND = 8
@@ -58,5 +60,11 @@ def _between(some: Sequence[Stamp], others: Sequence[Stamp], where: str) -> Iter
         return
     (told, came), (told_then, came_then) = (min(group, key=lambda stamp: stamp[1] - stamp[0]) for group in (some, others))
     own, hosts = told_then - told, came_then - came
-    if abs(hosts - own) > SECONDS + RELATIVE * hosts:
+    late = SECONDS if min(_spread(some), _spread(others)) >= BURST else LATE
+    if abs(hosts - own) > late + RELATIVE * hosts:
         yield f"{where}, {own:.3f} s went by on the box's clock and {hosts:.3f} s on the host's"
+
+
+def _spread(stamps: Sequence[Stamp]) -> float:
+    """For how long these lines were written, on the host's clock, which nobody in the box sets."""
+    return max(came for _, came in stamps) - min(came for _, came in stamps)

@@ -272,7 +272,8 @@ def _remove_left(part: Path) -> None:
     """Remove a temporary file that no living command holds; what else has its name is left alone."""
     with suppress(OSError), plain_open(part, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        part.unlink()
+        if os.path.samestat(os.fstat(file.fileno()), part.lstat()):  # since it was opened, another may have come in its place
+            part.unlink()
 
 
 def _take_after(old: os.stat_result, held: int) -> None:
