@@ -32,7 +32,7 @@ def test_without_history_a_verdict_holds_within_the_two_runs_and_says_how_much_m
     found = compared(write_nights(tmp_path, [100.0, 102.0]))
     assert found.rows[0].verdict == "FASTER" and found.level == compare.TWO_RUNS and found.between is None
     text = terminal.comparison_in_words(found)
-    assert "level: within these two runs" in text and "by 2.8 % to be told" in text
+    assert "level: within these two runs" in text and "by 2.8 % to be reported" in text
 
 
 def test_with_history_the_variance_of_runs_is_in_the_interval(tmp_path: Path) -> None:

@@ -53,10 +53,10 @@ def test_two_machines_are_compared_by_what_both_measured(torchmatrix: Command, t
         "geometric mean of A / B on 1 device: 2.0000; 1 ratio, 1 missing; a mean over cells is not tested",
         "geometric mean of A / B on 2 devices: 2.0000; 1 ratio, 1 missing; a mean over cells is not tested",
         "geometric mean of A / B: 2.0000; 2 ratios, 2 missing; a mean over cells is not tested",
-        "A is faster in 2, slower in 0, the same in 0, ambiguous in 0",
+        "A is faster in 2, slower in 0, the same in 0, no difference shown in 0",
         "verdicts corrected for 2 comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not",
     ]
-    assert lines[11] == "intervals are over launches: they tell of these machines, not of others with the same devices"
+    assert lines[11] == "intervals are over launches: they hold for these machines, not for others with the same devices"
     assert "note: gpu01#aaaa stands for its run 20260101T000000Z" in done.stderr
 
 

@@ -13,7 +13,7 @@ def test_a_table_that_fits_has_one_line_per_cell() -> None:
     lines = in_words([measured("a/b/gpu0"), CellSummary(id="a/c/gpu0", failed=2, outcome="oom")], 80, 20).splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["a/b/gpu0", "1234", "images/s", "1230", "to", "1239", "stable"],
-        ["a/c/gpu0", "n/a", "n/a", "oom"],
+        ["a/c/gpu0", "not", "measured", "failed:", "out", "of", "memory"],
     ]
 
 
@@ -26,7 +26,7 @@ def test_long_ids_stand_above_their_figures_and_no_line_is_too_wide() -> None:
 def test_of_many_cells_some_are_shown_and_the_rest_is_counted() -> None:
     cells = [*(measured(f"cell{i}") for i in range(5)), CellSummary(id="bad", outcome="oom"), CellSummary(id="later")]
     lines = in_words(cells, 80, 4).splitlines()
-    assert len(lines) == 1 + 4 + 2 and lines[-2:] == ["and 2 more cells, 1 of them not ok", "1 cell not launched"]
+    assert len(lines) == 1 + 4 + 2 and lines[-2:] == ["and 2 more cells, 1 of them failed", "1 cell not launched"]
 
 
 def test_some_failed_launches_of_a_measured_cell_are_counted() -> None:

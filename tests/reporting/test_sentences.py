@@ -54,7 +54,7 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
     assert "The highest of 8 combinations" in best and "×2.41 (not tested) over" in best
     assert "precision amp ×2.00 (not tested), then compile ×1.20 (not tested)" in way
     said = advised.text(advice.advise(digest.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
-    assert "×2.41 (not tested) over the usual settings" in said and "which can't be told apart from it" in said
+    assert "×2.41 (not tested) over the usual settings" in said and "with no difference shown" in said
 
 
 def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
+from torchmatrix.reporting import words
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.news import (
     BatchFound,
@@ -192,7 +193,7 @@ class Narrator:
             self.ready.append(news.stack)
 
     def _tell_batch(self, news: BatchFound) -> None:
-        why = "not even 1 fits" if news.outcome == "oom" else f"unknown: the trial ended with {news.outcome}"
+        why = "not even 1 fits" if news.outcome == "oom" else f"unknown: the trial {words.failed(news.outcome)}"
         said = f"{news.batch} is the largest that fits" if news.batch else why
         self._line("batch", "green" if news.batch else "red", f"{news.cell.id}: {said}")
 

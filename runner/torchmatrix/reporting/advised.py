@@ -30,7 +30,7 @@ def _lines(found: Advice, run: str, to_measure: str) -> Iterator[str]:
         f"the {'highest' if found.aim.more_is_better else 'lowest'} of {count(found.candidates, 'combination')}"
     )
     if found.usual is not found.point:
-        alike = ", which can't be told apart from it" if found.usual in found.as_good else ""
+        alike = ", with no difference shown" if found.usual in found.as_good else ""
         yield f"  {ratio_of(found.gain)} over the usual settings ({settings_of(found.usual)}){alike}"
     yield from _costs(found.point)
     yield from _as_good(found)
@@ -55,7 +55,7 @@ def _as_good(found: Advice) -> Iterator[str]:
     if found.as_good:
         shown = [f"{point.row['stack']}: {settings_of(point)}" for point in found.as_good[:MOST_AS_GOOD]]
         more = len(found.as_good) - len(shown)
-        yield f"can't be told apart from it ({count(len(found.as_good), 'combination')}):"
+        yield f"no difference shown from it ({count(len(found.as_good), 'combination')}):"
         yield from (f"  {line}" for line in shown)
         if more:
             yield f"  and {more} more (--json lists all)"

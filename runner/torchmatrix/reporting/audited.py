@@ -29,7 +29,7 @@ def stated(results: Results, word: str) -> Taken:
     cells = cells_table(table).to_dict("records")
     found, mixed = figures.measured(cells, table.to_dict("records")), figures.mixed(cells)
     if not found and not mixed:
-        raise BadInput(f"{word} has no figure: none of its launches is ok", hint="torchmatrix report shows why they failed")
+        raise BadInput(f"{word} has no figure: all of its launches failed", hint="torchmatrix report shows why they failed")
     return Taken(figures=tuple(own.figure for own in found), unparsed=(), unreadable=chosen.unreadable, mixed=mixed)
 
 

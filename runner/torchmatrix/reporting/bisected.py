@@ -7,6 +7,7 @@ from torchmatrix.analysis.bisection import FOUND, SAME, UNDECIDED, Beside, Searc
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.reporting import words
 from torchmatrix.reporting.cubes.telling import ratio_of
 
 
@@ -17,7 +18,7 @@ def plan_in_words(search: Search, job: str, rounds: int) -> Iterator[str]:
     steps = most_steps(inside + 2)
     yield (
         f"first the two in {count(rounds, 'round')}; if they differ, at most {count(steps, 'step')} of three stacks, "
-        f"{3 * rounds} launches each; a step that can't be decided is repeated, twice at most"
+        f"{3 * rounds} launches each; a step without an answer is repeated, twice at most"
     )
     yield from (printable(f"left out: {name}: {why}") for name, why in search.left_out.items())
 
@@ -69,12 +70,12 @@ def _answer(search: Search, change: Beside) -> Iterator[str]:
         yield f"the level is the same in {old} and {new}: {_ratio(change)}; {rests}"
     elif search.ended == UNDECIDED:
         yield f"the level changed between {old} and {new}: {_ratio(change)}; {rests}"
-        yield f"closer it can't be told: {_last_middle(search)} differs too little from both for these launches; use --launches"
+        yield f"which release is not shown: {_last_middle(search)} differs too little from both; use more --launches"
     else:
-        seen = "no difference was seen" if is_known(change.p_value) else "too few launches to see a difference"
+        seen = words.verdict("AMBIGUOUS") if is_known(change.p_value) else "too few launches to see a difference"
         yield f"{seen} between {old} and {new}: {_ratio(change)}; {rests}"
         if is_known(change.detectable):
-            yield f"so many launches show a difference of {100 * change.detectable:.2g} %; for less use --launches"
+            yield f"these launches would show {100 * change.detectable:.2g} %; for a smaller difference use more --launches"
 
 
 def _last_middle(search: Search) -> str:
@@ -88,8 +89,8 @@ def _between(search: Search) -> Iterator[str]:
 
 
 def _pair(pair: Beside) -> str:
-    verdict = "differs" if pair.differs else "does not differ, as far as these launches show"
-    verdict = verdict if is_known(pair.p_value) else "too few launches: not tested"
+    verdict = "differs" if pair.differs else words.verdict("AMBIGUOUS")
+    verdict = verdict if is_known(pair.p_value) else f"too few launches: {words.verdict('n/a')}"
     return printable(f"  {pair.old} -> {pair.new}: {_ratio(pair)}; {verdict}")
 
 

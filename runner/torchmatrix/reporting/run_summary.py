@@ -10,6 +10,7 @@ from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.reporting import words
 
 NOT_LAUNCHED = "not launched"
 
@@ -79,7 +80,7 @@ def in_words(cells: Sequence[CellSummary], width: int, most: int) -> str:
     lines = [_line(row, widths, width) for row in rows] if shown else []
     if len(launched) > len(shown):
         failed = sum(cell.outcome != "ok" for cell in launched[most:])
-        lines.append(f"and {count(len(launched) - most, 'more cell')}" + (f", {failed} of them not ok" if failed else ""))
+        lines.append(f"and {count(len(launched) - most, 'more cell')}" + (f", {failed} of them failed" if failed else ""))
     if len(cells) > len(launched):
         lines.append(f"{count(len(cells) - len(launched), 'cell')} not launched")
     return "\n".join(lines)
@@ -89,9 +90,14 @@ def _columns(cell: CellSummary) -> tuple[str, str, str, str]:
     failed = f"; {cell.failed} failed" if cell.failed else ""
     failed += f"; {cell.left_out} left out" if cell.left_out else ""
     if cell.throughput is None:
-        return printable(cell.id), "n/a", "n/a", cell.outcome
-    interval = "n/a" if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"
-    return printable(cell.id), f"{figure(cell.throughput)} {cell.unit}/s", interval, f"{cell.verdict}{failed}"
+        return printable(cell.id), "not measured", "", words.failed(cell.outcome)
+    interval = words.UNKNOWN if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"
+    return (
+        printable(cell.id),
+        f"{figure(cell.throughput)} {cell.unit}/s",
+        interval,
+        f"{words.NO_INTERVAL if cell.verdict == 'n/a' else cell.verdict}{failed}",
+    )
 
 
 def _line(row: tuple[str, str, str, str], widths: Sequence[int], width: int) -> str:

@@ -15,6 +15,7 @@ from torchmatrix.facts.alike import counting
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
 from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.reporting import words
 
 EQUIVALENT_MARK = " ≈"
 """Behind what is compared on two builds of one release."""
@@ -31,7 +32,7 @@ def decomposition(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
-    """E as a product, with 95 % intervals, and the communication that computation does not hide."""
+    """The efficiency E as a product, with 95 % intervals, and the communication that computation does not hide."""
     lines = []
     for row in rows:
         lines.append(str(row["cell"]))
@@ -43,7 +44,7 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
             lines.append(f"  exposed communication: {1e3 * exposed:.2f} ms{share}")
         if row["bus_bytes_per_second"] is not None:
             lines.append(f"  all-reduce of the gradients: {row['bus_bytes_per_second'] / 1e9:.2f} GB/s bus bandwidth")
-    return "\n".join(lines) or "no loss could be explained: some of the launches that this needs are not ok"
+    return "\n".join(lines) or "no loss could be explained: some of the launches that this needs failed"
 
 
 def comparison_in_words(found: Comparison) -> str:
@@ -72,18 +73,19 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
     width = max(map(len, labels))
     if not found.metric.more_is_better:
         yield f"{found.metric.title}: that of B over that of A, so that A is the faster one above 1"
-    yield f"{_order(found):<{width}}   ratio   95 % interval    launches  could see  verdict"
+    yield f"{_order(found):<{width}}   ratio   95 % interval     launches  could see  verdict"
     for label, row in zip(labels, rows, strict=True):
-        interval = "n/a" if math.isnan(row.low) else f"{row.low:.4f} - {row.high:.4f}"
+        interval = words.UNKNOWN if math.isnan(row.low) else f"{row.low:.4f} to {row.high:.4f}"
         launches = "{} and {}".format(*row.launches)
-        settle = f" (about {row.settle} launches each would settle it)" if row.settle else ""
-        failed = f"; {row.failed[0]} and {row.failed[1]} launches not ok" if any(row.failed) else ""
+        settle = f" (about {row.settle} launches each may show one)" if row.settle else ""
+        failed = f"; {row.failed[0]} and {row.failed[1]} launches failed" if any(row.failed) else ""
         failed += "; round by round" if row.paired else ""
         failed += f"; other conditions: {_some(row.conditions)}" if row.conditions else ""
         failed += "".join(f"; {why}" for why in row.left_out)
         ratio = four_decimals(row.ratio)
-        seen = "n/a" if math.isnan(row.detectable) else f"{100 * row.detectable:.1f} %"
-        yield f"{label:<{width}}  {ratio:>6}  {interval:<16}  {launches:<8}  {seen:<9}  {row.verdict}{settle}{failed}"
+        seen = words.UNKNOWN if math.isnan(row.detectable) else f"{100 * row.detectable:.1f}{words.THIN}%"
+        said = f"{words.verdict(row.verdict)}{settle}{failed}"
+        yield f"{label:<{width}}  {ratio:>6}  {interval:<17}  {launches:<8}  {seen:<9}  {said}"
     unchecked = sum(not row.work_checked for row in rows)
     if unchecked:
         yield f"not checked in {count(unchecked, 'row')}: that A and B do as many operations per item (a side has no count)"
@@ -104,10 +106,10 @@ def _level_lines(found: Comparison) -> Iterator[str]:
     if found.level == TWO_RUNS and known:
         limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
         yield "level: within these two runs. Runs of one machine differ, too; by how much is unknown here"
-        yield f"  ({ENOUGH_RUNS} other runs would tell). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must"
-        yield f"  differ from 1 by {limits} to be told"
+        yield f"  ({ENOUGH_RUNS} other runs would show it). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must"
+        yield f"  differ from 1 by {limits} to be reported"
     if found.level == TWO_RUNS and known and found.one_machine:
-        yield f"  one run of both tells smaller differences: {_in_one_run(found)}"
+        yield f"  one run of both shows smaller differences: {_in_one_run(found)}"
 
 
 def _in_one_run(found: Comparison) -> str:
@@ -160,14 +162,14 @@ def _sums(found: Comparison) -> Iterator[str]:
         missing = f", {mean.missing} missing" if mean.missing else ""
         figures = f"{four_decimals(mean.ratio)}; {count(mean.n, 'ratio')}{missing}"
         yield f"geometric mean of {_order(found)}{where}: {figures}; a mean over cells is not tested"
-    said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "ambiguous in"}
+    said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "no difference shown in"}
     counts = ", ".join(f"{words} {found.verdicts[verdict]}" for verdict, words in said.items())
-    unknown = f", without an interval in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""
+    unknown = f", not tested in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""
     yield f"{counts}{unknown}"
     if found.comparisons > 1:
         yield f"verdicts corrected for {found.comparisons} comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not"
     if not found.one_machine:
-        yield "intervals are over launches: they tell of these machines, not of others with the same devices"
+        yield "intervals are over launches: they hold for these machines, not for others with the same devices"
 
 
 def trends_in_words(found: Sequence[Trend]) -> str:
@@ -195,7 +197,7 @@ def change_in_words(change: Change) -> str:
 
 
 def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:
-    change = "n/a" if math.isnan(trend.change) else f"{100 * trend.change:+.1f} %"
+    change = words.change(1 + trend.change)
     measured = f"{len(trend.measured)} of {len(trend.rows)}"
     unit = f"{trend.unit}/s" if trend.unit else ""
     name = f"{trend.host}: {trend.cell}" if hosts else trend.cell
@@ -206,7 +208,7 @@ def _trend_notes(trend: Trend) -> Iterator[str]:
     yield from map(change_in_words, trend.changes)
     newest = trend.rows[-1]
     if not newest["n"]:
-        yield f"in {newest['run']}: {newest['outcome']}: {newest['reason']}"
+        yield f"in {newest['run']}: {words.OUTCOMES.get(newest['outcome'], newest['outcome'])}: {newest['reason']}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -216,4 +218,4 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _span(row: dict[str, Any], name: str) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return "" if low is None else f"  ({low:.4f} - {high:.4f})"
+    return "" if low is None else f"  ({low:.4f} to {high:.4f})"

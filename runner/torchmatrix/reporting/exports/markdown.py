@@ -8,6 +8,7 @@ import pandas as pd
 
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.ground.numbers import figure
+from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import Values, records
 
 Row = dict[str, Any]
@@ -46,14 +47,14 @@ def _own(column: str) -> Callable[[Row], str]:
             return "yes" if value else "no"
         if isinstance(value, int):
             return str(value)
-        return figure(value) if value is None or isinstance(value, float) else escaped(value)
+        return words.UNKNOWN if value is None else figure(value) if isinstance(value, float) else escaped(value)
 
     return write
 
 
 def _times(column: str, factor: float, unit: str) -> Callable[[Row], str]:
     """The column in another unit."""
-    return lambda row: "n/a" if row[column] is None else f"{figure(factor * row[column])} {unit}"
+    return lambda row: words.UNKNOWN if row[column] is None else f"{figure(factor * row[column])} {unit}"
 
 
 def _interval(column: str) -> Callable[[Row], str]:
@@ -61,14 +62,27 @@ def _interval(column: str) -> Callable[[Row], str]:
 
     def write(row: Row) -> str:
         low, high = row[f"{column}_low"], row[f"{column}_high"]
-        return "n/a" if low is None or high is None else f"{figure(low)} – {figure(high)}"
+        return words.UNKNOWN if low is None or high is None else f"{figure(low)} – {figure(high)}"
 
     return write
 
 
 def _rate(row: Row) -> str:
     value = row["items_per_second"]
-    return "n/a" if value is None else f"{figure(value)} {escaped(row['unit'])}/s"
+    return words.UNKNOWN if value is None else f"{figure(value)} {escaped(row['unit'])}/s"
+
+
+def _verdict(row: Row) -> str:
+    """Of a ratio by its corrected verdict, of a cell by its scatter."""
+    return words.NO_INTERVAL if "cv_fraction" in row and row["verdict"] == "n/a" else escaped(_said(row["verdict"]))
+
+
+def _said(verdict: str | None) -> str:
+    return words.verdict(verdict or "n/a") or str(verdict)
+
+
+def _outcome(row: Row) -> str:
+    return escaped(words.OUTCOMES.get(row["outcome"], row["outcome"]))
 
 
 _JOB = [("Workload", _own("workload")), ("Stack", _own("stack")), ("Devices", _own("devices"))]
@@ -76,10 +90,10 @@ _RATIO = [("Ratio", _own("ratio")), ("95 % interval", _interval("ratio"))]
 _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
     "cells": [
         *_JOB, ("Throughput", _rate), ("95 % interval", _interval("items_per_second")), ("n", _own("launches_ok")),
-        ("CV", _times("cv_fraction", 100, "%")), ("Verdict", _own("verdict")), ("Outcome", _own("outcome")),
+        ("CV", _times("cv_fraction", 100, "%")), ("Verdict", _verdict), ("Outcome", _outcome),
     ],
     "launches": [
-        *_JOB, ("Round", _own("round")), ("Throughput", _rate), ("Outcome", _own("outcome")), ("Error", _own("error")),
+        *_JOB, ("Round", _own("round")), ("Throughput", _rate), ("Outcome", _outcome), ("Error", _own("error")),
     ],
     "scaling": [
         *_JOB, ("N", _own("device_count")), ("S", _own("speedup_S")), ("95 % interval", _interval("speedup_S")),
@@ -104,11 +118,11 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
         ("Device", _own("device")), ("Throughput", _rate), *_RATIO, ("Weak", _own("weak")),
     ],
     "speedups": [
-        *_JOB, ("Over", _own("baseline")), *_RATIO, ("Verdict", _own("verdict")), ("n", _own("launches_ok")),
+        *_JOB, ("Over", _own("baseline")), *_RATIO, ("Verdict", _verdict), ("n", _own("launches_ok")),
         ("Why not", _own("why")),
     ],
     "settings": [
-        ("Setting", _own("setting")), *_JOB, *_RATIO, ("Verdict", _own("verdict")), ("n", _own("launches_ok")),
+        ("Setting", _own("setting")), *_JOB, *_RATIO, ("Verdict", _verdict), ("n", _own("launches_ok")),
         ("Why not", _own("why")),
     ],
     "gpus": [
@@ -121,14 +135,14 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
         ("Stack", _own("stack")), ("torch", _own("torch")), ("Python", _own("python")), ("CUDA", _own("cuda")),
         ("HIP", _own("hip")), ("cuDNN", _own("cudnn")), ("NCCL", _own("nccl")), ("System", _own("os")),
     ],
-    "failures": [*_JOB, ("Round", _own("round")), ("Outcome", _own("outcome")), ("Error", _own("error"))],
+    "failures": [*_JOB, ("Round", _own("round")), ("Outcome", _outcome), ("Error", _own("error"))],
     "published": [
         ("Cell", _own("cell")), ("Ours", _own("ours")), ("95 % interval", _interval("ours")), ("Theirs", _own("theirs")),
-        ("Ours / theirs", _own("ratio")), ("Verdict", _own("verdict")), ("Whose", _own("vendor")),
+        ("Ours / theirs", _own("ratio")), ("Verdict", _verdict), ("Whose", _own("vendor")),
     ],
     "claims": [
         ("Claim", _own("quantity")), ("Whose", _own("vendor")), ("From", _own("claimed_low")),
         ("To", _own("claimed_high")), ("Ours", _own("ours")), ("95 % interval", _interval("ours")),
-        ("Verdict", _own("verdict")),
+        ("Verdict", _verdict),
     ],
 }  # fmt: skip
