@@ -58,7 +58,7 @@ def _title(cells: Cells, count: int) -> str:
     equal = answers.fastest(cells, top)
     stacks = list(dict.fromkeys(cells.who(row) for row in equal))
     if len(stacks) == 1:
-        return f"{cells.model(top)}: {stacks[0]} with {cells.settings(top).replace(', ', ' and ', 1)} is fastest"
+        return f"{cells.model(top)}: {stacks[0]} with {words.enumerated(cells.settings(top).split(', '), 9)} is fastest"
     return f"{cells.model(top)}: {stacks[0]} is highest; no difference shown from {words.enumerated(stacks[1:])}"
 
 

@@ -108,7 +108,7 @@ def overview_of(view: View, held: PriceList = NONE, before: Since | None = None,
     """The default view of one run; `data`: of its explorers, if they are at hand."""
     data = data or explorers_of(view, held).data
     failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
-    marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.marks(row)) for row in view.rows}
+    marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.flags(row)) for row in view.rows}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.rows if row["n"] and sections.is_other_build(row)}
     return overview(Cells(data=data, marks=by_place, builds=builds), held, before, failed)
@@ -151,7 +151,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "gpus": records(gpu_table.gpu_table(view.every_cell)),
         "colours": colours.colours(names),
         "stack_names": names,
-        "flags": sections.flags(view),
+        "flags": sections.flagged(view),
         "state": sections.state(view),
         "pending": view.pending,
         "published": beside.section(preset, view.measured, scales),

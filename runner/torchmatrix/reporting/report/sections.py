@@ -61,13 +61,21 @@ def unknown_columns(view: View) -> list[str]:
     return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
 
 
-def flags(view: View) -> list[tuple[str, list[str]]]:
-    """Marks that say that a figure may not be what it seems, each with the cells that have it."""
+DOUBTS = ("†", "not steady", "partly unchecked", "only seen batches")
+"""Marks that are no fault of the launch, but leave a doubt of its figure; besides those that are `bad`."""
+
+
+def flags(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The marks that say that a cell's figure may not be what it seems."""
+    return [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
+
+
+def flagged(view: View) -> list[tuple[str, list[str]]]:
+    """Each such mark with the cells that have it."""
     found: dict[str, list[str]] = {}
     for row in view.rows:
-        for mark in marks(row):
-            if mark["bad"] or mark["word"] in ("†", "not steady"):
-                found.setdefault(mark["word"], []).append(row["cell"])
+        for mark in flags(row):
+            found.setdefault(mark["word"], []).append(row["cell"])
     return list(found.items())
 
 
@@ -151,7 +159,7 @@ def stacks(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def marks(cell: dict[str, Any]) -> list[dict[str, Any]]:
+def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What a reader must know about a cell's launches, each as a word with its explanation."""
     n = cell["n"]
     if not n:
