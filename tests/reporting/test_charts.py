@@ -6,7 +6,7 @@ import altair
 from drawn import HOSTILE
 
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, file_png, file_svg, gpu_bars, to_svg
+from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, file_svg, gpu_bars, png_of, to_svg
 from torchmatrix.reporting.charts.drawing import shorten
 
 
@@ -22,7 +22,7 @@ def test_a_still_takes_the_pages_colour_and_a_file_stands_alone() -> None:
     assert INK not in to_svg(chart()) and "currentColor" in to_svg(chart())
     alone = file_svg(chart())
     assert "currentColor" not in alone and "1.30" in "".join(ElementTree.fromstring(alone).itertext())
-    assert file_png(chart()).startswith(b"\x89PNG")
+    assert png_of(file_svg(chart())).startswith(b"\x89PNG")
 
 
 def test_hostile_words_are_inert() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from records import write_run
 from torchmatrix.reporting import cubes, exports, report
-from torchmatrix.reporting.charts import to_svg
 from torchmatrix.reporting.exports import table_set
 from torchmatrix.reporting.report.view import View
 
@@ -35,28 +34,29 @@ def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(v
     assert resnet.title == "resnet50, train, GPU 0"
     best, way, together = resnet.sentences
     assert best.startswith(
-        "The highest of 16 combinations: precision amp, compile, channels_last, cudnn_benchmark, 360.0 images/s (95 %, "
+        "The highest of 16 combinations: precision amp, compile, channels_last, cudnn_benchmark, 360.0 images/s ("
     )
-    assert "×3.60 (3.59 to 3.61) over precision fp32, without compile, without channels_last, cudnn_benchmark" in best
-    assert way.startswith("The cheap way, one setting after the other: precision amp ×2.00") and way.endswith("the highest.")
+    assert "3.60× ±\u202f0.01 over precision fp32, without compile, without channels_last, cudnn_benchmark" in best
+    assert way.startswith("Largest gain first: precision amp 2.00×") and way.endswith("together the highest.")
     assert together == "What channels_last does depends on precision: ×1.50 with precision amp; ×1.00 with precision fp32."
-    assert bert.sentences[-2].startswith("Negative control: channels_last changes nothing, as it must: ×1.00")
+    assert bert.sentences[-2].startswith("Negative control: channels_last changes nothing, as it must: 0.0")
 
 
-def test_the_charts_draw_and_their_tables_have_every_setting(view: View) -> None:
-    section = cubes.sections_of(view.digest.launches)[0]
-    (effects,) = section.charts
-    assert effects.title == (
-        "Of 4 settings of resnet50, train, GPU 0, the mean ratio of precision amp is farthest from 1: ×2.45, not tested"
-    )
-    assert list(effects.table["pairs"]) == [8] * 4 and "<svg" in to_svg(effects)
+def test_a_picture_of_what_speed_costs_has_the_combinations_that_no_other_beats(tmp_path: Path) -> None:
+    """By the energy of an item: with AMP it is the least, so that one combination is best in both."""
+    reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980, "reasons": []}
+    readings = [(float(t), {**reading, "energy_joules": 512.0 * t}) for t in range(90, 160)]
+    found = report.view_of(write_run(tmp_path, [{**one, "readings": readings} for one in launches()]))
+    (chart,) = cubes.sections_of(found.digest.launches)[0].charts
+    assert chart.title.startswith("One combination is best in both") and len(chart.panels[0][0].rows) == 1
+    assert "J" in chart.panels[0][0].rows[0].figures[1]
 
 
 def test_the_page_has_the_section_only_where_there_is_a_cube(view: View, tmp_path: Path) -> None:
     page = report.render(view)
-    assert 'id="settings"' in page and "What channels_last does depends on precision" in page and 'href="#settings"' in page
+    assert 'id="combinations"' in page and "What channels_last does depends on precision" in page
     alone = report.render(report.view_of(write_run(tmp_path, [{}])))
-    assert 'id="settings"' not in alone and 'href="#settings"' not in alone
+    assert 'id="combinations"' not in alone
 
 
 def test_the_tables_are_exported_with_exact_numbers(view: View) -> None:

@@ -227,9 +227,9 @@ def export(
     with scratch() as temporary:
         shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.digest(store, run))
         view = report.view_of(shown, found=found)
-        drawn = report.every_chart(view) if charts else []
-        answers = report.overview_of(view, held, report.last_before(shown, view.digest)).answers
-        names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers.as_record())
+        overview = report.overview_of(view, held, report.last_before(shown, view.digest))
+        drawn, answers = overview.every if charts else (), overview.answers.as_record()
+        names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 

@@ -78,10 +78,10 @@ def file_svg(chart: Chart) -> str:
     return ElementTree.tostring(_drawn(chart.title, chart.note, _alone(chart)), encoding="unicode")
 
 
-def file_png(chart: Chart, scale: float = 2.0) -> bytes:
-    """As file_svg, with `scale` pixels per point."""
+def png_of(svg: str, scale: float = 2.0) -> bytes:
+    """A drawing with `scale` pixels per point."""
     with _renderer():
-        return bytes(vl_convert.vegalite_to_png(_legible(_alone(chart)), vl_version=VEGA_LITE, scale=scale))
+        return bytes(vl_convert.svg_to_png(svg, scale=scale))
 
 
 def runtime_script() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmatrix.analysis.cube import Cube, cubes_of
 from torchmatrix.analysis.cube.points import Row
-from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.charts.rows import Chart
 from torchmatrix.reporting.cubes import charts, telling
 
 MOST_CUBES = 6

@@ -50,7 +50,7 @@ def _best(points: Points, best: Best) -> str:
     found = f"{combination(best.point.settings)}, {_figure(points, best)}"
     said = f"The highest of {count(best.candidates, 'combination')}{lost}: {found}"
     also = best.as_good - 1
-    shared = f"; {count(also, 'other')} can't be told apart from it" if also else ""
+    shared = f"; no difference shown from {count(also, 'other')}" if also else ""
     return f"{said}, {ratio_of(best.gain)} over {combination(best.start.settings)}{shared}."
 
 
@@ -58,7 +58,9 @@ def _figure(points: Points, best: Best) -> str:
     metric, unit = points.metric, str(best.point.row["unit"])
     values = [metric.times * metric.speed(one) for one in (best.figure.value, best.figure.low, best.figure.high)]
     limits = (
-        "one launch" if math.isnan(values[1]) else f"95 %, corrected for picking: {figure(values[1])} to {figure(values[2])}"
+        "one launch"
+        if math.isnan(values[1])
+        else f"{figure(values[1])} to {figure(values[2])}, which allows for being the highest of {best.candidates}"
     )
     return f"{figure(values[0])} {metric.said(unit)} ({limits})"
 
@@ -68,12 +70,15 @@ def _steps(best: Best) -> Iterator[str]:
         return
     said = ", then ".join(f"{word_of(step.setting, step.value)} {ratio_of(step.gain)}" for step in best.steps)
     reached = best.steps[-1].point.speed / best.point.speed
-    end = "the highest" if best.steps[-1].point is best.point else f"{100 * reached:.1f} % of the highest"
-    yield f"The cheap way, one setting after the other: {said}. It reaches {end}."
+    end = (
+        "together the highest" if best.steps[-1].point is best.point else f"together {words.percent(reached, 1)} of the highest"
+    )
+    yield f"Largest gain first: {said}; {end}."
 
 
 def ratio_of(found: Interval) -> str:
-    """Such as ×1.20 (1.18 to 1.22)."""
+    """Such as 1.20× (1.18 to 1.22)."""
     if math.isnan(found.value):
         return "n/a"
-    return f"×{words.times(found.value)} ({'not tested' if math.isnan(found.low) else words.span(found.low, found.high)})"
+    limits = words.effect_interval(found.value, found.low, found.high)
+    return f"{words.effect(found.value)} {limits or '(not tested)'}"

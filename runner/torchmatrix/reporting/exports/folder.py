@@ -10,15 +10,17 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import content_of, write_whole
-from torchmatrix.reporting.charts import Chart, file_png, file_svg
+from torchmatrix.reporting import charts as vega
+from torchmatrix.reporting.charts import rows
 from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_tables
 from torchmatrix.reporting.exports.markdown import escaped
 
+Chart: TypeAlias = rows.Chart | vega.Chart
 MARKER = "torchmatrix-export.json"
 ANSWERS = "answers.json"
 
@@ -70,8 +72,9 @@ def _fill(
     if charts:
         (part / "charts").mkdir()
     for chart in charts:
-        (part / "charts" / f"{chart.id}.svg").write_text(file_svg(chart), encoding="utf-8")
-        (part / "charts" / f"{chart.id}.png").write_bytes(file_png(chart, scale))
+        svg = rows.file_svg(chart) if isinstance(chart, rows.Chart) else vega.file_svg(chart)
+        (part / "charts" / f"{chart.id}.svg").write_text(svg, encoding="utf-8")
+        (part / "charts" / f"{chart.id}.png").write_bytes(vega.png_of(svg, scale))
     (part / "README.md").write_text(_readme(tables, charts, formats), encoding="utf-8")
     names = sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file())
     marker = {"tool": __version__, "run": tables.run, "files": [*names, MARKER]}

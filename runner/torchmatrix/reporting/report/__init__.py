@@ -22,11 +22,11 @@ from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import Answers, Cells, Overview, colours, overview
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
-from torchmatrix.reporting.report.gallery import every_chart, explorers_of
+from torchmatrix.reporting.report.gallery import explorers_of
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
 
-__all__ = ["Page", "View", "every_chart", "explorers_of", "make_view", "page_of", "render", "save", "view_of", "write"]
+__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "save", "view_of", "write"]
 
 
 MOST_FACTS_BYTES = 600_000
@@ -114,14 +114,6 @@ def overview_of(view: View, held: PriceList = NONE, before: Since | None = None,
     return overview(Cells(data=data, marks=by_place, builds=builds), held, before, failed)
 
 
-def _cubes(view: View) -> list[dict[str, Any]]:
-    """What is said of each cube, its charts as the page takes them."""
-    return [
-        {name: getattr(one, name) for name in one.__dataclass_fields__} | {"charts": [page.shown(c) for c in one.charts]}
-        for one in cubes.sections_of(view.digest.launches)
-    ]
-
-
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
     record = view.record
     preset, scales = beside.preset_of(record.matrix), records(view.scaling)
@@ -157,7 +149,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         **_audit(view),
-        "cubes": _cubes(view),
+        "cubes": cubes.sections_of(view.digest.launches),
         "latencies": sections.latencies(view),
         "percentiles": list(PERCENTILES),
         "compiles": [row for row in records(view.compiles) if row["compiled"] > 1],

@@ -1,9 +1,8 @@
-"""The explorers of a report, and its charts for files."""
+"""The explorers of a report."""
 
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside
-from torchmatrix.reporting import cubes, explorers
-from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting import explorers
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.parts import Within
 from torchmatrix.reporting.report.view import View
@@ -20,8 +19,3 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
         traces=view.digest.traces,
     )
     return explorers.of(view.table, view.cells, view.scaling, view.ratios, held, published, within)
-
-
-def every_chart(view: View) -> list[Chart]:
-    """The charts of cubes."""
-    return [chart for one in cubes.sections_of(view.digest.launches) for chart in one.charts]
