@@ -4,9 +4,12 @@ A panel has one scale for all its rows; panels side by side share it. rows.html.
 """
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
+from itertools import zip_longest
 
 from torchmatrix.reporting.charts import FONT
 
@@ -98,59 +101,71 @@ def scale_of(rows: Iterable[Row]) -> float:
     return max([longest, *(min(row.high, ROOM * longest) for row in every if row.high is not None and math.isfinite(row.high))])
 
 
-_WIDTH, _LABEL, _FIGURE, _ROW = 960, 210, 86, 24
+_WIDTH, _LABEL, _LETTER, _ROW = 960, 230, 6.6, 24
 _INK, _SOFT, _FILL = "#14181d", "#57606b", "#2563a8"
 
 
 def file_svg(chart: Chart) -> str:
     """The chart as a separate file: on white, below its title, its panels one after the other."""
-    lines = [_text(16, 30, chart.title, size=20, weight=700), _text(16, 52, chart.sub, size=13, colour=_SOFT)]
-    y = 78
+    lines, y = [], 8
+    for text, width, size, weight, colour in ((chart.title, 88, 20, 700, _INK), (chart.sub, 140, 13, 400, _SOFT)):
+        for part in textwrap.wrap(text, width):
+            y += size + 6
+            lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
+    y += 30
     for panel in (panel for beside in chart.panels for panel in beside):
         lines.append(_text(16, y, f"{panel.title}  {panel.unit}".strip(), size=14, weight=700))
-        y += 12
+        widths = [
+            _LETTER * max(map(len, texts)) + 14 for texts in zip_longest(*(row.figures for row in panel.rows), fillvalue="")
+        ]
+        for value, text in panel.ticks:
+            lines.append(_text(_x(panel, widths, value), y, text, size=12, colour=_SOFT, anchor="middle"))
+        y += 6
         for row in panel.rows:
             if row.head:
                 y += _ROW
                 lines.append(_text(16, y, row.head, size=13, colour=_SOFT))
             y += _ROW
-            lines += _svg_row(panel, row, y)
+            lines += _svg_row(panel, row, y, widths)
         y += 34
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img"'
     about = f"<title>{_escaped(chart.title)}</title><desc>{_escaped(chart.sub)}</desc>"
     return f'{head} font-family="{FONT}">{about}<rect width="100%" height="100%" fill="white"/>{"".join(lines)}</svg>'
 
 
-def _svg_row(panel: Panel, row: Row, y: float) -> Sequence[str]:
-    columns = max((len(one.figures) for one in panel.rows), default=0)
-    plot = _WIDTH - 32 - _LABEL - _FIGURE * columns
+def _x(panel: Panel, widths: Sequence[float], value: float | None) -> float:
+    """A place on the scale in pixels."""
+    return 16 + _LABEL + panel.share(value) * (_WIDTH - 42 - _LABEL - sum(widths))
 
-    def x(value: float | None) -> float:
-        return 16 + _LABEL + panel.share(value) * plot
 
-    found = [_text(16, y, row.label, size=13)]
+def _svg_row(panel: Panel, row: Row, y: float, widths: Sequence[float]) -> Sequence[str]:
+    x = partial(_x, panel, widths)
+    weight = 700 if row.is_best else 400
+    found = [_text(16, y, row.label, size=13, weight=weight)]
     if row.problem:
         return [*found, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
+    found += [_line(x(one), x(one), y - 13, y + 3, _SOFT) for one in row.strokes]
     if row.value is not None:
-        mark = (
-            f'<rect x="{x(panel.low):.1f}" y="{y - 12}" width="{x(row.value) - x(panel.low):.1f}" height="14" fill="{_FILL}"/>'
-        )
-        dot = f'<circle cx="{x(row.value):.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
-        found += [_line(x(one), x(one), y - 11, y + 1, _SOFT) for one in row.strokes]
+        start, end = x(panel.low), x(row.value)
+        mark = f'<rect x="{start:.1f}" y="{y - 12}" width="{end - start:.1f}" height="14" fill="{_FILL}"/>'
+        dot = f'<circle cx="{end:.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
         found.append(mark if row.shape == "bar" else dot)
         if row.low is not None and row.high is not None:
             found.append(_line(x(row.low), x(row.high), y - 5, y - 5, _INK))
-    ends = [_WIDTH - 16 - _FIGURE * (columns - 1 - place) for place in range(len(row.figures))]
-    return [*found, *(_text(end, y, text, size=13, end=True) for end, text in zip(ends, row.figures, strict=True) if text)]
+    ends = [_WIDTH - 16 - sum(widths[place + 1 :]) for place in range(len(row.figures))]
+    return [
+        *found,
+        *(_text(end, y, text, size=13, anchor="end", weight=weight) for end, text in zip(ends, row.figures, strict=True)),
+    ]
 
 
 def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
     return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1}" y2="{y2}" stroke="{colour}" stroke-width="1.4"/>'
 
 
-def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weight: int = 400, end: bool = False) -> str:
-    anchor = ' text-anchor="end"' if end else ""
-    return f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{colour}"{anchor}>{_escaped(text)}</text>'
+def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weight: int = 400, anchor: str = "start") -> str:
+    place = f'x="{x:.1f}" y="{y}" text-anchor="{anchor}"'
+    return f'<text {place} font-size="{size}" font-weight="{weight}" fill="{colour}">{_escaped(text)}</text>'
 
 
 def _escaped(text: str) -> str:
