@@ -51,10 +51,10 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
     digest = facts_cache.digest(Results(tmp_path), folder)
     (section,) = cubes.sections_of(digest.launches)
     best, way = section.sentences[:2]
-    assert "The highest of 8 combinations" in best and "×2.41 (not tested) over" in best
-    assert "precision amp ×2.00 (not tested), then compile ×1.20 (not tested)" in way
+    assert "The highest of 8 combinations" in best and "2.41× (not tested) over" in best
+    assert "precision amp 2.00× (not tested), then compile 1.20× (not tested)" in way
     said = advised.text(advice.advise(digest.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
-    assert "×2.41 (not tested) over the usual settings" in said and "with no difference shown" in said
+    assert "2.41× (not tested) over the usual settings" in said and "with no difference shown" in said
 
 
 def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path)
     search = begun(("old", "new"))
     for _ in range(3):
         search = search.told(launches)
-    assert "too few launches to see a difference between old and new: ×0.800 (not tested)" in bisected.text(search, "job", None)
+    assert "too few launches to see a difference between old and new: 0.80× (not tested)" in bisected.text(search, "job", None)
 
 
 def test_machines_by_the_mean_over_cells_are_not_tested() -> None:
