@@ -1,18 +1,19 @@
 """The definition of every figure; the report prints these beside the figures, docs/definitions.md lists them."""
 
 DEFINITIONS = {
-    "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process; "
-    "the median over launches (the mean by the method aime).",
+    "throughput": "Items processed by all processes in the timed windows, divided by the wall time of the slowest process. The "
+    "median of the launches (with the method aime, the mean).",
     "latency": "Seconds from the inputs on the device until the outputs are there, of one request (a batch) at a time; the "
     "device is synchronised after each. At most 1000 requests or 10 s, after the timed windows. p50, p90, p99: nearest rank "
     "over all requests of a launch; p90 needs 10 requests, p99 needs 100. The median over launches.",
     "end_to_end": "As latency, but from the inputs in the host's memory (pinned for a GPU) until the outputs are in the host's "
     "memory.",
-    "interval": "95 % confidence interval of the headline over launches, with the headline in its middle: Student's t (n - 1 "
-    "degrees of freedom) times the error of the median (the mean by the method aime). A lower limit is never below 0. One "
-    "launch has no interval: n/a.",
-    "detectable": "Detectable: the smallest difference from another cell with as many launches and the same scatter that would "
-    "be told with a chance of 4 in 5; at least 1 %, since less is not called faster or slower. In a comparison (could see): by "
+    "interval": "95 % confidence interval of the figure over launches, the figure in its middle: Student's t (n - 1 degrees of "
+    "freedom) times the error of the median (with the method aime, of the mean). A lower limit is never below 0. One "
+    "launch has no interval.",
+    "detectable": "Detectable: the smallest difference from another cell with as many launches and the same scatter "
+    "that would be "
+    "reported 4 times in 5; at least 1 %, since less is not called faster or slower. In a comparison (could see): by "
     "the scatter of both, corrected for the number of comparisons.",
     "outlier": "A launch far from the others: a modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five launches on. "
     "It stays in the figure.",
@@ -38,9 +39,8 @@ DEFINITIONS = {
     "launches, without an interval: two energies are not tested.",
     "throttled": "A thermal or hardware slow-down was seen during a timed window; such a launch is repeated once, and the "
     "repetition counts. A power cap is normal in training and does not count as throttling.",
-    "drift": "How much longer steps would still have become, by the curve through the step times; n/a: no drift was seen, "
-    "or its end can't be told, which is where it would be less than half or more than twice the step time. The median over "
-    "launches.",
+    "drift": "How much longer steps would still have become, by the curve through the step times. Not known: no drift was "
+    "seen, or its end would be below half or above twice the step time. The median of the launches.",
     "steady": "Temperatures (of memory too), clocks and power, as the host read them, had no trend in the timed windows: a "
     "line by least squares, more than 3.5 of its standard errors away from flat, that changes a temperature by 2 °C, a clock "
     "by 0.5 % or the power by 3 % over the windows; and after them a GPU's clock was not 0.5 % lower while it was as busy, and "
@@ -91,17 +91,19 @@ DEFINITIONS = {
     "differs by more than 1 %, and would result from scatter alone in 1 of 100 series (seeded binary segmentation with "
     "Student's t on the logarithms, Bonferroni-corrected; outliers clipped). A slow drift shows as a staircase.",
     "level_of_inference": "What an interval is over. Launches: it tells how well these very machines were measured. "
-    "Machines: it tells of the GPU model, and takes two machines or more on both sides. A mean over cells has no interval.",
-    "corrected_verdict": "FASTER, SLOWER: the 95 % interval of the ratio excludes 1, and the ratio differs from 1 by more than "
-    "1 %. SAME: the interval lies within 1 ± 2 %. Several verdicts at once are corrected after Benjamini and Hochberg, so that "
-    "at most 5 % of those that tell a difference are false, and at most 2.5 % of those that tell sameness; what doesn't "
-    "survive is AMBIGUOUS. The intervals themselves are not corrected.",
-    "fastest": "As many are named the fastest as can't be told apart from the best of the k that were measured. Another is "
-    "out if one is more than 1 % ahead of it with p ≤ α / (k - 1), Welch's t on the logarithms (multiple comparisons with the "
-    "best: Gupta 1965, Hsu 1984): with a chance of at most α the best is not among those named, or one of several equally good "
-    "ones is named alone. α is 5 % for a single comparison; a report corrects it for all that it compares, after Benjamini and "
-    "Hochberg. A figure that was picked has its interval at 1 - 5 % / k, which covers whichever was picked. The ratio to the "
-    "next is in Hsu's interval at 1 - α.",
+    "Machines: it tells of the GPU model, and takes two machines or more on both sides. A mean over cells"
+    " of several runs has no interval.",
+    "corrected_verdict": "Faster, slower (FASTER, SLOWER): the 95 % interval of the ratio excludes 1, and the ratio differs "
+    "from 1 by more "
+    "than 1 %. The same (SAME): the interval lies within 1 ± 2 %. Several verdicts are corrected together (Benjamini "
+    "and Hochberg): of the differences reported at most 5 % are expected to be false, of the samenesses at most 2.5 "
+    "%. All else: no difference shown (AMBIGUOUS). The intervals themselves are not corrected.",
+    "fastest": "Every cell that is not shown to be slower than the best of the k measured is named. A cell is slower if one is "
+    "more than 1 % ahead of it with p ≤ α / (k - 1), Welch's t on the logarithms (multiple comparisons with the best: "
+    "Gupta 1965, Hsu 1984), or if any pair of the report has that verdict. With a chance of at most α the best is not "
+    "named, or one of several equally good ones is named alone. α is 5 % for a single comparison, and corrected for "
+    "all that a report compares. A figure that was picked has its interval at 1 - 5 % / k, which covers whichever was "
+    "picked. The ratio to the next is in Hsu's interval at 1 - α.",
     "per_gb": "Per GB: throughput over the memory of the devices, in units of 2^30 bytes.",
     "per_joule": "Per joule: 1 over the energy per item, the median over launches. It has no interval of its own.",
     "per_watt": "Per watt: throughput over the mean power in the timed windows, the median over launches; used if the energy "
@@ -112,21 +114,23 @@ DEFINITIONS = {
     "per_rent": "Items per unit of a currency: throughput over the hourly price of the devices in the price list.",
     "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the requested one, "
     "otherwise the first in the matrix that ran it.",
-    "effect": "What a setting does: the geometric mean, over all pairs of cells that differ in it only, of the speed with it "
-    "over the speed with its usual value (the default; of batches the smallest). A mean over pairs has no interval and is not "
-    "tested; the smallest and the largest ratio stand beside it. Of a single pair the interval is over launches. Pairs without "
-    "a figure are counted.",
-    "cube_best": "The best combination is the fastest that was measured; its interval covers whichever is picked. The cheap "
-    "way begins with the usual settings and changes one at a time, always the one that gains most, until none gains 1 % or the "
-    "gain, corrected for picking (Bonferroni), may be none. Gains of single launches are marked as not tested.",
+    "effect": "What a setting brings: the geometric mean, over all pairs of cells that differ in it only, of the speed with it "
+    "over the speed with its usual value (the default; of batches the smallest). The smallest and the largest ratio "
+    "stand beside it. In this table a mean over pairs has no interval; of a single pair it is over launches. Pairs "
+    "without a figure are counted.",
+    "cube_best": "The best combination is the fastest that was measured; its interval covers whichever is picked. Largest gain "
+    "first: from the usual settings one setting changes at a time, always the one that gains most, until none gains 1 "
+    "% or the gain, corrected for picking (Bonferroni), may be none. Gains of single launches are not tested.",
     "explained": "Analysis of variance of the logarithm of each cell's speed, with sums of squares of type II; p-values are "
     "corrected after Benjamini and Hochberg. Two settings together: what both do beyond what each does alone. In a cube with "
     "gaps shares don't add up to 100 %.",
     "setting": "Throughput of a cell over that of the cell that differs in this setting only: same stack, model, devices, "
     "batch and everything else.",
-    "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, unclipped. It has no interval (null, n/a) "
-    "and is not tested: cells share their run and their machine, so that an interval over cells would exclude 1 in a third to "
-    "nine tenths of comparisons of a machine with itself. Cells without a ratio are counted.",
+    "geometric_mean": "Geometric mean: the n-th root of the product of n ratios, unclipped. In a report it has a 95 % "
+    "interval over "
+    "launches: it speaks for these cells in this run, each cell counted with all its weights (delta method, "
+    "Satterthwaite). In a comparison of runs it has none (null): runs differ by more than their launches say. Cells "
+    "without a ratio are counted.",
     "weak": "Each device alone over the median device of its model. Weak: below 0.97 of it, beyond the 95 % interval, "
     "corrected for the number of devices and jobs (Benjamini and Hochberg, one-sided, 2.5 %); all others wait for it.",
     "phases": "Medians over the ok launches of a cell, without intervals; launches with a cold compile cache are shown apart. "
@@ -141,9 +145,9 @@ DEFINITIONS = {
     "trace": "Readings taken by the host about once a second. Grey: the timed windows. Power from an energy counter is the "
     "mean since the previous reading.",
     "gate": "Ratio: a cell's throughput over the median of the nights before; of latencies the other way round, so that less "
-    "than 1 is slower. Slower below: the limit set by the scatter of the cell's own nights (Student's t on the logarithms; at "
-    "least 1 %). Slower on two nights in a row is a regression, as is a drift that a sum over the nights shows (CUSUM); it is "
-    "told until it is gone or accepted.",
+    "than 1 is slower. Slower below: the limit set by the scatter of the cell's own nights (Student's t on the "
+    "logarithms; at least 1 %). Slower on two nights in a row is a regression, as is a drift that a sum over the "
+    "nights shows (CUSUM). It is reported until it is gone or accepted.",
     "machine": "A machine is known by an identity that its facts record, not by its name: two machines of one name stay two. "
     "Unverified: its facts are older than identities, so it is known by the name of its folder.",
     "relative": "Relative throughput: that of the same workload with the same settings, batch and number of devices on the "

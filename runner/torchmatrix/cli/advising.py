@@ -45,7 +45,7 @@ def advise(
 ) -> None:
     """Recommend a configuration for a model and an aim.
 
-    Says what it rests on, what can't be told apart from it, what wasn't measured, and how to measure that.
+    Shows the evidence, equally good choices, what wasn't measured, and how to measure it.
     """
     from torchmatrix.analysis import advice, facts_cache
     from torchmatrix.facts import run_words

@@ -65,7 +65,7 @@ def bisect(
 ) -> None:
     """Find the release in which a cell's level changed.
 
-    Builds and measures releases between two, by halves, each in turns with the ends of what is left.
+    A binary search that measures each release in turns with both ends.
     """
     from torchmatrix.analysis import bisection
     from torchmatrix.matrix.method import AB_LAUNCHES, Request

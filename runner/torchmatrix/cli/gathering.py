@@ -31,7 +31,7 @@ def gather(
 ) -> None:
     """Bring results of other machines together.
 
-    Takes what is new and undamaged, refuses the rest by name. The same call again goes on where it ended.
+    Copies what is new and lists files that are damaged. Run it again to continue.
     """
     from torchmatrix.facts.gathering import gather as bring
     from torchmatrix.facts.store import Results

@@ -68,7 +68,7 @@ def gate(
     """Judge the newest run against earlier nights.
 
     Exits with 0 for PASS and with 5 for a regression, a failed cell or a missing cell,
-    and with 6 for a run that was not finished. A regression is told every night until it is gone or accepted.
+    and with 6 for a run that was not finished. A regression is reported every night until it is gone or accepted.
     """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import gate as gating

@@ -56,7 +56,7 @@ LaunchesOption = Annotated[
     int | None, typer.Option("--launches", min=1, max=1_000, help="Launches per cell; overrides the matrix.")
 ]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="Launch until each interval is at most this wide on either side; for example 1%.")
+    str | None, typer.Option("--until", help="Repeat each cell until its interval is ± this, for example 1%.")
 ]
 BudgetOption = Annotated[
     float | None,
@@ -69,7 +69,7 @@ ColdCompilesOption = Annotated[
         min=0,
         max=1_000,
         metavar="N",
-        help="Compile so many launches of each compiled cell from an empty cache.",
+        help="Launches per compiled cell that start with an empty compile cache.",
     ),
 ]
 ForkOption = Annotated[
@@ -81,7 +81,7 @@ AbOption = Annotated[
     typer.Option(
         "--ab",
         metavar="STACK STACK",
-        help="Measure what both stacks have, in turns, and compare the first with the second.",
+        help="Alternate two stacks and report the difference of the first from the second.",
         show_default=False,
         autocompletion=completing.stacks,
     ),
@@ -89,7 +89,8 @@ AbOption = Annotated[
 ParallelOption = Annotated[
     bool,
     typer.Option(
-        "--parallel", help="Measure cells on disjoint devices at once, after a test that they don't disturb each other."
+        "--parallel",
+        help="Measure cells on different devices at the same time, after a test that they don't disturb each other.",
     ),
 ]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
@@ -105,7 +106,7 @@ PricesOption = Annotated[
 RedactOption = Annotated[
     bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses with pseudonyms.")
 ]
-ProfilesOption = Annotated[Path, typer.Option("--profiles", help="The folder of profiles, which no result is read from.")]
+ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
 StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="How many steps to trace.")]
 OperatorsOption = Annotated[
     bool, typer.Option("--operators", help="Of GPUs: name the operators that launched the kernels, not the kernels.")

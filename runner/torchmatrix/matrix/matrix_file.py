@@ -133,10 +133,10 @@ SECTIONS: dict[str, dict[str, Key]] = {
             minimum=1,
             maximum=MOST_DEVICES,
             plural=True,
-            meaning="Device sets of the first N slots. A slot is an equal share of the cores, with one process pinned to it.",
+            meaning="Device sets of the first N core groups: equal shares of the cores, with one process pinned to each.",
         ),
         "nodes": _NODES,
-        "each": Key(kind=bool, default=False, meaning="Also measure every slot alone."),
+        "each": Key(kind=bool, default=False, meaning="Also measure every core group alone."),
         "when": Key(
             kind=str,
             default="no-gpu",

@@ -208,7 +208,7 @@ ABOUT = {
     "gpus": "one row per GPU model measured: its data sheet, and the best MFU reached here",
     "stacks": "one row per stack: the versions that were really installed",
     "skips": "one row per cell that this machine can't run",
-    "failures": "one row per launch that is not ok",
+    "failures": "one row per failed launch",
     "findings": "one row per figure of ours that is impossible, can't be judged, or was not held against a peak",
     "published": "one row per published throughput beside one of our cells",
     "claims": "one row per claim of an article and what we measured for it",

@@ -24,7 +24,7 @@ CUBE_TABLES: Mapping[str, tuple[Column, ...]] = {
         *_CUBE, a_text("settings", "one setting, or two for what they do only together"),
         a_number("variance_fraction", DEFINITIONS["explained"], "share"),
         a_number("adjusted_p_value", "of the F test, corrected for all of the cube"),
-        a_text("sentence", "what the two do together, if it is told"),
+        a_text("sentence", "what the two do together, where that is shown"),
     ),
     "cheap_way": (
         *_CUBE, a_whole("step", "the number of the step, from 1"), a_text("setting", "what is changed in it"),
