@@ -16,10 +16,6 @@ from torchmatrix.reporting import machines_page
 from torchmatrix.reporting.report import page
 
 TARGET = Path(__file__).parents[1] / "reports" / "example"
-NOTICE = (
-    "An example with invented machines: nobody measured these figures. They only show what a comparison of machines looks "
-    "like; don't quote them."
-)
 
 
 def main() -> None:
@@ -27,9 +23,8 @@ def main() -> None:
         for machine in invented.machines():
             invented.write(Path(folder), machine)
         compared = machines_page.compared(machines.newest_complete(Results(Path(folder)).runs()))
-        text = machines_page.page_of(*compared)
-    place = text.index("</h1>") + len("</h1>")
-    page.save(f'{text[:place]}\n  <p class="notice">{NOTICE}</p>{text[place:]}', TARGET / "machines.html")
+        text = machines_page.page_of(*compared, invented=True)
+    page.save(text, TARGET / "machines.html")
     if CHROMIUM:
         picture()
     else:
@@ -43,7 +38,7 @@ def picture() -> None:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         reader = browser.new_page(viewport={"width": 1280, "height": 1150})
         reader.goto((TARGET / "machines.html").as_uri())
-        reader.locator("#relative .still svg").nth(1).wait_for(state="visible")
+        reader.locator("#relative svg").first.wait_for(state="visible")
         reader.screenshot(path=TARGET / "machines.png")
         browser.close()
 

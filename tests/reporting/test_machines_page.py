@@ -8,9 +8,14 @@ from html import unescape
 from pathlib import Path
 
 import invented
+import numpy as np
 import pytest
 
 from support import invoke
+from torchmatrix.analysis import machines
+from torchmatrix.analysis.prices import NONE
+from torchmatrix.facts.store import Results
+from torchmatrix.reporting import exports, machines_page
 
 pytestmark = pytest.mark.xdist_group("machines page")
 """One process reads the machines and renders each page once."""
@@ -55,8 +60,9 @@ def test_each_machine_has_a_row_also_two_of_one_name(page_of_all: Page) -> None:
 
 def test_the_headline_ranks_the_gpus_by_the_geometric_mean_over_the_baseline(page_of_all: Page) -> None:
     text = plain(page_of_all("all"))
-    one = "Relative to H100 SXM5 80GB, on one device each, geometric mean over cells, not tested: B200 SXM ×1.413 (n = 6); "
-    assert one + "MI300X ×1.074 (n = 6); RTX 4090 ×0.590 (n = 10)." in text
+    assert re.search(r"B200 SXM 1\.41× ± 0\.\d+ faster 6 of \d+ workloads MI300X \+7\.4 % ± 0\.\d faster 6 of", text)
+    assert re.search(r"RTX 4090 0\.59× ± 0\.\d+ slower 10 of", text)
+    assert "One B200 SXM is faster than one H100 SXM5 80GB: 1.41× over 6 workloads." in text
 
 
 def test_equivalent_stacks_are_marked_and_equal_ones_are_not(page_of_all: Page) -> None:
@@ -76,7 +82,7 @@ def test_a_failed_cell_shows_its_outcome_instead_of_a_figure(page_of_all: Page) 
 def test_batches_are_compared_only_when_asked_for_and_then_shown(page_of_all: Page) -> None:
     same, own = page_of_all("--machines"), page_of_all("--own-batch")
     assert "bs 512" not in plain(same)[: plain(same).index("Not compared")]
-    assert "batch_used" in plain(same)
+    assert "because the batch differs (512 and 64, 256)" in plain(same)
     assert "bs 512" in plain(own)[: plain(own).index("The machines")]
 
 
@@ -84,15 +90,13 @@ def test_machines_with_the_same_device_stand_side_by_side_themselves(tmp_path: P
     for machine in invented.machines()[:2]:
         invented.write(tmp_path / "results", machine, matrix=invented.MATRIX.replace("counts = [1, 2, 4, 8]", "counts = [1]"))
     text = plain(page(tmp_path, tmp_path / "results", "--machines", "--baseline-gpu", "gpu01#1111"))
-    assert "PyTorch on 2 machines with H100 SXM5 80GB" in text and "Machine beside machine" in text
-    assert (
-        "Relative to gpu01#1111, on one device each, geometric mean over cells, not tested: gpu01#2222 ×0.969 (n = 14" in text
-    )
+    assert "PyTorch on 2 machines with H100 SXM5 80GB" in text and "machine against machine" in text
+    assert re.search(r"gpu01#2222 −3\.1 % ± 0\.\d+ slower 14 workloads", text)
 
 
 def test_another_gpu_can_be_the_baseline(page_of_all: Page) -> None:
     text = plain(page_of_all("--baseline-gpu", "RTX 4090"))
-    assert "Relative to RTX 4090, on one device each" in text
+    assert "Throughput over that of RTX 4090" in text
 
 
 def test_an_unknown_baseline_names_the_gpus_there_are(tmp_path: Path, results: Path) -> None:
@@ -128,7 +132,7 @@ def test_two_runs_of_one_machine_are_not_two_machines(tmp_path: Path) -> None:
 def test_a_redacted_page_has_no_names(page_of_all: Page) -> None:
     html = page_of_all("--machines", "--redact")
     assert not [name for name in ("gpu01", "workstation", "mi300x-1", "blackwell", "1111111111111111") if name in html]
-    assert "Relative to H100 SXM5 80GB" in plain(html)
+    assert "over that of H100 SXM5 80GB" in plain(html)
 
 
 def test_the_tables_of_the_page_are_exported(tmp_path: Path, results: Path) -> None:
@@ -162,3 +166,42 @@ def test_the_tables_are_exported_with_each_machine_at_its_own_batch(tmp_path: Pa
     assert counts["same"] == 0 and counts["own"] > 0
     refused = invoke(tmp_path, *words, "--own-batch", "out")
     assert refused.returncode == 2 and "--own-batch is about several machines" in refused.stderr
+
+
+def test_no_two_charts_say_the_same(page_of_all: Page) -> None:
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page_of_all("--machines"))
+    assert len(titles) >= 8 and len(set(titles)) == len(titles)
+
+
+def test_what_is_drawn_is_what_is_written(results: Path) -> None:
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
+    frames = exports.of_machines(fleet, relative, NONE).frames
+    drawn = {chart.id: [row for some in chart.panels for panel in some for row in panel.rows]
+             for chart in machines_page.every_chart(fleet, relative, NONE)}  # fmt: skip
+    means = frames["relative_means"]
+    for row in drawn["relative"]:
+        assert np.isclose(means[means["gpu"] == row.label]["geometric_mean"], row.value).any()
+        assert all(np.isclose(frames["relative"]["ratio"].astype(float), stroke).any() for stroke in row.strokes)
+    rates = set(zip(frames["relative"]["gpu"], frames["relative"]["items_per_second"], strict=True))
+    assert {(row.label, row.value) for row in drawn["throughput"] if row.value} <= rates
+    joules = 1 / frames["machine_cells"]["joules_per_item"].astype(float)
+    assert all(np.isclose(joules, row.value).any() for row in drawn["worth"])
+
+
+def test_every_verdict_of_two_gpus_is_that_of_their_mean(results: Path) -> None:
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
+    pairs = machines_page.shown_of(fleet, relative, NONE).pairs
+    assert pairs is not None
+    told = {(own, over): cell for own, row in zip(pairs.gpus, pairs.cells, strict=True)
+            for over, cell in zip(pairs.gpus, row, strict=True)}  # fmt: skip
+    assert told["RTX 4090", "H100 SXM5 80GB"][2:] == ("slower", "bad")
+    assert told["H100 SXM5 80GB", "RTX 4090"][2:] == ("faster", "good")
+    assert told["B200 SXM", "MI300X"][2:] == ("not compared", "")
+
+
+def test_one_launch_each_gives_no_verdict(tmp_path: Path) -> None:
+    for machine in invented.machines()[1:3]:
+        invented.write(tmp_path / "results", machine, launches=1)
+    html = page(tmp_path, tmp_path / "results", "--machines")
+    head = plain(html[html.index("<header>") : html.index("<main")])
+    assert "not tested" in head and "is faster" not in head and "slower" not in head

@@ -15,7 +15,7 @@ from torchmatrix.analysis.bisection import begun
 from torchmatrix.analysis.chosen import choose
 from torchmatrix.analysis.verdicts import VERDICTS
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import advised, bisected, cubes, side_by_side, terminal, words
+from torchmatrix.reporting import advised, bisected, cubes, terminal, words
 
 ONCE = (1.0,)
 
@@ -64,13 +64,6 @@ def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path)
     for _ in range(3):
         search = search.told(launches)
     assert "too few launches to see a difference between old and new: 0.80× (not tested)" in bisected.text(search, "job", None)
-
-
-def test_machines_by_the_mean_over_cells_are_not_tested() -> None:
-    grid = side_by_side.Grid(count=1, gpus=("x", "y"), means=(None, {"n": 3, "ratio": 1.18}), lines=(), alone=0)
-    assert side_by_side._sentence(grid, "x") == (
-        "Relative to x, on one device each, geometric mean over cells, not tested: y ×1.180 (n = 3)."
-    )
 
 
 # ---------------------------------------------------------------- equal cells

@@ -6,7 +6,7 @@ interval is over the machines' figures, since a second machine tells more than a
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,12 @@ from torchmatrix.analysis import comparable, gpu_specs, same_work
 from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import FleetCell, Side, Slot, cells_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, center_interval
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval, moments
 from torchmatrix.analysis.launch_row import Row
+from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.ratios import geometric_means
 from torchmatrix.analysis.tables import with_none
-from torchmatrix.analysis.verdicts import UNTESTED, Chances, judged
+from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, judged
 from torchmatrix.ground.errors import BadInput
 
 NOT_MEASURED = "not measured"
@@ -28,12 +29,33 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
-    """`table`: as of relative_table. `baseline`: the GPU. `batch`: same or own. `refused`: what is not compared, and why."""
+    """`table`: as of relative_table. `baseline`: the GPU. `batch`: same or own. `refused`: what is not compared, and why.
+
+    `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
+    """
 
     table: pd.DataFrame
     baseline: str
     batch: str
     refused: tuple[Refused, ...]
+    pairs: tuple["Pair", ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """The ratio of a GPU's figure to the baseline's. `sides`: the cells of both; `moments`: over their launches."""
+
+    gpu: str
+    count: int
+    ratio: float
+    sides: tuple[Hashable, Hashable]
+    moments: tuple[Moments | None, Moments | None]
+
+
+def mean_over(pairs: Sequence[Pair], level: Significance) -> MeanRatio:
+    """The geometric mean of these ratios, over launches of these machines. Raises ValueError without a pair."""
+    known = {side: moments for pair in pairs for side, moments in zip(pair.sides, pair.moments, strict=True)}
+    return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], known, level)
 
 
 def relative_table(launches: pd.DataFrame, baseline: str | None = None, batch: str = "same") -> Relative:
@@ -52,7 +74,17 @@ def relative_table(launches: pd.DataFrame, baseline: str | None = None, batch: s
     """
     cells = cells_of(launches, batch)
     gpus = list(dict.fromkeys(cell.gpu for cell in cells))
-    chosen = _baseline(gpus, baseline) if baseline else _oldest(launches, gpus)
+    return _relative(cells, gpus, _baseline(gpus, baseline) if baseline else _oldest(launches, gpus), batch)
+
+
+def relative_to_each(launches: pd.DataFrame, batch: str = "same") -> tuple[Relative, ...]:
+    """As relative_table, with each GPU as the baseline."""
+    cells = cells_of(launches, batch)
+    gpus = list(dict.fromkeys(cell.gpu for cell in cells))
+    return tuple(_relative(cells, gpus, gpu, batch) for gpu in gpus)
+
+
+def _relative(cells: Sequence[FleetCell], gpus: Sequence[str], chosen: str, batch: str) -> Relative:
     base = [cell for cell in cells if cell.gpu == chosen]
     at: dict[Slot, list[FleetCell]] = {}
     alike: dict[Slot, list[FleetCell]] = {}
@@ -73,7 +105,8 @@ def relative_table(launches: pd.DataFrame, baseline: str | None = None, batch: s
     for of_gpu in (True, False):
         _judge([one for one in compared if one.row["of_gpu"] == of_gpu and one.row["level"]])
     table = with_none(pd.DataFrame(rows, columns=COLUMNS), rows, _MAY_BE_NONE)
-    return Relative(table=table, baseline=chosen, batch=batch, refused=tuple(refused))
+    pairs = tuple(one.pair for one in compared if one.pair and one.row["gpu"] != chosen)
+    return Relative(table=table, baseline=chosen, batch=batch, refused=tuple(refused), pairs=pairs)
 
 
 def relative_means(relative: pd.DataFrame, by: Sequence[str] = ("gpu", "count")) -> pd.DataFrame:
@@ -167,7 +200,27 @@ def _row(
         "adjusted_p_value": math.nan,
         "why": why,
     }
-    return _Compared(row=row, differences=differences, found=found, chances=chances)
+    pair = None
+    if side.of_gpu and not why:
+        sides = tuple(cell for cell in side.ran), tuple(cell for cell in other if cell.samples)
+        pair = Pair(
+            gpu=first.gpu, count=int(first.row["count"]), ratio=found.value,
+            sides=(_names(sides[0]), _names(sides[1])), moments=(_moments(sides[0]), _moments(sides[1])),
+        )  # fmt: skip
+    return _Compared(row=row, differences=differences, found=found, chances=chances, pair=pair)
+
+
+def _names(cells: Sequence[FleetCell]) -> Hashable:
+    return tuple(sorted((cell.machine, cell.row["cell"]) for cell in cells))
+
+
+def _moments(cells: Sequence[FleetCell]) -> Moments | None:
+    """Of the mean of several machines' figures: its logarithm, its squared error, and the fewest launches of any of them."""
+    if any(len(cell.samples) < 2 for cell in cells):
+        return None
+    total, each = sum(cell.value for cell in cells), [moments(cell.samples, cell.row["statistic"]) for cell in cells]
+    error = sum((cell.value / total) ** 2 * one[1] for cell, one in zip(cells, each, strict=True))
+    return math.log(total / len(cells)), error, min(one[2] for one in each)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,6 +231,7 @@ class _Compared:
     differences: Sequence[Difference]
     found: Interval
     chances: Chances
+    pair: Pair | None
 
 
 def _judge(compared: Sequence[_Compared]) -> None:

@@ -242,7 +242,7 @@ def _export_machines(
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts import run_words
-    from torchmatrix.reporting import exports, machines_page, side_by_side
+    from torchmatrix.reporting import exports, machines_page
     from torchmatrix.reporting.exports import folder
 
     folder.written_before(target, force)
@@ -250,7 +250,7 @@ def _export_machines(
     held = held_for(prices, runs)
     with scratch() as temporary:
         fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)
-        charts = side_by_side.charts(relative) if drawn[0] else []
+        charts = machines_page.every_chart(fleet, relative, held) if drawn[0] else ()
         names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)

@@ -20,6 +20,12 @@ from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import explorers, side_by_side
+from torchmatrix.reporting.charts.rows import Chart
+from torchmatrix.reporting.explorers.data import Data
+from torchmatrix.reporting.gpus import Gpus, Shown
+from torchmatrix.reporting.gpus import shown as shown_of_gpus
+from torchmatrix.reporting.gpus.charts import COLOURS
+from torchmatrix.reporting.overview import Cells
 from torchmatrix.reporting.report import page, sections
 from torchmatrix.reporting.report.filters import utc
 
@@ -95,6 +101,33 @@ def compared(
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
+def every_chart(fleet: Fleet, relative: across.Relative, held: PriceList) -> tuple[Chart, ...]:
+    """The charts of a page of these machines, for files."""
+    return shown_of(fleet, relative, held).charts
+
+
+def shown_of(fleet: Fleet, relative: across.Relative, held: PriceList, data: Data | None = None) -> Shown:
+    """The default view; `data`: of the explorers, if they are at hand."""
+    return shown_of_gpus(Gpus(
+        cells=Cells(data=data or fleet.explorers(held).data), relative=relative,
+        each=across.relative_to_each(fleet.sides, relative.batch),
+        worth=_worth(fleet, held), vendors=_vendors(fleet), held=held, noun="GPU" if fleet.has_models else "machine",
+    ))  # fmt: skip
+
+
+def _worth(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
+    return [row | row["worth"] for row in _cells(fleet, held) if row["worth"]]
+
+
+def _vendors(fleet: Fleet) -> dict[str, str]:
+    """Of each GPU model, and of each machine."""
+    found: dict[str, str] = {}
+    for machine in (one.machine for one in fleet.chosen):
+        known = str(machine.gpus[0].get("vendor") or "") if machine.gpus else ""
+        found |= dict.fromkeys((machine.gpu, machine.label), known.upper())
+    return found
+
+
 def page_of(
     fleet: Fleet,
     found: across.Relative,
@@ -102,20 +135,21 @@ def page_of(
     links: Mapping[str, str] | None = None,
     pages: Mapping[str, str] | None = None,
     site: Mapping[str, Any] | None = None,
+    invented: bool = False,
 ) -> str:
     """The page of these machines. `pages`: machine id -> relative address of the report of its run.
 
-    `site`: what the sections of a site show, if this is its front page.
+    `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
     """
-    words = {"sides": "GPU", "beside": "GPU"} if fleet.has_models else {"sides": "Machine", "beside": "machine"}
-    context = _context(fleet, pages or {}, held) | _relative(found) | words
-    return page.render("machines.html.j2", True, links=links or {}, site=site, **context)
+    explored = fleet.explorers(held)
+    context = _context(fleet, pages or {}, held) | _relative(found)
+    context |= {"explorers": explored, "shown": shown_of(fleet, found, held, explored.data), "colours": COLOURS}
+    context |= {"sides": "GPU" if fleet.has_models else "machine"}
+    return page.render("machines.html.j2", True, links=links or {}, site=site, invented=invented, **context)
 
 
 def _relative(found: across.Relative) -> dict[str, Any]:
     return {
-        "relative_charts": [page.shown(chart) for chart in side_by_side.charts(found)],
-        "headlines": side_by_side.in_short(found),
         "baseline_gpu": found.baseline,
         "batch": found.batch,
         "grids": side_by_side.grids(found),
@@ -132,7 +166,6 @@ def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[st
         "measured": int((every["n"] > 0).sum()),
         "planned": sum(len(run.planned) for run in fleet.runs),
         "gpus": tables.records(fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every)),
-        "explorers": fleet.explorers(held),
         "cells": _cells(fleet, held),
         "currency": held.currency,
         "failures": [_failure(row) for row in tables.records(fleet.table) if row["outcome"] != "ok"],

@@ -1,17 +1,12 @@
-"""Relative tables (analysis.across) -> what a page shows: for each number of devices a table workload x GPU, and sentences."""
+"""Relative tables (analysis.across) -> for each number of devices a table workload x GPU."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.tables import records
-from torchmatrix.reporting.charts import Chart, gpu_bars
-from torchmatrix.reporting.charts.gpu_bars import Bar
-from torchmatrix.reporting.report.filters import ratio
 
 Row = dict[str, Any]
 
@@ -70,63 +65,3 @@ def _lines(rows: Sequence[Row], gpus: Sequence[str]) -> tuple[Line, ...]:
 def of_each_machine(relative: Relative) -> list[Row]:
     """The rows of single machines whose GPU several machines have."""
     return records(relative.table[~relative.table["of_gpu"].astype(bool)])
-
-
-def in_short(relative: Relative) -> list[str]:
-    """A sentence for the fewest and one for the most devices: the geometric mean of each GPU over the baseline GPU."""
-    return [_sentence(grid, relative.baseline) for grid in _ends(relative)]
-
-
-def _sentence(grid: Grid, baseline: str) -> str:
-    told = [f"{gpu} {_mean(mean)}" for gpu, mean in _others(grid, baseline)]
-    devices = "one device" if grid.count == 1 else f"{grid.count} devices"
-    return f"Relative to {baseline}, on {devices} each, geometric mean over cells, not tested: {'; '.join(told)}."
-
-
-def _mean(mean: Row) -> str:
-    """Such as "×1.573 (n = 4)"."""
-    cells = "one cell" if mean["n"] == 1 else f"n = {mean['n']}"
-    return f"×{ratio(mean['ratio'])} ({cells})"
-
-
-def charts(relative: Relative) -> list[Chart]:
-    """One for the fewest and one for the most devices: a bar for each GPU that has a ratio, and the baseline's."""
-    return [_chart(grid, relative.baseline) for grid in _ends(relative)]
-
-
-def _ends(relative: Relative) -> list[Grid]:
-    """Of the grids with a ratio of a GPU other than the baseline the first and the last."""
-    found = [grid for grid in grids(relative) if _others(grid, relative.baseline)]
-    return found if len(found) < 2 else [found[0], found[-1]]
-
-
-def _others(grid: Grid, baseline: str) -> list[tuple[str, Row]]:
-    """The GPUs besides the baseline that have a mean, the largest first."""
-    pairs = [(gpu, mean) for gpu, mean in zip(grid.gpus, grid.means, strict=True) if gpu != baseline and mean and mean["n"]]
-    return sorted(pairs, key=lambda pair: -float(pair[1]["ratio"]))
-
-
-def _chart(grid: Grid, baseline: str) -> Chart:
-    bars = [_bar(grid, place) for place, mean in enumerate(grid.means) if mean and mean["n"]]
-    bars.sort(key=lambda bar: -bar.mean)
-    return gpu_bars.chart(bars, baseline, grid.count, _title(grid, bars, baseline), DEFINITIONS["geometric_mean"])
-
-
-def _title(grid: Grid, bars: Sequence[Bar], baseline: str) -> str:
-    best, count = bars[0], grid.count
-    if best.gpu == baseline:
-        return f"On {count} of each, {baseline} has the highest geometric mean over cells, which is not tested"
-    times = f"{ratio(best.mean)} over {count} × {baseline}"
-    return f"{count} × {best.gpu}: {times}, the geometric mean over {len(best.cells)} cells, which is not tested"
-
-
-def _bar(grid: Grid, place: int) -> Bar:
-    own = [(line, line.entries[place]) for line in grid.lines]
-    cells = tuple(
-        (f"{line.workload}, {line.stacks}", float(entry["ratio"]))
-        for line, entry in own
-        if entry and not math.isnan(entry["ratio"])
-    )
-    mean = grid.means[place]
-    assert mean is not None
-    return Bar(place=place, gpu=grid.gpus[place], mean=float(mean["ratio"]), cells=cells, missing=int(mean["missing"]))
