@@ -223,7 +223,7 @@ def _lead(gpus: Gpus) -> Iterator[str]:
         one = "one " if gpus.noun == "GPU" and gpus.least == 1 else ""
         first = f"{one.capitalize()}{names[0]}"
         yield (
-            f"{first} is faster than {one}{names[1]}: {effect} over {many}." if mean.verdict == "FASTER"
+            f"{first} is {verdict} than {one}{names[1]}: {effect} over {many}." if mean.verdict == "FASTER"
             else f"{first} beside {one}{names[1]}: {effect} over {many}, {verdict}."
         )  # fmt: skip
     if found_ends := sorted(ends(gpus), key=lambda one: (-one[1], -one[2])):

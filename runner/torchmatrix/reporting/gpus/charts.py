@@ -50,7 +50,9 @@ def _relative_title(gpus: Gpus) -> str:
     assert mean is not None
     effect = words.effect(mean.interval.value)
     return (
-        f"{top} is faster than {other}: {effect}" if mean.verdict == "FASTER" else f"{top} beside {other}: {effect}, {verdict}"
+        f"{top} is {verdict} than {other}: {effect}"
+        if mean.verdict == "FASTER"
+        else f"{top} beside {other}: {effect}, {verdict}"
     )
 
 
