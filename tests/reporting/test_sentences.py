@@ -107,6 +107,7 @@ def test_two_equal_runs_have_no_mean_that_excludes_1(tmp_path: Path, cells: int)
 
 SPEAKS = re.compile(r"as fast as|\bfaster than\b|\bslower than\b|times as fast")
 JUDGED = {
+    "analysis/glossary.py": "defines the verdicts",
     "words.py": "the words of each verdict",
     "explorers/skeletons.py": "the scale of a chart",
     "published/audit.py": "a reason of the method, about memory formats",
