@@ -56,6 +56,7 @@ check: $(VENV)/dev ## check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 docs: $(VENV)/docs ## build docs/ as a website in dist/docs/ and check all links
+	@$(BIN)/python tests/example.py
 	@$(BIN)/python docs/site/reference.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
 	@echo dist/docs/index.html

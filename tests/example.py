@@ -1,46 +1,81 @@
-"""Writes reports/example/machines.html and machines.png: invented machines side by side. Run: .venv/bin/python tests/example.py
+"""Writes reports/example: a real run, rendered anew from the facts that its page carries, and invented machines side by side.
 
-Nobody measured these figures (tests/data/invented), and the page says so. The picture needs a browser.
+Nobody measured the figures of machines.html (tests/data/invented), and the page says so. `make docs` runs this; a test fails if
+a page is stale. The pictures need a browser. Run: .venv/bin/python tests/example.py
 """
 
+import base64
+import importlib.util
+import io
+import re
 import sys
+import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import invented
-from browsing import CHROMIUM
 
 from torchmatrix.analysis import machines
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import machines_page
+from torchmatrix.reporting import machines_page, report
 from torchmatrix.reporting.report import page
 
 TARGET = Path(__file__).parents[1] / "reports" / "example"
+PICTURES = (
+    ("index.html", "screenshot.png", "light"),
+    ("index.html", "screenshot-dark.png", "dark"),
+    ("machines.html", "machines.png", "light"),
+)
+_FACTS = re.compile(r'facts\.tar\.gz" href="data:application/gzip;base64,([^"]*)"')
 
 
-def main() -> None:
+def pages() -> dict[str, str]:
+    """Each page by its file's name, as this version renders it."""
+    with real_run() as results:
+        (run,) = results.runs()
+        measured = report.page_of(run).text
     with tempfile.TemporaryDirectory() as folder:
         for machine in invented.machines():
             invented.write(Path(folder), machine)
         compared = machines_page.compared(machines.newest_complete(Results(Path(folder)).runs()))
-        text = machines_page.page_of(*compared, invented=True)
-    page.save(text, TARGET / "machines.html")
-    if CHROMIUM:
-        picture()
-    else:
-        print("no browser here: machines.png is as it was", file=sys.stderr)
+        return {"index.html": measured, "machines.html": machines_page.page_of(*compared, invented=True)}
 
 
-def picture() -> None:
+@contextmanager
+def real_run() -> Iterator[Results]:
+    """The facts that reports/example/index.html carries."""
+    found = _FACTS.search((TARGET / "index.html").read_text(encoding="utf-8"))
+    assert found, "the example carries no facts"
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(found[1]))) as archive:
+            archive.extractall(Path(folder) / "example", filter="data")
+        yield Results(Path(folder))
+
+
+def main() -> None:
+    for name, text in pages().items():
+        page.save(text, TARGET / name)
+    if importlib.util.find_spec("playwright"):
+        from browsing import CHROMIUM
+
+        if CHROMIUM:
+            return pictures(CHROMIUM)
+    print("no browser here: the pictures are as they were", file=sys.stderr)
+    return None
+
+
+def pictures(browser: str) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        reader = browser.new_page(viewport={"width": 1280, "height": 1150})
-        reader.goto((TARGET / "machines.html").as_uri())
-        reader.locator("#relative svg").first.wait_for(state="visible")
-        reader.screenshot(path=TARGET / "machines.png")
-        browser.close()
+        opened = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for name, picture, scheme in PICTURES:
+            reader = opened.new_page(viewport={"width": 1280, "height": 1050}, color_scheme=scheme)
+            reader.goto((TARGET / name).as_uri())
+            reader.screenshot(path=TARGET / picture)
+        opened.close()
 
 
 if __name__ == "__main__":
