@@ -77,7 +77,7 @@ def _definitions() -> str:
 
 
 def _conditions() -> str:
-    """What is recorded of which part of a launch: what splits a cell, and what is only told."""
+    """What is recorded of which part of a launch: what splits a cell, and what is only reported."""
     parts = {one.of: f"{one.of}, each" if one.of == "GPU" else one.of or "launch" for one in CONDITIONS}
     rows = []
     for of, part in parts.items():
@@ -86,7 +86,7 @@ def _conditions() -> str:
             for splits in (True, False)
         )
         rows.append(f"| {part} | {_cell(splitting)} | {_cell(told)} |")
-    return "\n".join(["| of | launches that differ are left out | is only told |", "|---|---|---|", *rows, ""])
+    return "\n".join(["| of | launches that differ are left out | only reported |", "|---|---|---|", *rows, ""])
 
 
 def _models() -> str:

@@ -22,7 +22,7 @@ def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model that was measured.")],
     run: Annotated[
         str,
-        typer.Option("--run", metavar="RUN", help="Whose facts: last, last~1, an id.", autocompletion=completing.runs),
+        typer.Option("--run", metavar="RUN", help="The run to read: last, last~1 or an id.", autocompletion=completing.runs),
     ] = "last",
     mode: Annotated[
         str, typer.Option("--mode", help="train or infer.", autocompletion=completing.one_of("train", "infer"))
@@ -31,10 +31,19 @@ def advise(
         str, typer.Option("--aim", help=f"{', '.join(_AIMS[:-1])} or {_AIMS[-1]}.", autocompletion=completing.one_of(*_AIMS))
     ] = "throughput",
     max_latency: Annotated[
-        float | None, typer.Option("--max-latency", metavar="MS", min=0, help="At most this latency (p50); needs --mode infer.")
+        float | None,
+        typer.Option(
+            "--max-latency",
+            metavar="MS",
+            min=0,
+            help="Only configurations with at most this median latency; needs --mode infer.",
+        ),
     ] = None,
     max_memory: Annotated[
-        float | None, typer.Option("--max-memory", metavar="GIB", min=0, help="At most this peak memory of a process.")
+        float | None,
+        typer.Option(
+            "--max-memory", metavar="GIB", min=0, help="Only configurations with at most this peak memory per process."
+        ),
     ] = None,
     write: Annotated[
         Path | None,
@@ -43,7 +52,7 @@ def advise(
     results: ResultsOption = RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Recommend a configuration for a model and an aim.
+    """Recommend a configuration of a model: fastest, or least latency, memory or energy.
 
     Shows the evidence, equally good choices, what wasn't measured, and how to measure it.
     """

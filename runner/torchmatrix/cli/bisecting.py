@@ -1,4 +1,4 @@
-"""The verb that finds the release in which a cell's level changed: bisect."""
+"""The verb that finds the release that made a cell faster or slower: bisect."""
 
 import json
 from pathlib import Path
@@ -37,22 +37,22 @@ def bisect(
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="A release, such as 2.5.1, or a stack.", autocompletion=completing.stacks)
     ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="A newer one.", autocompletion=completing.stacks)],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="A newer release or stack.", autocompletion=completing.stacks)],
     cell: Annotated[
         str,
         typer.Option(
-            "--cell", metavar="CELL", help="The workload and devices: a cell's id or a glob; its stack doesn't matter."
+            "--cell", metavar="CELL", help="The workload and devices: a cell's id or a glob. The stack in it is ignored."
         ),
     ],
     listed: Annotated[
-        bool, typer.Option("--listed", help="Search the stacks of the matrix, in its order, not the catalog's releases.")
+        bool, typer.Option("--listed", help="Search the stacks of the matrix, in its order, instead of PyTorch's releases.")
     ] = False,
     launches: LaunchesOption = None,
-    new_runs: Annotated[bool, typer.Option("--new", help="Measure anew what an earlier search has measured.")] = False,
+    new_runs: Annotated[bool, typer.Option("--new", help="Measure again what an earlier search has measured.")] = False,
     write: Annotated[
         Path | None,
         typer.Option(
-            "--write", metavar="FILE", help="Write the matrix of the search, for `why` and `report`.", callback=a_file
+            "--write", metavar="FILE", help="Write the search's matrix, for torchmatrix why and report.", callback=a_file
         ),
     ] = None,
     matrix: MatrixOption = MATRIX,
@@ -63,9 +63,9 @@ def bisect(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the release in which a cell's level changed.
+    """Find the release that made a cell faster or slower.
 
-    A binary search that measures each release in turns with both ends.
+    A binary search: each step alternates the release in the middle with both ends.
     """
     from torchmatrix.analysis import bisection
     from torchmatrix.matrix.method import AB_LAUNCHES, Request

@@ -26,10 +26,10 @@ def gather(
         typer.Argument(metavar="SOURCE...", help="A folder, a .tar, .tar.gz or .zip, user@host:path, or a site's address."),
     ],
     results: ResultsOption = RESULTS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would come, unchecked.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be copied; check nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring results of other machines together.
+    """Copy results of other machines into one folder.
 
     Copies what is new and lists files that are damaged. Run it again to continue.
     """

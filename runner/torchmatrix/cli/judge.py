@@ -34,7 +34,7 @@ def gate(
         ),
     ] = None,
     nights: Annotated[int, typer.Option("--nights", min=1, help="Take the median of this many nights as the baseline.")] = 7,
-    strict: Annotated[bool, typer.Option("--strict", help="Count one slower night as a regression.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Report a regression after one slower night, not two.")] = False,
     canary: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,7 +48,9 @@ def gate(
         list[str] | None,
         typer.Option("--accept", metavar="CELL", help="Accept that this cell (or glob) is slower; repeatable."),
     ] = None,
-    because: Annotated[str, typer.Option("--because", metavar="TEXT", help="The reason, which is recorded.")] = "",
+    because: Annotated[
+        str, typer.Option("--because", metavar="TEXT", help="With --accept: the reason, which is recorded.")
+    ] = "",
     host: Annotated[
         str | None, typer.Option("--host", help="Judge runs of this host; default: that of the newest run.")
     ] = None,
@@ -62,13 +64,13 @@ def gate(
     ] = None,
     hook: Annotated[
         str | None,
-        typer.Option("--hook", metavar="COMMAND", help="Run this after any verdict but PASS, with JSON on its stdin."),
+        typer.Option("--hook", metavar="COMMAND", help="Run this command after any verdict but PASS; it gets JSON on stdin."),
     ] = None,
 ) -> None:
     """Judge the newest run against earlier nights.
 
-    Exits with 0 for PASS and with 5 for a regression, a failed cell or a missing cell,
-    and with 6 for a run that was not finished. A regression is reported every night until it is gone or accepted.
+    Exit code 0: PASS. 5: a regression, a failed or a missing cell. 6: the run is not finished.
+    A regression is reported every night until it is gone or accepted.
     """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import gate as gating

@@ -173,11 +173,11 @@ def bundle_kubernetes(
     vendor: Annotated[
         str, typer.Option("--vendor", help="nvidia or amd.", autocompletion=completing.one_of("nvidia", "amd"))
     ] = "nvidia",
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each for itself.")] = 1,
-    name: Annotated[str, typer.Option("--name", help="Of the Job and the ConfigMap.")] = "torchmatrix",
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each on its own.")] = 1,
+    name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
     matrix: MatrixOption = MATRIX,
 ) -> None:
-    """Print manifests for Kubernetes: a Job that runs the matrix on each of some nodes.
+    """Print manifests for Kubernetes: a Job that runs the matrix on each of several nodes.
 
     As JSON, for kubectl apply -f -. Nothing was tried on a real cluster.
     """

@@ -86,7 +86,8 @@ def run(
     new: NewOption = False,
     locked: LockedOption = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="With --engine slurm: submit, and return; the same command then continues.")
+        bool,
+        typer.Option("--detach", help="With --engine slurm: submit and return; run the same command again to collect results."),
     ] = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,

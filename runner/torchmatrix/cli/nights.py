@@ -69,7 +69,7 @@ def nightly_run(
     ] = None,
     quiet: QuietOption = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show what its steps print even where nobody watches (no terminal).")
+        bool, typer.Option("--verbose", "-v", help="Show what the steps print even without a terminal.")
     ] = False,
 ) -> None:
     """Run a whole night now: measure, gate, report, history, keep.

@@ -81,7 +81,7 @@ AbOption = Annotated[
     typer.Option(
         "--ab",
         metavar="STACK STACK",
-        help="Alternate two stacks and report the difference of the first from the second.",
+        help="Alternate two stacks and report how much faster or slower the first is.",
         show_default=False,
         autocompletion=completing.stacks,
     ),
@@ -90,7 +90,7 @@ ParallelOption = Annotated[
     bool,
     typer.Option(
         "--parallel",
-        help="Measure cells on different devices at the same time, after a test that they don't disturb each other.",
+        help="Measure cells on different devices at once, if a test shows that they don't disturb each other.",
     ),
 ]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
@@ -107,15 +107,13 @@ RedactOption = Annotated[
     bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses with pseudonyms.")
 ]
 ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
-StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="How many steps to trace.")]
+StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="Steps to trace.")]
 OperatorsOption = Annotated[
-    bool, typer.Option("--operators", help="Of GPUs: name the operators that launched the kernels, not the kernels.")
+    bool, typer.Option("--operators", help="On a GPU: show the operators that launched the kernels, not the kernels.")
 ]
 NameKernelsOption = Annotated[
     bool,
-    typer.Option(
-        "--name-kernels", help="On a CPU: name the kernels that torch.compile makes, which then takes minutes longer."
-    ),
+    typer.Option("--name-kernels", help="On a CPU: name the kernels that torch.compile makes; takes minutes longer."),
 ]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")

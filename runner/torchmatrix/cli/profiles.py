@@ -56,9 +56,9 @@ def profile(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the time of a cell's steps goes.
+    """Show where a cell spends its step time.
 
-    Launches the cell under torch.profiler: operators or kernels, gaps, memory, a trace. Measures nothing.
+    Runs the cell under torch.profiler and shows operators or kernels, gaps, memory and a trace. Records no result.
     """
     from torchmatrix.reporting import profile_pages, profiled
     from torchmatrix.reporting.report import page
@@ -79,7 +79,7 @@ def profile(
 def why(
     a: Annotated[str, typer.Argument(metavar="A", help="A cell: its id, or a glob.", autocompletion=completing.cells)],
     b: Annotated[
-        str, typer.Argument(metavar="B", help="The same. Differences are B minus A.", autocompletion=completing.cells)
+        str, typer.Argument(metavar="B", help="Another cell. Differences are B minus A.", autocompletion=completing.cells)
     ],
     where: WhereOption = None,
     matrix: MatrixOption = MATRIX,
@@ -87,8 +87,8 @@ def why(
     profiles: ProfilesOption = PROFILES,
     engine: EngineOption = "auto",
     steps: StepsOption = 10,
-    again: Annotated[bool, typer.Option("--again", help="Profile both cells anew.")] = False,
-    recorded: Annotated[bool, typer.Option("--recorded", help="Launch nothing: both cells must have been profiled.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Profile both cells again.")] = False,
+    recorded: Annotated[bool, typer.Option("--recorded", help="Launch nothing; use the profiles that are there.")] = False,
     operators: OperatorsOption = False,
     name_kernels: NameKernelsOption = False,
     output: OutputOption = WHY,
@@ -98,8 +98,8 @@ def why(
 ) -> None:
     """Show which operators make two cells differ.
 
-    The same work on two stacks, or with two settings: bars that add up to the difference of the step time. Profiles what isn't
-    profiled yet.
+    Compares the same work on two stacks or with two settings. The bars add up to the difference of the step times. Profiles
+    cells that have no profile yet.
     """
     from torchmatrix.analysis.profiles import why as analysis
     from torchmatrix.reporting import profile_pages, profiled

@@ -43,11 +43,14 @@ def compare(
         ),
     ],
     b: Annotated[
-        str, typer.Argument(metavar="B", help="The same. Ratios are A over B.", autocompletion=completing.runs_and_machines)
+        str,
+        typer.Argument(
+            metavar="B", help="What to compare it with. Ratios are A over B.", autocompletion=completing.runs_and_machines
+        ),
     ],
     results: ResultsOption = RESULTS,
     own_batch: Annotated[
-        bool, typer.Option("--own-batch", help="Where the batches differ, compare each side at its own, and show both.")
+        bool, typer.Option("--own-batch", help="Where batches differ, compare each side at its own batch, and show both.")
     ] = False,
     metric: Annotated[
         str,
@@ -101,7 +104,7 @@ def history(
 ) -> None:
     """Show how each cell changed from run to run.
 
-    Marks changes of level, and what changed in the environment at the same time.
+    Marks lasting changes, and what changed in the environment at the same time.
     """
     import gc
 
@@ -188,13 +191,13 @@ def export(
         typer.Option("--baseline-gpu", metavar="GPU", help="With --machines: the GPU that others are relative to."),
     ] = None,
     own_batch: Annotated[
-        bool, typer.Option("--own-batch", help="With --machines: compare them each at its own batch, which the tables name.")
+        bool, typer.Option("--own-batch", help="With --machines: compare each machine at its own batch; tables show the batch.")
     ] = False,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Write every chart as SVG and PNG.")] = True,
     scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
     prices: PricesOption = None,
     redact: RedactOption = False,
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files; they stay.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write even if the folder holds other files; they stay.")] = False,
 ) -> None:
     """Write the tables and charts of a run, or of several machines, as files.
 

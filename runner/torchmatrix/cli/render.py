@@ -68,7 +68,7 @@ def report(
         typer.Option("--baseline-gpu", metavar="GPU", help='The GPU that others are relative to, such as "RTX 3090".'),
     ] = None,
     own_batch: Annotated[
-        bool, typer.Option("--own-batch", help="Compare machines each at its own batch, which is shown.")
+        bool, typer.Option("--own-batch", help="Compare each machine at its own batch, and show the batch.")
     ] = False,
     publish: Annotated[
         Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs into this folder.")
