@@ -26,7 +26,7 @@ from torchmatrix.reporting.report.gallery import explorers_of
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
 
-__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "save", "view_of", "write"]
+__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "rendered", "save", "view_of", "write"]
 
 
 MOST_FACTS_BYTES = 600_000
@@ -75,21 +75,22 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found)
-    return _rendered(view, {}, held, archive, last_before(run, view.digest))
+    return rendered(view, {}, held, archive, last_before(run, view.digest))
 
 
 def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
     """The page of one run without its facts. `links`: label -> relative address of a file beside the page."""
-    return _rendered(view, links or {}, held).text
+    return rendered(view, links or {}, held).text
 
 
-def _rendered(
+def rendered(
     view: View,
     links: Mapping[str, str],
     held: PriceList,
     archive: exports.Archive | None = None,
     before: Since | None = None,
 ) -> Page:
+    """As `render`, with the facts of `archive` embedded, and what changed since an earlier run."""
     explorers = explorers_of(view, held)
     shown = overview_of(view, held, before, explorers.data)
     text = page.render(

@@ -25,8 +25,12 @@ def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files[FACTS] = archive
-    files["index.html"] = report.render(view, _BESIDE, held).encode()
-    return _summary(view) | {"machine": run.path.parent.name, "facts": permalinks.identity_of(archive)}, files
+    made = report.rendered(view, _BESIDE, held)
+    files["index.html"] = made.text.encode()
+    return _summary(view, made.answers.lead) | {
+        "machine": run.path.parent.name,
+        "facts": permalinks.identity_of(archive),
+    }, files
 
 
 def as_files(tables: exports.Tables) -> dict[str, bytes]:
@@ -40,7 +44,7 @@ def place_of(name: str, word: str) -> str:
     return f"tables/{name}.{word}"
 
 
-def _summary(view: View) -> Page:
+def _summary(view: View, lead: str) -> Page:
     host, started = view.record.host, view.record.unix_seconds
     cells = view.every_cell
     return {
@@ -53,7 +57,7 @@ def _summary(view: View) -> Page:
         "cells_ok": int((cells["n"] > 0).sum()),
         "launches_not_ok": view.not_ok,
         "complete": view.record.complete,
-        "headline": sections.state(view),
+        "headline": f"{lead} {sections.state(view)}",
     }
 
 
