@@ -308,4 +308,4 @@ def test_what_a_quota_held_up_in_the_windows_is_told_on_gpus_too_and_unlike_slot
     ]
     page = report.render(report.view_of(write_run(tmp_path / "c", launches)))
     assert page.count("CPU quota</abbr>") == 1 and "for up to 5.0 s in a launch" in page
-    assert page.count("unlike slots</abbr>") == 1 and unlike in page
+    assert page.count("unlike core groups</abbr>") == 1 and unlike in page
