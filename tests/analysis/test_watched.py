@@ -307,5 +307,6 @@ def test_what_a_quota_held_up_in_the_windows_is_told_on_gpus_too_and_unlike_slot
         {"vendor": "cpu", "stack": "free", "readings": free},
     ]
     page = report.render(report.view_of(write_run(tmp_path / "c", launches)))
-    assert page.count("CPU quota</abbr>") == 1 and "for up to 5.0 s in a launch" in page
-    assert page.count("unlike slots</abbr>") == 1 and unlike in page
+    cells = page[page.index('<section id="cells"') :].split("</section>")[0]
+    assert cells.count("CPU quota</abbr>") == 1 and "for up to 5.0 s in a launch" in cells
+    assert cells.count("unlike core groups</abbr>") == 1 and unlike in cells

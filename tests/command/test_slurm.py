@@ -364,7 +364,7 @@ def test_a_cell_over_two_nodes_is_one_launch_with_the_facts_of_both_and_its_own_
     assert rows[1].E_between == pytest.approx(0.8) and rows[1].S_nodes == pytest.approx(1.6)
     assert rows[2].E_inside == pytest.approx(0.75) and pytest.approx(0.75 * 0.8) == rows[2].E
     page = (tmp_path / "reports" / "index.html").read_text()
-    assert "Across nodes" in page and "gloo over TCP" in page and "4 CPU slots on 2 nodes" in page
+    assert "Across nodes" in page and "gloo over TCP" in page and "4 core groups on 2 nodes" in page
     assert "node1, node2 (slurm " in page
 
 

@@ -32,7 +32,7 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
     setup = next(event for event in read_lines(two) if event["event"] == "setup")
     assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
     page = (tmp_path / "reports/index.html").read_text()
-    assert "images/s" in page and "sequences/s" in page and "2 CPU slots" in page and "probed: bf16" in page
+    assert "images/s" in page and "sequences/s" in page and "2 core groups" in page and "probed: bf16" in page
     for launch in found:
         assert len(launch.telemetry) >= 2 and launch.telemetry[0].readings[0]["device"] == "cpu"
         times = [told.monotonic_seconds for told in launch.telemetry]

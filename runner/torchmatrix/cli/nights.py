@@ -154,9 +154,7 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["installed"]:
         whose = "of the machine" if found["system"] else "of this user"
         lines.append(("installed", f"{found['backend']} {whose}, every night at {found['at']}: {found['name']}"))
-        lines.append(
-            ("next", found["next"] or "n/a: the timer is gone or stopped; torchmatrix nightly install sets it up again")
-        )
+        lines.append(("next", found["next"] or "none: the timer is gone or stopped; torchmatrix nightly install sets it up"))
     else:
         lines.append(("installed", "no; torchmatrix nightly install"))
     last = found["last"]

@@ -72,7 +72,7 @@ def why_in_words(found: Why, sides: Sequence[Seen]) -> str:
     lines = [f"A: {a.cell}", f"  {times_in_words(a, steps[0])}", f"B: {b.cell}", f"  {times_in_words(b, steps[1])}", ""]
     lines += [f"{kinds:<{MOST_LETTERS}}  {'A, ms':>9}  {'B, ms':>9}  {'B - A, ms':>10}  {'share':>7}  calls"]
     lines += [_bar_in_words(found, bar) for bar in largest(found)]
-    lines += [_sum("profiled", (a.shares.seconds, b.shares.seconds), "100.0 %" if not found.is_scatter else "n/a")]
+    lines += [_sum("profiled", (a.shares.seconds, b.shares.seconds), "100.0 %" if not found.is_scatter else "unknown")]
     lines += [_sum(NOT_ATTRIBUTED, None, "", found.not_attributed)]
     lines += [
         _sum("measured" if found.is_measured else "without the profiler", found.steps, ""),
@@ -113,11 +113,11 @@ def _line(name: str, seconds: tuple[float, float] | None, difference: float, sha
 
 
 def _ms(seconds: float) -> str:
-    return f"{figure(1e3 * seconds)} ms" if is_known(seconds) else "n/a"
+    return f"{figure(1e3 * seconds)} ms" if is_known(seconds) else "not measured"
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if is_known(share) else "n/a"
+    return f"{100 * share:.1f} %" if is_known(share) else "unknown"
 
 
 def profile_record(seen: Seen) -> dict[str, Any]:

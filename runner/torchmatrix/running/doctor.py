@@ -84,7 +84,7 @@ def _conditions(s: session.Session) -> Check:
     told = environments.of_machine(s.host.as_record())
     lacking = [name for name, words in told.items() if words == environments.UNKNOWN]
     finding = f"{len(told) - len(lacking)} of {len(told)} that can change a figure are read"
-    return Check(mark="ok", subject="conditions", finding=finding + (f"; n/a: {', '.join(lacking)}" if lacking else ""))
+    return Check(mark="ok", subject="conditions", finding=finding + (f"; not read: {', '.join(lacking)}" if lacking else ""))
 
 
 def _gpus(s: session.Session) -> list[Check]:
@@ -114,7 +114,7 @@ def _watching(s: session.Session) -> list[Check]:
     seen = [word for key, word in wanted.items() if gpus and all(key in reading for reading in gpus)]
     lacking = [word for word in wanted.values() if word not in seen]
     finding = f"{', '.join(seen) or 'neither temperature, power nor energy'} can be read"
-    finding += f"; n/a: {', '.join(lacking)}" if seen and lacking else ""
+    finding += f"; not {' or '.join(lacking)}" if seen and lacking else ""
     checks = [Check(mark="note" if lacking else "ok", subject="watching", finding=finding, fix="; ".join(notes))]
     fix = "wait for it or choose other GPUs; a busy GPU is refused; torchmatrix ends nobody's process"
     return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]

@@ -79,6 +79,6 @@ def _steps(best: Best) -> Iterator[str]:
 def ratio_of(found: Interval) -> str:
     """Such as 1.20× (1.18 to 1.22)."""
     if math.isnan(found.value):
-        return "n/a"
+        return "not measured"
     limits = words.effect_interval(found.value, found.low, found.high)
     return f"{words.effect(found.value)} {limits or '(not tested)'}"

@@ -55,13 +55,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *_ratio("speedup_over_one_node", "S_nodes"),
         *(column for name in ("E", "E_inside", "E_between") for column in _ratio(f"efficiency_{name}", name)),
         a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
-        a_text("transport", "how the nodes talk, in the words of the communication library"),
+        a_text("transport", "how nodes communicate, in the library's words"),
     ),
     "collectives": (
         *WHERE, a_whole("device_count", "how many devices (N)", "count"), a_whole("nodes", "on how many nodes"),
-        a_text("operation", "all-reduce, all-gather, reduce-scatter or send-receive (to the next device, from the one before)"),
-        a_whole("bytes", "of all parts together where each device has a part, else of each device's tensor"),
-        a_whole("launches_ok", "launches behind it", "n"), a_number("seconds", "median over launches of a launch's median"),
+        a_text("operation", "all-reduce, all-gather, reduce-scatter or send-receive (to the next device, from the previous)"),
+        a_whole("bytes", "of all parts together if each device has a part, else of each device's tensor"),
+        a_whole("launches_ok", "launches behind it", "n"), a_number("seconds", "median of the launches' medians"),
         a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"]),
         a_number("link_bytes_per_second", DEFINITIONS["link_peak"]),
         a_number("bus_fraction_of_link", "bus bandwidth over the links' peak", "of_link"),
@@ -106,7 +106,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "speedups": (*_SHOWN, a_text("baseline", "the stack that it is compared with"), *_COMPARED),
     "settings": (
         a_text("setting", f"the setting that differs: {PAIRS}"), *_SHOWN,
-        a_text("over", "the workload that it is compared with: the same except for this setting"), *_COMPARED,
+        a_text("over", "the workload it is compared with, the same but for this setting"), *_COMPARED,
     ),
     "gpus": (
         a_text("device_name", "the GPU model, as the driver names it"),
@@ -147,14 +147,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "failures": (
         *WHERE, a_whole("round", "which of the interleaved rounds"), a_text("outcome", "how the launch ended"),
         a_text("error", "the first line that says what went wrong"), a_list("seen", "what the host observed during the launch"),
-        a_text("command", "what started it, to be pasted"),
-        a_text("file", "its facts, as named in the archive of the run's facts"),
+        a_text("command", "what started it, ready to paste"),
+        a_text("file", "its file in the archive of the run's facts"),
     ),
     "findings": (
         a_text("cell", WHERE[0].meaning),
-        a_text("level", "impossible, suspect, unclear: it can't be judged well, or unchecked: not held against a peak"),
-        a_text("field", "what is impossible or can't be judged"), a_text("value", "its value"), a_text("unit", "of the value"),
-        a_text("limit", "the limit that it exceeds"), a_text("reason", "the finding as a sentence"),
+        a_text("level", "impossible; suspect; unclear: can't be judged well; unchecked: not compared with a peak"),
+        a_text("field", "the field that the finding is about"), a_text("value", "its value"), a_text("unit", "of the value"),
+        a_text("limit", "the limit it exceeds"), a_text("reason", "the finding as a sentence"),
     ),
     "published": (
         a_text("cell", WHERE[0].meaning), a_text("vendor", "who published it"), a_text("published_gpu", "GPU, in their words"),

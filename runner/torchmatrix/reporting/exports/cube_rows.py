@@ -18,7 +18,7 @@ CUBE_TABLES: Mapping[str, tuple[Column, ...]] = {
         a_number("ratio_smallest", "the smallest ratio of a pair", "least"),
         a_number("ratio_largest", "the largest ratio of a pair", "most"),
         a_whole("pairs", "pairs of cells with a ratio", "n"), a_whole("pairs_missing", "pairs without one", "missing"),
-        a_text("negative_control", "of a setting that can't matter: still, moved or uncertain; else empty", "control"),
+        a_text("negative_control", "of a setting that can't matter: still, moved or uncertain; otherwise empty", "control"),
     ),
     "interactions": (
         *_CUBE, a_text("settings", "one setting, or two for what they do only together"),

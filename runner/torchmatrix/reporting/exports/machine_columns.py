@@ -4,7 +4,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
 
-_MACHINE = a_text("machine", "the machine, as the page of machines calls it")
+_MACHINE = a_text("machine", "the machine's name on the page of machines")
 _GPU = a_text("gpu", "the GPU model by its short name; of machines without GPUs their CPU")
 _STACK, _WORKLOAD = a_text("stack", "the software combination"), a_text("workload", "the job")
 _COUNT = a_whole("device_count", "how many devices (N)", "count")
@@ -14,15 +14,15 @@ MACHINE_TABLES: dict[str, tuple[Column, ...]] = {
         _MACHINE, _GPU, a_whole("gpu_count", "how many GPUs it has"), a_text("cpu", "its CPU"), a_whole("cores", "of its CPUs"),
         a_number("memory_bytes", "of the host"), a_text("driver", "version of the GPUs' driver"),
         a_text("os", "operating system"), a_text("kernel", "version of the kernel"),
-        a_flag("verified", "whether its facts recorded its identity"), a_text("run", "the run that stands for it"),
-        a_text("note", "what to know about the choice of this run"),
+        a_flag("verified", "whether its facts recorded its identity"), a_text("run", "the run that represents it"),
+        a_text("note", "remarks on the choice of this run"),
     ),
     "machine_gpus": (
         _GPU, a_list("machines", "the machines that have it"), a_list("counts", "how many each of them has"),
         a_list("drivers", "versions of their drivers"),
         a_number("power_limit_low_watts", "lowest power limit that a driver reports"),
         a_number("power_limit_high_watts", "highest power limit that a driver reports"),
-        a_text("unlike", "in which conditions the machines differ that have it"),
+        a_text("unlike", "conditions in which its machines differ"),
         *(column for column in TABLES["gpus"] if column.name not in ("gpu", "device_name")),
     ),
     "machine_cells": (
@@ -34,7 +34,7 @@ MACHINE_TABLES: dict[str, tuple[Column, ...]] = {
     "relative": (
         _GPU, a_text("machine", "one machine; unknown: all machines with this GPU together"),
         a_whole("machines", "how many machines are in the figure"),
-        a_flag("of_gpu", "whether the row stands for its GPU model"), _WORKLOAD, a_text("model", "what is trained or run"),
+        a_flag("of_gpu", "whether the row represents its GPU model"), _WORKLOAD, a_text("model", "what is trained or run"),
         a_text("mode", "train or infer"), a_text("precision", "of the computation"), a_text("unit", "what an item is"),
         _COUNT, _STACK, a_text("stack_class", "the release of torch by which stacks are compared"),
         a_whole("batch_per_device", "items per device and step", "batch"), a_whole("launches_ok", "launches behind it", "n"),
@@ -62,7 +62,7 @@ MACHINE_TABLES: dict[str, tuple[Column, ...]] = {
 }  # fmt: skip
 
 ABOUT_MACHINES = {
-    "machines": "one row per machine: its hardware, and the run that stands for it",
+    "machines": "one row per machine: its hardware, and the run that represents it",
     "machine_gpus": "one row per GPU model: its data sheet, what the drivers report, the best MFU reached",
     "machine_cells": "one row per machine and cell: its figure with its interval, per watt, per price and per GiB",
     "machine_scaling": "one row per machine and cell of several devices: speed-up, efficiency and scale factor",

@@ -10,9 +10,9 @@ from torchmatrix.reporting.exports.column import Column, a_number, a_whole, an_i
 def request_columns(definition: str) -> Iterable[Column]:
     """Behind what names a cell; `definition`: a key of the glossary."""
     yield a_whole("batch_per_request", "items of one request, per device", "batch")
-    yield a_whole("device_count", "how many devices (N); each serves requests of its own at the same time", "count")
+    yield a_whole("device_count", "how many devices (N); all serve their own requests at once", "count")
     yield a_whole("launches_ok", "launches behind it", "n")
-    yield a_whole("requests", "requests of all of them together")
+    yield a_whole("requests", "their requests together")
     for name in PERCENTILES:
         which = "the longest" if name == "max" else name
         yield from an_interval(name, f"{which}. {DEFINITIONS[definition]}", name, unit="_seconds")

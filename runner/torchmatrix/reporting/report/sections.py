@@ -183,7 +183,7 @@ def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
         (cell["left_out"], "launches left out", True,
          f"{cell['left_out']} of {n + cell['left_out']} launches, which are unlike the others: {cell['left_out_why']}"),
         (cell["apart"], "conditions differ", False, f"between the launches of this figure: {cell['apart']}"),
-        (cell["unlike"], "unlike slots", True, cell["unlike"]),
+        (cell["unlike"], "unlike core groups", True, cell["unlike"]),
         (cell["quota_seconds"] > 0, "CPU quota", True, "the quota of a control group made processes wait for CPUs in the timed "
          f"windows, for up to {cell['quota_seconds']:.1f} s in a launch: the figure is that of the quota"),
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
