@@ -12,6 +12,8 @@ from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import colours
 
 Row = dict[str, Any]
+MOST_NAME = 40
+"""Characters of a name in a chart; a bar's tooltip and the tables have all of it."""
 _UNNAMED = ("gpu", "machine", "stack", "model", "mode", "devices", "set", "variant", "batch", "image_size", "sequence_length")
 """Dimensions that are no setting."""
 _SERIES = ("precision", "runtime", "compile")
@@ -50,7 +52,8 @@ class Cells:
     @cached_property
     def _stacks(self) -> dict[str, str]:
         found = words.stacks(self.dims["stack"].values)
-        return found | {name: f"torch {version}" for name, version in self.builds.items()}
+        named = found | {name: f"torch {version}" for name, version in self.builds.items()}
+        return {name: shortened(text) for name, text in named.items()}
 
     def stack(self, row: Row) -> str:
         return self._stacks[self.value(row, "stack")]
@@ -70,7 +73,7 @@ class Cells:
 
     def model(self, row: Row) -> str:
         """The model's name, and inference where it is that."""
-        name = words.model(self.value(row, "model"))
+        name = shortened(words.model(self.value(row, "model")))
         return f"{name}, inference" if self.value(row, "mode") == "infer" and self.is_mixed else name
 
     @cached_property
@@ -154,6 +157,12 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return list(found.values())
+
+
+def shortened(name: str) -> str:
+    """At most MOST_NAME characters: its begin and its end."""
+    half = MOST_NAME // 2
+    return name if len(name) <= MOST_NAME else f"{name[:half]}…{name[-half:]}"
 
 
 def span(values: Sequence[float], write: Callable[[float], str]) -> str:
