@@ -36,6 +36,7 @@ def chart(cells: Cells) -> Chart | None:
         sub="Throughput with a setting over throughput without it, all else equal; logarithmic scale. A thin stroke is a pair "
         "of cells, the diamond their geometric mean with its interval over launches.",
         panels=((panel,),),
+        more=_left_out(cells, kinds),
     )  # fmt: skip
 
 
@@ -79,6 +80,13 @@ def _rows(cells: Cells, kind: str) -> list[Dot]:
     if len(by_model) > 1 and (real := _without_controls(cells, kind)):
         found.append(_row(cells, real, f"all {len(by_model)} models" if len(real) == len(pairs) else "all but the control"))
     return _headed(found, f"{own} instead of {other}")
+
+
+def _left_out(cells: Cells, kinds: Sequence[str]) -> str:
+    """How many models have no row of their own; their pairs are among those of all models."""
+    models = [{cells.rows[pair["at"]]["model"] for pair in answers.pairs_of(cells, kind)} for kind in kinds if kind != "stack"]
+    most = max((len(one) for one in models), default=0) - MOST_ROWS
+    return f"rows of {most} more models, whose pairs are counted" if most > 0 else ""
 
 
 def _headed(rows: list[Dot], head: str) -> list[Dot]:

@@ -27,6 +27,7 @@ def chart(cells: Cells) -> Chart | None:
         sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
         "line: to the 99th percentile. Columns: median, 99th percentile, throughput.",
         panels=tuple((_panel(cells, job, low, high),) for job in jobs),
+        more=f"{more} more cells" if (more := sum(max(0, len(job) - MOST_ROWS) for job in jobs)) else "",
     )  # fmt: skip
 
 

@@ -27,8 +27,19 @@ def chart(cells: Cells) -> Chart | None:
         sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
         "Dashed: the ideal. Grey: what is missing from it.",
         panels=tuple(_panels(cells, job, most, _floor([*every, low / most if low > 1 else low])) for job in jobs[:MOST_MODELS]),
-        more=f"{len(jobs) - MOST_MODELS} more models" if len(jobs) > MOST_MODELS else "",
+        more="; ".join(filter(None, (_models_left(jobs), _lines_left(jobs[:MOST_MODELS], most)))),
     )  # fmt: skip
+
+
+def _models_left(jobs: Sequence[Sequence[Row]]) -> str:
+    return f"{len(jobs) - MOST_MODELS} more models" if len(jobs) > MOST_MODELS else ""
+
+
+def _lines_left(jobs: Sequence[Sequence[Row]], most: int) -> str:
+    """How many cells on the most devices stand only in the table of all scale factors."""
+    lines = [sum(row["S"] is not None and row["N"] == most for row in job) for job in jobs]
+    left = sum(max(0, count - MOST_SERIES) for count in lines)
+    return f"{left} more settings" if left else ""
 
 
 def _floor(values: Sequence[float]) -> float:
