@@ -62,5 +62,5 @@ def test_many_cells_are_corrected_for_their_number() -> None:
 def test_a_report_shows_compile_times_of_several_compilations(tmp_path: Path) -> None:
     jobs = [{"job": {"compile": True}, "rate": 100.0 + i} for i in range(2)]
     run = write_run(tmp_path, jobs)
-    page = report.page_of(run)
+    page = report.page_of(run).text
     assert "<h3>Compile time</h3>" in page and "Code varies" in page

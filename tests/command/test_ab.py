@@ -29,7 +29,7 @@ def test_two_stacks_are_measured_in_turns_and_the_run_ends_with_their_comparison
     lines = done.stdout.splitlines()
     assert lines[:2] == ["A: b", "B: a"] and lines[2].startswith("A / B") and lines[-1] == "reports/index.html"
     assert [line.split()[:3] for line in lines[3:5]] == [[f"{JOB}/{n}", "≈", "1.0000"] for n in ("cpu0", "cpu0+1")]
-    assert all("5 and 5" in line and line.endswith("SAME") and "1.0 %" in line for line in lines[3:5])
+    assert all("5 and 5" in line and line.endswith("the same within 2 %") and "1.0 %" in line for line in lines[3:5])
     (run,) = Results(two.parent / "results").runs()
     started = sorted(run.launches(), key=lambda launch: launch.unix_seconds)
     assert len(started) == 20 and {launch.stack.name for launch in started} == {"a", "b"}
@@ -52,7 +52,7 @@ def test_only_what_both_have_is_measured_and_the_selection_narrows_it(torchmatri
 
 def test_ten_rounds_are_compared_round_by_round(torchmatrix: Command, two: Path) -> None:
     done = torchmatrix("run", "--ab", "a", "b", "*/cpu0", "--launches", "10")
-    assert "10 and 10" in done.stdout and "SAME; round by round" in done.stdout
+    assert "10 and 10" in done.stdout and "the same within 2 %; round by round" in done.stdout
 
 
 def test_an_ab_does_not_continue_another_run_of_the_same_cells_nor_that_one_it(torchmatrix: Command, two: Path) -> None:
@@ -101,5 +101,5 @@ def test_compare_names_the_command_that_measures_both_in_one_run(torchmatrix: Co
         write_run(tmp_path / "results", [{"rate": rate, **name} for rate in (99.0, 100.0, 101.0)], run=run)
     said = torchmatrix("compare", "last~1", "last").stdout
     assert "level: within these two runs" in said
-    assert "one run of both tells smaller differences: torchmatrix run --ab a b '*/w/gpu0'" in said
+    assert "one run of both shows smaller differences: torchmatrix run --ab a b '*/w/gpu0'" in said
     assert "torchmatrix run" not in torchmatrix("compare", "last", "last").stdout

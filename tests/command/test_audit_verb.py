@@ -68,7 +68,7 @@ def test_what_has_no_figures_is_an_error_and_not_clean(torchmatrix: Command, tmp
     for target, words in (
         ("figures.json", "is neither a CSV file nor a launch file"),
         ("empty", "has no launches"),
-        ("failed", "none of its launches is ok"),
+        ("failed", "all of its launches failed"),
     ):
         done = torchmatrix("audit", target)
         assert done.returncode == 2 and words in done.stderr and "\nhint: " in done.stderr and not done.stdout, done.stderr

@@ -56,7 +56,7 @@ def test_the_answer_says_what_it_rests_on_and_what_to_do_next(torchmatrix: Comma
     done = torchmatrix("bisect", "a", "c", "--listed", "--cell", CELL, "--launches", "2", "--write", "search.toml")
     assert done.returncode == 0, done.stderr
     first, *others = done.stdout.splitlines()
-    assert first == "the level changed in c: ×2.00 (2.00), p = 0, over b; 2 and 2 launches, in turns"
+    assert first == "the level changed in c: 2.00× ± 0.000, p = 0, over b; 2 and 2 launches, in turns"
     (why,) = (line.partition(": ")[2] for line in others if line.startswith("which operators: "))
     profiled = torchmatrix(*why.replace("'", "").split()[1:])
     assert profiled.returncode == 0 and "profiling c/" in profiled.stderr

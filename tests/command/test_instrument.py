@@ -204,7 +204,7 @@ def test_comparing_two_runs_gives_ratio_and_verdict(torchmatrix: Command, fake_m
     assert torchmatrix("run").returncode == 0
     assert torchmatrix("run").returncode == 0
     done = torchmatrix("compare", "last", "last~1")
-    assert done.returncode == 0 and done.stdout.count("SAME") == 2, done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.count("the same within 2") == 2, done.stdout + done.stderr
     rows = json.loads(torchmatrix("compare", "last", "last~1", "--json").stdout)["rows"]
     assert [row["ratio"] for row in rows] == [1.0, 1.0]
 

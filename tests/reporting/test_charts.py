@@ -3,16 +3,19 @@
 import xml.etree.ElementTree as ElementTree
 
 import altair
+import pandas as pd
 from drawn import HOSTILE
 
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, file_svg, gpu_bars, png_of, to_svg
-from torchmatrix.reporting.charts.drawing import shorten
+from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, file_svg, png_of, to_svg
+from torchmatrix.reporting.charts.drawing import finish, on, shorten
 
 
 def chart(name: str = "B200", value: float = 1.3) -> Chart:
-    bar = gpu_bars.Bar(place=0, gpu=name, mean=value, cells=((f"{name} job", value),), missing=0)
-    return gpu_bars.chart([bar], "H100", 1, f"{name} is measured", "How to read it.")
+    drawn = altair.layer(on("rows").mark_text(color=INK).encode(text="label:N"), on("rows").mark_text().encode(text="said:N"))
+    spec = finish(drawn, rows=[{"label": name, "said": f"{value:.2f}"}])
+    about = {"section": "trend", "title": f"{name} is measured", "note": "How to read it."}
+    return Chart(id=words.slug("of", name), spec=spec, table=pd.DataFrame(), **about)
 
 
 def test_a_still_takes_the_pages_colour_and_a_file_stands_alone() -> None:

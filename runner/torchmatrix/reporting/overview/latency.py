@@ -2,7 +2,7 @@
 
 import math
 
-from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.numbers import is_known, number_or_nan
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Dot
@@ -22,13 +22,19 @@ def chart(cells: Cells) -> Chart | None:
     fastest = min(known, key=lambda row: row["latency_p50"])
     return Chart(
         id="latency",
-        title=f"{cells.model(fastest)}: half of the requests within {words.with_unit(1e3 * fastest['latency_p50'], 'ms')}, "
-        f"99 of 100 within {words.with_unit(1e3 * fastest['latency_p99'], 'ms')}",
+        title=_title(cells, fastest),
         sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
         "line: to the 99th percentile. Columns: median, 99th percentile, throughput.",
         panels=tuple((_panel(cells, job, low, high),) for job in jobs),
         more=f"{more} more cells" if (more := sum(max(0, len(job) - MOST_ROWS) for job in jobs)) else "",
     )  # fmt: skip
+
+
+def _title(cells: Cells, row: Row) -> str:
+    """The median request of the cell whose median is lowest, and its 99th percentile, which takes 100 requests."""
+    said = f"{cells.model(row)}: half of the requests within {words.with_unit(1e3 * row['latency_p50'], 'ms')}"
+    p99 = number_or_nan(row.get("latency_p99"))
+    return said if math.isnan(p99) else f"{said}, 99 of 100 within {words.with_unit(1e3 * p99, 'ms')}"
 
 
 def _panel(cells: Cells, job: list[Row], low: float, high: float) -> Panel:
@@ -42,7 +48,11 @@ def _panel(cells: Cells, job: list[Row], low: float, high: float) -> Panel:
 
 def _dot(cells: Cells, row: Row) -> Dot:
     p50, p99 = (1e3 * row[name] if is_known(row.get(name)) else math.nan for name in ("latency_p50", "latency_p99"))
-    figures = (words.with_unit(p50, "ms"), words.with_unit(p99, "ms"), words.with_unit(row["rate"], f"{row['unit']}/s"))
+    figures = (
+        words.with_unit(p50, "ms"),
+        "" if math.isnan(p99) else words.with_unit(p99, "ms"),
+        words.with_unit(row["rate"], f"{row['unit']}/s"),
+    )
     return Dot(label=f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}", value=p50, low=p50,
                high=None if math.isnan(p99) else p99, shape="dot", colour=row["stack"], figures=figures,
                marks=cells.marks.get(row["place"], ()))  # fmt: skip

@@ -74,7 +74,7 @@ def _panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, ...], int]:
     ]
     bars = [[_bar(cells, row, before, bold) for before, row in zip([None, *some], some, strict=False)] for some in shown]
     scale = scale_of(bar for some in bars for bar in some)
-    unit = f"{job[0]['unit']}/s" if job[0]["unit"] else ""
+    unit = f"{top['unit']}/s" if top else ""
     made = tuple(
         Panel(title=f"{cells.model(some[0])}, {cells.precision(some[0])}", unit=unit, rows=tuple(own), high=scale)
         for some, own in zip(shown, bars, strict=True)
