@@ -121,7 +121,7 @@ def test_the_colours_can_be_chosen_and_follow_the_system(browser: Any, address: 
     dark = reader.page.evaluate(colour)
     reader.page.locator("button.colours").click()
     reader.page.locator("button.colours").click()
-    assert dark == "rgb(13, 17, 23)" and reader.page.evaluate(colour) == "rgb(255, 255, 255)"
+    assert dark == "rgb(14, 18, 22)" and reader.page.evaluate(colour) == "rgb(255, 255, 255)"
     reader.context.close()
 
 
@@ -136,7 +136,7 @@ def test_a_phone_shows_all_of_it_without_moving_sideways(browser: Any, address: 
 
 def test_without_scripts_and_in_print_the_charts_are_there(browser: Any, address: str, tmp_path: Path) -> None:
     reader = Reader(browser, address, java_script_enabled=False)
-    stills = reader.page.locator(".still svg")
+    stills = reader.page.locator("#throughput svg.t")
     assert reader.page.locator("#cells tbody tr").first.is_visible()
     assert stills.count() >= 2 and stills.first.is_visible() and stills.first.bounding_box()["width"] > 200
     reader.context.close()
@@ -166,6 +166,7 @@ def test_a_large_table_is_whole_when_it_is_unfolded_printed_or_read_without_scri
     for is_print, context in ((False, {"java_script_enabled": False}), (True, {})):
         reader = Reader(browser, path.as_uri(), **context)
         if is_print:
+            reader.open("cells")
             reader.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
             reader.page.emulate_media(media="print")  # on the screen, what is far from the view has no text
         assert reader.page.locator("#cells tbody tr").locator("visible=true").count() == 420

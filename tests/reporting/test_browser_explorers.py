@@ -83,7 +83,7 @@ def test_the_runtime_waits_for_the_section_to_be_opened_by_a_click_a_key_or_a_li
 def test_each_explorer_opens_with_charts_that_are_titled_by_what_they_show(reader: Reader) -> None:
     for name in TITLES:
         titles = reader.panels(name)
-        assert titles and all("ResNet-50" in title or "bert" in title or " over " in title for title in titles)
+        assert titles and all("ResNet-50" in title or "BERT" in title or " over " in title for title in titles)
     assert reader.said == []
 
 
