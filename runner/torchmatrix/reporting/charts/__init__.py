@@ -99,11 +99,11 @@ def _alone(chart: Chart) -> dict[str, Any]:
 def _drawn(title: str, note: str, spec: Mapping[str, Any]) -> ElementTree.Element:
     """One image with a name and a description (https://www.w3.org/TR/svg-aam-1.0/)."""
     with _renderer():
-        svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(_legible(spec), vl_version=VEGA_LITE, config=_ARIA_OFF))
+        svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(legible(spec), vl_version=VEGA_LITE, config=_ARIA_OFF))
     _slim(svg)
     for number, (tag, words) in enumerate((("title", title), ("desc", note))):
         about = ElementTree.Element(f"{{{_SVG}}}{tag}")
-        about.text = _legible(words)
+        about.text = legible(words)
         svg.insert(number, about)
     svg.set("role", "img")
     svg.set("aria-label", str(svg[0].text))
@@ -128,7 +128,7 @@ def _require_room() -> None:
     address_space.require(_V8_BYTES, "drawing a chart")
 
 
-def _legible(value: Any) -> Any:
+def legible(value: Any) -> Any:
     """The same without the characters that XML can't represent (https://www.w3.org/TR/xml/#charsets).
 
     vl_convert measures texts as XML; one such character in the facts would abort the whole process.
@@ -136,8 +136,8 @@ def _legible(value: Any) -> Any:
     if isinstance(value, str):
         return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
-        return {key: _legible(part) for key, part in value.items()}
-    return [_legible(part) for part in value] if isinstance(value, list) else value
+        return {key: legible(part) for key, part in value.items()}
+    return [legible(part) for part in value] if isinstance(value, list) else value
 
 
 def _slim(element: ElementTree.Element) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from html import escape
 from itertools import zip_longest
 
-from torchmatrix.reporting.charts import FONT
+from torchmatrix.reporting.charts import FONT, legible
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,6 +170,4 @@ def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weigh
 
 def _escaped(text: str) -> str:
     """For XML, which can't represent some characters."""
-    from torchmatrix.reporting.charts import _legible
-
-    return escape(str(_legible(text)))
+    return escape(str(legible(text)))

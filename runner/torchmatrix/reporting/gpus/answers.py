@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
-from torchmatrix.analysis.intervals import Moments
+from torchmatrix.analysis.intervals import Moments, geometric_mean
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import words
@@ -26,12 +26,7 @@ def answers(gpus: Gpus) -> Answers:
 def beside(gpus: Gpus, own: str, over: str) -> tuple[MeanRatio, str, str] | None:
     """The mean over all workloads that both measured, its verdict in words, and over how many it is."""
     found = gpus.mean(own, over, gpus.least)
-    return (found, verdict_of(found), workloads(found.n)) if found else None
-
-
-def verdict_of(found: MeanRatio) -> str:
-    """In words; too few launches have none."""
-    return words.verdict(found.verdict)
+    return (found, words.verdict(found.verdict), workloads(found.n)) if found else None
 
 
 def workloads(count: int) -> str:
@@ -123,7 +118,7 @@ def _settings(gpus: Gpus) -> Answer | None:
     least, most = (pick(means, key=lambda gpu: means[gpu].interval.value) for pick in (min, max))
     values = [means[least].interval.value, means[most].interval.value]
     over = "eager" if name == "torch.compile" else "fp32" if name == "AMP" else "fp32, eager"
-    verdicts = list(dict.fromkeys(verdict_of(mean) for mean in means.values()))
+    verdicts = list(dict.fromkeys(words.verdict(mean.verdict) for mean in means.values()))
     said = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
     return Answer(
         name="settings", title=f"{name} bring" if "+" in name else f"{name} brings", figure=span(values, words.effect),
@@ -141,15 +136,8 @@ def ends(gpus: Gpus) -> list[tuple[str, int, float, int]]:
         most = max((row["N"] for row in own), default=0)
         values = [row["S"] for row in own if row["N"] == most]
         if values:
-            found.append((gpu, most, geometric(values), len(values)))
+            found.append((gpu, most, geometric_mean(values).value, len(values)))
     return found
-
-
-def geometric(values: list[float]) -> float:
-    product = 1.0
-    for value in values:
-        product *= value ** (1 / len(values))
-    return product
 
 
 def _devices(gpus: Gpus) -> Answer | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
@@ -168,7 +169,7 @@ def _efficiencies(gpus: Gpus, count: int) -> tuple[Bar, ...]:
     for gpu in gpus.order:
         own = [row["S"] / row["N"] for row in gpus.scaled if row["N"] == count and gpus.name(row) == gpu]
         if own:
-            value = answers.geometric(own)
+            value = geometric_mean(own).value
             figures = (f"{words.ratio(value * count)}  {words.percent(value)}",)
             found.append(Bar(label=gpu, value=value, shape="dot", strokes=tuple(own) if len(own) > 1 else (), figures=figures,
                              colour=gpus.colour(gpu), note=answers.workloads(len(own))))  # fmt: skip

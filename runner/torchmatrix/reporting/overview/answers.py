@@ -14,7 +14,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
-from torchmatrix.ground.numbers import is_known, none_for_nan
+from torchmatrix.ground.numbers import is_known, none_for_nan, number_or_nan
 from torchmatrix.ground.texts import printable
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, Row, span
@@ -113,13 +113,8 @@ def fastest(cells: Cells, top: Row) -> list[Row]:
 
 def picked_interval(cells: Cells, top: Row) -> Interval:
     """Of a figure that was picked as the highest."""
-    nan = float("nan")
-    own = Interval(value=top["rate"], low=_or(top["low"], nan), high=_or(top["high"], nan))
+    own = Interval(value=top["rate"], low=number_or_nan(top["low"]), high=number_or_nan(top["high"]))
     return best.of_picked(own, top["n"], len(candidates(cells, top)))
-
-
-def _or(value: float | None, other: float) -> float:
-    return other if value is None else value
 
 
 def _fastest(cells: Cells, top: Row) -> Answer:
@@ -169,7 +164,7 @@ def _named(cells: Cells, row: Row, top: Row) -> str:
 
 
 def pairs_of(cells: Cells, kind: str) -> list[Row]:
-    """Measured pairs of a kind; those of a model for which the setting is a negative control come with `is_control`."""
+    """Measured pairs of a kind, also those of models for which it is a negative control."""
     return [pair for pair in cells.data.pairs if pair["kind"] == kind and pair["ratio"] is not None]
 
 
@@ -221,7 +216,7 @@ def _devices(cells: Cells, top: Row) -> Answer | None:
         return None
     row = same[0]
     count, efficiency = row["N"], row["S"] / row["N"]
-    noun = "GPU" if not cells.label(row, "gpu").startswith("CPU") else "core group"
+    noun = cells.device(row)
     limits = words.effect_interval(row["S"], row["S_low"], row["S_high"]) if not words.is_small(row["S"]) else ""
     wrong = " Impossible: look for a wrong baseline." if row["impossible"] else ""
     text = f"the work of one {noun}: {words.percent(efficiency)} efficiency.{wrong}"
@@ -230,7 +225,7 @@ def _devices(cells: Cells, top: Row) -> Answer | None:
     return Answer(
         name="devices", title=f"{count} {noun}s bring", figure=words.ratio(row["S"]), interval=limits, text=text,
         note=f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}.{over}", chart="scaling", value=row["S"],
-        low=_or(row["S_low"], float("nan")), high=_or(row["S_high"], float("nan")), unit="×",
+        low=number_or_nan(row["S_low"]), high=number_or_nan(row["S_high"]), unit="×",
     )  # fmt: skip
 
 
@@ -274,18 +269,18 @@ def _since(found: Since | None) -> Answer | None:
     rest = len(found.cells) - slower - faster - untested
     more = [f"{rest} with no difference shown"] if rest else []
     more += [f"{untested} not tested"] if untested else []
-    changed = "; ".join(f"{name}: {words_before(a, b)}" for name, (a, b) in found.machine.items())
     return Answer(
         name="since", title="Since the last run", figure=parts[0] if parts else "no change", interval="",
         text=f"{', '.join([*parts[1:], *more])}." if [*parts[1:], *more] else "", chart="since",
-        note=f"Since {found.run}. {f'Also changed: {changed}.' if changed else 'The machine says the same of itself.'}",
+        note=f"Since {found.run}. {what_else(found)}",
         value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
     )  # fmt: skip
 
 
-def words_before(before: str, now: str) -> str:
-    """Such as "575.57 → 580.65"."""
-    return f"{before} → {now}"
+def what_else(found: Since) -> str:
+    """What the machine says of itself that it didn't say then, such as "What else changed: driver 575.57 → 580.65."."""
+    changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in found.machine.items())
+    return f"What else changed: {changed}." if changed else "The machine says the same of itself."
 
 
 def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:

@@ -99,6 +99,10 @@ class Cells:
         names = [n for n in self.dims if n not in (*_UNNAMED, *_SERIES) and len(self.dims[n].values) > 1]
         return [self.label(row, n) for n in names if self.value(row, n) not in ("none", _DEFAULTS.get(n))]
 
+    def device(self, row: Row) -> str:
+        """What one of its devices is called."""
+        return "core group" if self.label(row, "gpu").startswith("CPU") else "GPU"
+
     def place(self, row: Row) -> str:
         """The devices: "8 × H100 SXM", "2 core groups"."""
         gpu, devices = self.label(row, "gpu"), self.label(row, "devices")

@@ -4,6 +4,7 @@ from torchmatrix.analysis.since import Changed, Since
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Dot
+from torchmatrix.reporting.overview import answers
 from torchmatrix.reporting.overview.cells import Cells
 
 MOST_ROWS = 12
@@ -22,14 +23,13 @@ def chart(cells: Cells, found: Since | None) -> Chart | None:
     more = [f"{len(changed) - MOST_ROWS} more changed" if len(changed) > MOST_ROWS else ""]
     more += [f"{found.missing} cells without a figure in one of the two" if found.missing else ""]
     more += [f"{found.refused} cells did other work" if found.refused else ""]
-    also = "; ".join(f"{name} {a} → {b}" for name, (a, b) in found.machine.items())
     ticks = tuple((1 + share, words.change(1 + share)) for share in (-reach * 0.9, 0.0, reach * 0.9))
     return Chart(
         id="since",
         title=_title(found),
         sub=f"Each stroke is a cell: its throughput over that in run {found.run}. Verdicts allow for {len(ratios)} "
         "comparisons. They are about these two runs; runs of one machine may differ, too. "
-        + (f"What else changed: {also}." if also else "The machine says the same of itself."),
+        f"{answers.what_else(found)}",
         panels=((Panel(title="", rows=tuple(rows), low=1 - reach, high=1 + reach, kind="forest since", ticks=ticks),),),
         more="; ".join(filter(None, more)),
     )  # fmt: skip

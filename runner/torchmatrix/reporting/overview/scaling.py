@@ -18,7 +18,7 @@ def chart(cells: Cells) -> Chart | None:
     most = max(row["N"] for row in known)
     jobs = [job for job in cells.jobs if any(row["S"] is not None for row in job)]
     ends = [row for row in known if row["N"] == most]
-    noun = "GPUs" if not cells.label(ends[0], "gpu").startswith("CPU") else "core groups"
+    noun = f"{cells.device(ends[0])}s"
     low = min(0.9, *(row["S_low"] or row["S"] for row in ends)) if most > 1 else 0.9
     every = [row["S"] / row["N"] for row in ends]
     return Chart(
