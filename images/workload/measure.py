@@ -132,8 +132,9 @@ def warm_up(args, world, step, tell):
     return WarmUp(done, pace, series)
 
 
-def timed_windows(args, world, step, begun, tell):
-    """The windows of the figure, timed when the machine is steady: a steady.Steady. `begun`: the WarmUp; `tell`: as there.
+def timed_windows(args, world, step, begun, tell, ended):
+    """The windows of the figure, timed when the machine is steady: a steady.Steady. `begun`: the WarmUp; `tell`: as there;
+    `ended`: as in `window`.
 
     Batches take turns on and on from the warm-up, so that the number of a step says which one it had.
     """
@@ -142,7 +143,7 @@ def timed_windows(args, world, step, begun, tell):
     def go_on(size):
         nonlocal first
         first += size
-        return window(world, step, size, first - size)
+        return window(world, step, size, first - size, ended)
 
     def time_windows():
         return [go_on(count) for _ in range(args.windows)]
@@ -158,12 +159,17 @@ def timed_windows(args, world, step, begun, tell):
     return steady.measure(begun.series, args.warmup_cap_seconds, time_windows, more, tell)
 
 
-def window(world, step, steps, first):
+def _nothing():
+    pass
+
+
+def window(world, step, steps, first, ended=_nothing):
     """Time `steps` steps, with one device synchronisation before and one after; returns one record per rank, in rank order.
 
     A record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
     that the host shares), `enqueue_seconds` (until the last step was submitted to the device), `step_seconds` (`steps` numbers)
-    and `losses`, both read after the window. Nothing else happens inside it.
+    and `losses`, both read after the window. Nothing else happens inside it. `ended` is called
+    right after it, before the ranks wait for each other.
     """
     run, marks, taken = step.run, _Marks(world.device), step.taken()
     with no_garbage_collection():
@@ -179,6 +185,7 @@ def window(world, step, steps, first):
         world.synchronize()
         stop = time.perf_counter_ns()
         end = time.monotonic()
+    ended()
     record = {
         "seconds": (stop - start) / 1e9,
         "start_monotonic_seconds": begin,

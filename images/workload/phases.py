@@ -207,7 +207,7 @@ def _time(channel, args, world, begun):
     channel.emit("warm-up", **spent)
     watch = windows.Watch(args, world, begun, warm.steps) if args.proof != work.NONE else None
     _reset_peak(world)
-    found = measure.timed_windows(args, world, step, warm, tell)
+    found = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
     channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
     for number, ranks in enumerate(found.windows):
         samples.emit(channel, args.batch, "measure", number, ranks)

@@ -63,12 +63,11 @@ def test_two_models_in_one_box_are_measured_apart_and_compared(mixed_rtx: Runnin
     alone = dict.fromkeys(("gpu0", "gpu1", "gpu2", "gpu3"), 10_000.0)
     assert found == pytest.approx({**alone, "gpu0+1": 15_000.0, "gpu2+3": 15_000.0})
     words = mixed_rtx.report()
-    assert (
-        "GeForce RTX 4090, GPUs 0, 1 and GeForce RTX 3090, GPUs 2, 3 train resnet50 with fp32 on 2 GPUs equally fast: "
-        "15000 images/s and 15000 images/s" in words
-    )
-    assert "GeForce RTX 4090 (GPU 0) alone: 10000 images/s (95 % interval 10000 to 10000); 2 give 1.50" in words
-    assert "(E = 0.750, s = 0.500)" in words
+    assert "ResNet-50: GeForce RTX 4090 is highest; no difference shown from GeForce RTX 3090" in words
+    assert "GPUs do 1.50× the work of one" in words
+    for name in ("GeForce RTX 4090", "GeForce RTX 3090"):
+        assert f"{name} 75.0 % ± 0.0" in words, "the efficiency of each says whose it is"
+    assert "Each additional device adds s of one device" in words
 
 
 def test_sets_with_a_slice_among_several_gpus_are_refused(sliced_a100: Running) -> None:

@@ -120,6 +120,7 @@ BOX_EVENTS: Mapping[str, tuple[Field, ...]] = {
         number_field("start_monotonic_seconds", 1e12, required=True),
         number_field("stop_monotonic_seconds", 1e12, required=True),
     ),
+    "clock": (),
     "unseen": (text_field("error", required=True),),
     "warm-up": (whole_field("steps"), number_field("seconds", SECONDS), flag_field("flat"), ratio_field("drift")),
     "memory": (one_of_field("phase", "cold", "warm"), wholes_field("peak_bytes")),

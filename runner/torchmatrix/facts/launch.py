@@ -165,8 +165,12 @@ class Launch:
         found = plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
         found = found or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
         found = found or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, seen)
+        return found or self._clock.wrong
+
+    @cached_property
+    def _clock(self) -> clocks.Judged:
         edges = [[block.edges for block in blocks if block.edges] for blocks in (self.windows, self.warm_up_blocks)]
-        return found or clocks.contradiction(self.stamps, *edges)
+        return clocks.judge(self.stamps, *edges)
 
     @property
     def _asked(self) -> plausible.Asked:
@@ -191,14 +195,15 @@ class Launch:
 
     @property
     def unchecked(self) -> str | None:
-        """What of the proof of work could not be made, in words; None if all was, or if nothing is known of a proof."""
+        """What could not be checked of its work or of its box's clock, in words; None if all was, or no proof was wanted."""
         if self.reference is None:
             return None
         if self.reference.error:
             return f"eager fp32 gave no reference: {self.reference.error}"
         if self.reference.proof == "fingerprint" and not (self.exit and self.exit.losses_compared):
             return "its losses were not compared with those of the launch that was proven in full"
-        return self.reference.unwatched and f"not known: {self.reference.unwatched}"
+        unknown = self.reference.unwatched or self._clock.unknown
+        return unknown and f"not known: {unknown}"
 
     @cached_property
     def devices_of_other_nodes(self) -> tuple[str, ...]:

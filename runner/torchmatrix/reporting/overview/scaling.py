@@ -99,8 +99,9 @@ def _dot(cells: Cells, row: Row, beside: Sequence[Row]) -> Bar:
     value, low, high = (None if row[name] is None else row[name] / n for name in ("S", "S_low", "S_high"))
     assert value is not None
     half = f"±{words.THIN}{50 * (high - low):.1f}" if low is not None and high is not None else ""
-    label = cells.who(row) if len({one["stack"] for one in beside}) > 1 else cells.settings(row)
+    names = (cells.who, cells.settings)
+    varied = [name(row) for name in names if len({name(one) for one in beside}) > 1] or [cells.settings(row)]
     return Bar(
-        label=label, value=value, low=low, high=high, shape="dot", colour=row["stack"],
+        label=" · ".join(varied), value=value, low=low, high=high, shape="dot", colour=row["stack"],
         figures=(f"{words.percent(value, 1)} {half}".strip(),), note=f"{cells.value(row, 'stack')}, {cells.settings(row)}",
     )  # fmt: skip

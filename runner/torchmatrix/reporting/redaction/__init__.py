@@ -45,6 +45,7 @@ _identifier = lru_cache(4096)(without_secrets)
 _SAMPLES = (
     "sample",
     "steps",
+    "clock",
     "memory",
     "phase",
     "warm-up",
