@@ -49,10 +49,11 @@ def _floor(values: Sequence[float]) -> float:
 
 def _panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[Panel, ...]:
     ends = [row for row in job if row["S"] is not None]
-    best = max((row for row in ends if row["N"] == max(one["N"] for one in ends)), key=lambda row: row["rate"])
+    here = max(row["N"] for row in ends)
+    best = max((row for row in ends if row["N"] == here), key=lambda row: row["rate"])
     series = _series(cells, job, best)
     bars = tuple(_bar(cells, row, best) for row in series)
-    of = _beside(cells, [row for row in ends if row["N"] == best["N"]], best)
+    of = _beside(cells, [row for row in ends if row["N"] == here], best)
     top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in of))
     ticks = tuple((share, words.percent(share)) for share in _ticks(floor))
     return (
