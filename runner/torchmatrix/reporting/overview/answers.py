@@ -14,6 +14,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
+from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.numbers import is_known, none_for_nan, number_or_nan
 from torchmatrix.ground.texts import printable
 from torchmatrix.reporting import words
@@ -278,9 +279,9 @@ def _since(found: Since | None) -> Answer | None:
 
 
 def what_else(found: Since) -> str:
-    """What the machine says of itself that it didn't say then, such as "What else changed: driver 575.57 → 580.65."."""
-    changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in found.machine.items())
-    return f"What else changed: {changed}." if changed else "The machine says the same of itself."
+    """What differs between the two runs besides figures, such as "What else changed: host driver 575.57 → 580.65."."""
+    changed = differences_in_words(found.environment).replace(" -> ", " → ")
+    return f"What else changed: {changed}." if changed else f"Nothing else changed: {found.compared.in_words}."
 
 
 def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:
