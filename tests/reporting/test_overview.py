@@ -62,6 +62,7 @@ def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(seen: Callable[.
     best = answer(found, "fastest")
     assert words.NO_INTERVAL in best.text and best.verdict == "n/a" and "Not tested against b" in best.text
     assert not any(row.is_best for panels in found.throughputs[0].panels for one in panels for row in one.rows)
+    assert found.answers.lead.endswith(f": 120{words.THIN}images/s."), "a ratio that was not tested is no recommendation"
     assert "aster" not in " ".join([found.answers.lead, best.text, *(chart.title for chart in found.every)])
 
 

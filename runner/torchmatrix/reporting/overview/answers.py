@@ -299,12 +299,13 @@ def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[st
     slowest = min(every, key=lambda row: row["rate"])
     yield f"{words.verb(cells.value(top, 'mode'), many=True).capitalize()} {cells.model(top)}{using} on {who}"
     gain = top["rate"] / slowest["rate"]
+    is_slower = gain > WORTH_SAYING and all(row is not slowest for row in equal)
     what = f"{words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
-    yield f": {what if gain > WORTH_SAYING else words.with_unit(top['rate'], top['unit'] + '/s')}"
+    yield f": {what if is_slower else words.with_unit(top['rate'], top['unit'] + '/s')}"
     scale = found.get("devices")
     is_scaled = scale is not None and is_known(scale.value)
     yield f"; {cells.label(top, 'devices')} do {scale.figure} the work of one." if scale and is_scaled else "."
 
 
 WORTH_SAYING = 1.1
-"""The fastest over the slowest, from which on the first sentence has it."""
+"""The fastest over the slowest, from which on the first sentence has it if a test shows that it is slower."""
