@@ -19,6 +19,9 @@ MOST_TIPS = 60
 MOST_RULES = 20
 """The most changes of the environment that are drawn, the newest; a new image every night would hide the line."""
 
+TEXT_WIDTH = 0.18
+"""Of a change of level, on the narrowest drawing."""
+
 
 def charts(trends: Sequence[Trend]) -> tuple[tuple[Chart, ...], int]:
     """One for each cell with at least two figures, the largest newest change of level first; how many rows they leave out."""
@@ -100,12 +103,16 @@ def _crosses(trend: Trend) -> Iterator[Mark]:
 
 
 def _levels(trend: Trend) -> Iterator[Mark]:
-    for change in trend.changes:
+    """Newest first; the text of one that is near a newer one's would cover it."""
+    last, span = math.inf, trend.rows[-1]["started"] - trend.rows[0]["started"]
+    for change in reversed(trend.changes):
+        is_near = last - change.started < TEXT_WIDTH * span
+        last = last if is_near else change.started
         value, low, high = change.ratio.value, change.ratio.low, change.ratio.high
         limits = f", 95 % interval {words.change(low)} to {words.change(high)}" if is_known(low) else ""
         note = f"{change.run}: {words.change(value)}{limits}; {change.cause}"
         tone = "bad" if value < 1 else "good"
-        yield Mark(x=change.started, kind="level", tone=tone, note=note, text=words.change(value))
+        yield Mark(x=change.started, kind="level", tone=tone, note=note, text="" if is_near else words.change(value))
 
 
 def _environment(trend: Trend) -> Iterator[Mark]:
