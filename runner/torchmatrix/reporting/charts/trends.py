@@ -18,7 +18,6 @@ MOST_TIPS = 60
 """The most figures that show their numbers on hover, the newest; more would double the page. The table has them all."""
 MOST_RULES = 20
 """The most changes of the environment that are drawn, the newest; a new image every night would hide the line."""
-
 TEXT_WIDTH = 0.18
 """Of a change of level, on the narrowest drawing."""
 
