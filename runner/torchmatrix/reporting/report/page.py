@@ -26,7 +26,7 @@ from torchmatrix.ground.files import write_to
 from torchmatrix.ground.numbers import HUGE, figure, is_known
 from torchmatrix.ground.settings import cache_folder
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, runtime_script, to_svg
+from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, runtime_script
 from torchmatrix.reporting.charts.drawing import SHAPES
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
@@ -69,14 +69,6 @@ def save(page: str, output: Path) -> Path:
             hint="the facts are safe; write elsewhere: --output FILE",
         ) from None
     return output
-
-
-def shown(chart: Chart) -> dict[str, Any]:
-    """A chart as charts.html.j2 takes it."""
-    table = chart.table
-    rows = [list(row) for row in table.astype(object).itertuples(index=False)]
-    names = ("id", "title", "note", "spec")
-    return {name: getattr(chart, name) for name in names} | {"svg": to_svg(chart), "columns": list(table.columns), "rows": rows}
 
 
 SCRIPTS = ("page", "choose", "say", "draw", "explore", "start")
