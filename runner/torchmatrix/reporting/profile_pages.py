@@ -67,7 +67,7 @@ def _page(
         "slower": profiled.SLOWER,
         "has_kernels": any(row["by"] for row in rows),
     }
-    return page.render("profile.html.j2", True, **context)
+    return page.render("profile.html.j2", **context)
 
 
 def _side(name: str, seen: Seen) -> dict[str, Any]:
