@@ -29,7 +29,7 @@ class Choices:
 
     def choice(self, name: str, asked: Mapping[str, str] | None = None, metric: str = "") -> dict[str, Any]:
         """`picked` and `offered` by dimension, the `rows` that are shown, and the `panels` as they are drawn."""
-        wanted = metric or self.explorers.by_name[name][0][0]
+        wanted = metric or self.explorers.views[name][0].name
         found: dict[str, Any] = self.page.evaluate("told => chosen(...told)", [name, wanted, dict(asked or {})])
         return found
 

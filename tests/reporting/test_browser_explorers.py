@@ -53,7 +53,7 @@ def reader(browser: Any, address: str) -> Iterator[Reader]:
 def asked(explorers: Explorers, name: str, chance: random.Random) -> dict[str, str]:
     """Any view, in which not every value that is asked for need lead to cells."""
     dims = {dim.name: ["all", *dim.values] for dim in explorers.data.dims if len(dim.values) > 1}
-    dims["metric"] = [metric for metric, _ in explorers.by_name[name]]
+    dims["metric"] = [view.name for view in explorers.views[name]]
     return {dim: chance.choice(values) for dim, values in dims.items() if chance.random() < 0.5}
 
 

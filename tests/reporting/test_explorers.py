@@ -142,14 +142,13 @@ def test_a_cell_without_a_number_is_a_row_with_its_reason_and_one_launch_has_no_
 
 def test_failures_only_give_no_explorer() -> None:
     failed = [cell("a", outcome="oom"), cell("b", outcome="oom"), cell("c", outcome="crashed")]
-    assert tables(*failed).explorers().by_name == {} == tables().explorers().by_name
+    assert tables(*failed).explorers().views == {} == tables().explorers().views
 
 
 def test_watts_and_euros_can_be_chosen_only_where_they_are_known(of: Make) -> None:
     def shown(found: Tables, *held: Any) -> dict[str, str]:
         script = of(found, *held)
-        metrics = script.explorers.by_name["throughput"]
-        panels = {title: script.panels("throughput", metric=name)[0] for name, title in metrics}
+        panels = {view.title: script.panels("throughput", metric=view.name)[0] for view in script.explorers.views["throughput"]}
         return {title: f"{written(one['rows'][0])}, {one['unit']}" for title, one in panels.items()}
 
     assert list(shown(tables(cell()))) == ["throughput", "peak memory"]
@@ -167,8 +166,7 @@ def test_watts_and_euros_can_be_chosen_only_where_they_are_known(of: Make) -> No
 
 def test_one_chart_holds_efficiency_scale_factor_speed_up_and_throughput(of: Make) -> None:
     script = of(tables(cell(rate=100.0), cell(rate=180.0, devices=(0, 1))))
-    metrics = [name for name, _ in script.explorers.by_name["scaling"]]
-    rows = {name: script.panels("scaling", metric=name)[0]["rows"] for name in metrics}
+    rows = {view.name: script.panels("scaling", metric=view.name)[0]["rows"] for view in script.explorers.views["scaling"]}
     expected = {"E": [0.9], "s": [0.8], "S": [1.8], "throughput": [100.0, 180.0]}
     values = {name: [row["value"] for row in own] for name, own in rows.items()}
     assert {name: pytest.approx(own, rel=1e-4) for name, own in expected.items()} == values
@@ -218,7 +216,7 @@ def test_another_baseline_can_be_chosen(of: Make) -> None:
 def test_settings_are_compared_with_what_they_replace(of: Make) -> None:
     found = tables(cell(), cell(precision="amp", rate=190.0), cell(precision="amp", compile=True, outcome="unsupported"))
     script = of(found)
-    assert script.explorers.by_name["speedup"] == (("amp", "AMP over fp32"),)
+    assert [(view.name, view.title) for view in script.explorers.views["speedup"]] == [("amp", "AMP over fp32")]
     assert script.panels("speedup")[0]["title"].startswith("AMP over fp32: ")
 
 

@@ -98,7 +98,7 @@ def test_every_cell_of_every_part_can_be_reached(of: Make) -> None:
     ]
     script = of(tables(*some, factors=(1.0,)))
     data = script.explorers.data
-    assert set(script.explorers.by_name) == {"throughput", "scaling", "speedup", "alone", "phases", "steps", "trace"}
+    assert set(script.explorers.views) == {"throughput", "scaling", "speedup", "alone", "phases", "steps", "trace"}
     for name in ("phases", "steps", "trace"):
         places = [part["at"] for part in data.parts[name]]
         assert len(set(places)) == len(some)

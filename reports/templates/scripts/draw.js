@@ -9,7 +9,7 @@ const known = (value) => value !== null && value !== undefined;
 const joined = (parts, between = " ") => parts.filter(Boolean).join(between);
 const round = (value, digits) => value.toLocaleString("en", { minimumSignificantDigits: digits, maximumSignificantDigits: digits ?? 6 }).replaceAll(",", THIN);
 const named = (dims, name) => dims.find((dim) => dim.name === name);
-const cellName = (dims, row) => dims.map((dim) => dim.labels[row[dim.name]]).filter((word) => word && word !== "n/a").join(", ");
+const cellName = (dims, row) => [...new Set(dims.map((dim) => dim.labels[row[dim.name]]))].filter((word) => word && word !== "n/a").join(", ");
 
 // What tells these cells apart: what they run on, and their settings; of a single one, or of like ones, what it runs on.
 function naming(dims, rows, besides) {
@@ -146,7 +146,7 @@ function rowsPanel({ rows, scale, ...told }) {
     return row.head ? [make("p", { className: "grp", textContent: row.head }), one] : [one];
   });
   const panel = framed(told, ...(scale.ticks.length ? [axis] : []), ...drawn);
-  panel.style.setProperty("--columns", columns.length);
+  panel.style.setProperty("--columns", columns.length || 1);
   return panel;
 }
 

@@ -33,27 +33,21 @@ _MARKS = "A hollow diamond is a published throughput of the same work on the sam
 
 @dataclass(frozen=True, kw_only=True)
 class Explorers:
-    """Of a page. `currency`: of its prices."""
+    """Of a page."""
 
     data: Data
-    currency: str
 
     @cached_property
     def views(self) -> dict[str, list[View]]:
         """Of each explorer that has a figure, what it can show."""
         made = {"throughput": drawn.throughput, "scaling": drawn.scaling, "speedup": drawn.speedup}
-        every = {name: list(make(self.data, self.currency)) for name, make in made.items()}
+        every = {name: list(make(self.data)) for name, make in made.items()}
         every |= {
             name: [View(name=name, title=name, rows=rows, unit=_UNITS.get(name, ""))]
             for name, rows in self.data.parts.items()
             if rows
         }
         return {name: every[name] for name in TITLES if every.get(name)}
-
-    @cached_property
-    def by_name(self) -> dict[str, tuple[tuple[str, str], ...]]:
-        """Of each explorer that has a figure, names and titles of what it can show."""
-        return {name: tuple((view.name, view.title) for view in views) for name, views in self.views.items()}
 
     def as_json(self) -> str:
         """For the page's script."""
@@ -72,7 +66,7 @@ def of(
     held: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Explorers:  # fmt: skip
     """The explorers of these tables (of analysis.tables and scaling) and ratios; `held`: GPU prices; `within`: of one run."""
-    return Explorers(data=data_of(launches, cells, scaling, ratios, held, published, within), currency=held.currency)
+    return Explorers(data=data_of(launches, cells, scaling, ratios, held, published, within))
 
 
 _DEFINED: dict[str, Sequence[str]] = {

@@ -13,10 +13,10 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
+from torchmatrix.ground.numbers import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Factor
 from torchmatrix.reporting.explorers import figures
-from torchmatrix.reporting.explorers.figures import Row
+from torchmatrix.reporting.explorers.figures import Metric, Row
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
@@ -52,6 +52,7 @@ class Data:
 
     dims: tuple[Dim, ...]
     rows: tuple[Row, ...]
+    metrics: tuple[Metric, ...]
     pairs: tuple[Row, ...]
     parts: Parts
     significance: Significance
@@ -85,6 +86,7 @@ def data_of(
     return Data(
         dims=dims,
         rows=tuple(rows),
+        metrics=tuple(figures.metrics_of(rows, held.currency)),
         pairs=tuple(_pairs(told, ratios)),
         parts=parts_of(within, [row["cell"] for row in told]),
         significance=ratios.significance,
@@ -207,9 +209,7 @@ def _label(factor: Factor, value: Any) -> str:
 
 def _short(value: Any) -> Any:
     """Numbers with eight digits, None for what is unknown."""
-    if not isinstance(value, float):
-        return value
-    return in_digits(value, _DIGITS) if math.isfinite(value) else None
+    return figures.rounded(value, _DIGITS) if isinstance(value, float) else value
 
 
 Places: TypeAlias = dict[tuple[str, str, str, str], int]

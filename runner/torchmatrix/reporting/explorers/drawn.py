@@ -7,18 +7,16 @@ beside it; `text`, `interval` and `more`, in columns; `problem`, why there is no
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.ground.numbers import in_digits, is_known
+from torchmatrix.ground.numbers import is_known
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import Data, Dim
-from torchmatrix.reporting.explorers.figures import Metric, Row, metrics_of
+from torchmatrix.reporting.explorers.figures import Metric, Row, rounded
 
-_DIGITS = 5
 _CARRIED = ("n", "failed", "bs", "unit", "which")
 
 
@@ -34,27 +32,22 @@ class View:
     unsaid: str = ""
 
 
-def throughput(data: Data, currency: str) -> Iterator[View]:
+def throughput(data: Data) -> Iterator[View]:
     """Throughput, and what else is known of some cell: a row for each cell, also for one that failed."""
     if any(row["n"] for row in data.rows):
-        for metric in metrics_of(data.rows, currency):
+        for metric in data.metrics:
             rows = [_bar(metric, at, row) for at, row in enumerate(data.rows)]
             yield View(name=metric.name, title=metric.title, rows=rows, unit=metric.unit, note=metric.note)
 
 
 def _bar(metric: Metric, at: int, row: Row) -> Row:
     value, low, high = metric.of(row)
-    found = {
-        "at": at,
-        **_placed(value, low, high),
-        "text": words.short(value),
-        "interval": words.rate_interval(value or 0.0, low, high),
-    }
+    found = {"at": at, "text": words.short(value), "interval": words.rate_interval(value or 0.0, low, high)}
     published = {"theirs": row["theirs"], "source": row["source"]} if metric.name == "throughput" else {}
-    return found | published | {"problem": "" if row["n"] else words.failed(row["outcome"])}
+    return found | _placed(value, low, high) | published | {"problem": "" if row["n"] else words.failed(row["outcome"])}
 
 
-def scaling(data: Data, _: str) -> Iterator[View]:
+def scaling(data: Data) -> Iterator[View]:
     """Of the cells on a line over the number of devices."""
     lines = [(at, row) for at, row in enumerate(data.rows) if row["scales"]]
     for name, (title, unit, write, of) in _SCALING.items() if lines else ():
@@ -65,7 +58,7 @@ def scaling(data: Data, _: str) -> Iterator[View]:
 def _scaled(at: int, row: Row, values: Sequence[float | None], write: Callable[[Any], str]) -> Row:
     value, low, high, ideal = values
     limits = f"{write(low)} to {write(high)}" if is_known(low) and is_known(high) else ""
-    found = {"at": at, **_placed(value, low, high), "ideal": _short(ideal), "text": write(value), "interval": limits}
+    found = {"at": at, **_placed(value, low, high), "ideal": rounded(ideal), "text": write(value), "interval": limits}
     return found | {"mark": "impossible" if row["impossible"] else ""}
 
 
@@ -85,7 +78,7 @@ _SCALING: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[Row], Seq
 }
 
 
-def speedup(data: Data, _: str) -> Iterator[View]:
+def speedup(data: Data) -> Iterator[View]:
     """Stacks over their baseline and settings over what they replace, where some such pair has a ratio."""
     factors = {pair.name: factor.name for factor in CONTRASTED for pair in factor.contrasts}
     for kind in dict.fromkeys(pair["kind"] for pair in data.pairs if pair["ratio"]):
@@ -123,11 +116,7 @@ def _reason(why: str) -> str:
 
 
 def _placed(value: float | None, low: float | None, high: float | None) -> Row:
-    return {"value": _short(value), "low": _short(low), "high": _short(high)}
-
-
-def _short(value: float | None) -> float | int | None:
-    return in_digits(value, _DIGITS) if value is not None and math.isfinite(value) else None
+    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
 
 
 def as_json(data: Data, explorers: Sequence[Mapping[str, Any]]) -> str:

@@ -14,10 +14,15 @@ from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import BY_NAME, OF_REQUESTS, PERCENTILES
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.tables import records
-from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.numbers import in_digits, is_known
 
 Row = dict[str, Any]
 """A cell: for each dimension the index of its value, and its figures; None is unknown."""
+
+
+def rounded(value: float | None, digits: int = 5) -> float | int | None:
+    """A number to place a mark by; None for what is unknown."""
+    return in_digits(value, digits) if value is not None and math.isfinite(value) else None
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, str]:

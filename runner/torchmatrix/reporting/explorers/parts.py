@@ -3,23 +3,24 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pandas as pd
 
 from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
-from torchmatrix.ground.numbers import in_digits, is_known
+from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.explorers.figures import Row
+from torchmatrix.reporting.explorers.figures import Row, rounded
 
 Parts: TypeAlias = Mapping[str, tuple[Row, ...]]
 """By explorer its rows; `at`: the place of the cell."""
 CAUSES = {
     "E_hetero": "unequal devices", "E_corun": "shared power, PCIe, CPU", "E_ddp": "DDP overhead",
-    "E_comm": "waiting for all-reduce",
+    "E_comm": "waiting for all-reduce", "E": "all of it: the efficiency",
 }  # fmt: skip
+"""Why an efficiency is what it is, down to the efficiency itself."""
 _LOOKS = (6, 3, 7, 5, 1, 0, 4)
 """The colour of each phase."""
 _PICKED = {"slowed": "one that was slowed down", "hottest": "the hottest", "first": "the first"}
@@ -51,47 +52,32 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
 def _loss(row: Row) -> Iterator[Row]:
     """Each cause goes on with the product so far, which ends at the efficiency; after an unknown one all are unknown."""
     level = 1.0
-    for name, cause in CAUSES.items():
-        low, high = (_short(level * row[f"{name}{end}"]) for end in ("_low", "_high"))
-        span = [_short(level), _short(level * row[name]), ""]
-        yield {
-            "label": cause,
-            "title": name,
-            **_effect(row, name),
-            "low": low,
-            "high": high,
-            "spans": [] if None in span else [span],
-        }
+    for name, label in CAUSES.items():
+        start = 1.0 if name == "E" else level
+        value, low, high = (rounded(start * row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+        spans = [] if name == "E" or value is None else [[rounded(start), value, ""]]
+        placed = {"value": value if name == "E" else None, "low": low, "high": high, "spans": spans}
+        yield {"label": label, "title": name} | _effect(row, name) | placed
         level *= row[name]
-    low, high = (_short(row[f"E{end}"]) for end in ("_low", "_high"))
-    yield {
-        "label": "all of it: the efficiency",
-        "title": "E",
-        **_effect(row, "E"),
-        "value": _short(row["E"]),
-        "low": low,
-        "high": high,
-    }
 
 
 def _effect(row: Row, name: str) -> Row:
-    values = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
-    return {"text": words.effect(values[0]), "interval": words.effect_interval(values[0], values[1], values[2])}
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    told = {"text": words.effect(value), "interval": words.effect_interval(value, low, high)}
+    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)} | told
 
 
 def _alone(row: Row) -> Row:
-    found = {"value": _short(row["ratio"]), "low": _short(row["ratio_low"]), "high": _short(row["ratio_high"])}
-    if found["low"] == found["high"] == 1:
+    if row["ratio_low"] == row["ratio_high"] == 1:
         return {"value": 1, "text": "the median device"}
-    weak = {"more": "weak", "colour": "bad"} if row["weak"] else {}
-    return found | _effect(row, "ratio") | weak
+    return _effect(row, "ratio") | ({"more": "weak", "colour": "bad"} if row["weak"] else {})
 
 
 def _phases(row: Row) -> Row:
     known = [(phase, look, row[phase]) for phase, look in zip(PHASES, _LOOKS, strict=True) if row[phase] > 0]
     ends = [sum(seconds for *_, seconds in known[:place]) for place in range(len(known) + 1)]
     spans = [
-        [_short(begin, 4), _short(end, 4), f"q{look}", f"{phase}: {words.with_unit(seconds, 's')}"]
+        [rounded(begin, 4), rounded(end, 4), f"q{look}", f"{phase}: {words.with_unit(seconds, 's')}"]
         for (phase, look, seconds), begin, end in zip(known, ends, ends[1:], strict=False)
     ]
     timed = f"{words.percent(row['measure'] / row['total'])} timed" if is_known(row["measure"] / row["total"]) else ""
@@ -107,10 +93,10 @@ def legend() -> list[tuple[str, int]]:
 def _steps(row: Row) -> Row:
     ms = {name: 1e3 * row[name] for name in QUANTILES}
     looks = (("p1", "p99", "thin"), ("p5", "p95", "mid"), ("p25", "p75", ""))
-    spans = [[_short(ms[begin], 4), _short(ms[end], 4), look] for begin, end, look in looks]
+    spans = [[rounded(ms[begin], 4), rounded(ms[end], 4), look] for begin, end, look in looks]
     told = ", ".join(f"{name} {words.short(value)}" for name, value in ms.items())
     return {
-        "value": _short(ms["p50"], 4), "ring": _short(ms["max"], 4), "spans": spans, "text": words.short(ms["p50"]),
+        "value": rounded(ms["p50"], 4), "ring": rounded(ms["max"], 4), "spans": spans, "text": words.short(ms["p50"]),
         "interval": f"longest {words.short(ms['max'])}", "more": f"{words.spaced(row['steps'])} steps", "title": f"ms: {told}",
     }  # fmt: skip
 
@@ -146,7 +132,3 @@ def _brief(value: float | None) -> float | int | None:
         return None
     short = round(value) if abs(value) >= 100 else round(value, 2)
     return int(short) if short == int(short) else short
-
-
-def _short(value: float, digits: int = 5) -> Any:
-    return in_digits(value, digits) if math.isfinite(value) else None
