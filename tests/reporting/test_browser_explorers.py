@@ -84,6 +84,16 @@ def test_each_explorer_opens_with_charts_that_are_titled_by_what_they_show(reade
     assert reader.said == []
 
 
+def test_bars_are_as_long_as_the_figures_beside_them(reader: Reader) -> None:
+    reader.panels("throughput")
+    rows = reader.page.locator("#explore-throughput .panel").first.locator(".r:has(rect)")
+    drawn = (
+        "rows => rows.map(row => [row.querySelector('rect').getBoundingClientRect().width, row.querySelector('.f0').innerText])"
+    )
+    per = [width / float(text.replace(words.THIN, "")) for width, text in rows.evaluate_all(drawn)]
+    assert len(per) >= 4 and max(per) == pytest.approx(min(per), rel=0.01)
+
+
 @pytest.mark.parametrize("name", list(TITLES))
 def test_any_view_is_drawn(reader: Reader, explorers: Explorers, name: str) -> None:
     chance = random.Random(name)

@@ -7,7 +7,9 @@ const HEIGHTS = { thin: 2, mid: 7 };
 
 const known = (value) => value !== null && value !== undefined;
 const joined = (parts, between = " ") => parts.filter(Boolean).join(between);
-const round = (value, digits) => value.toLocaleString("en", { minimumSignificantDigits: digits, maximumSignificantDigits: digits ?? 6 }).replaceAll(",", THIN);
+function round(value, least = 1, most = 6) {
+  return value.toLocaleString("en", { minimumSignificantDigits: least, maximumSignificantDigits: most }).replaceAll(",", THIN);
+}
 const named = (dims, name) => dims.find((dim) => dim.name === name);
 const cellName = (dims, row) => [...new Set(dims.map((dim) => dim.labels[row[dim.name]]))].filter((word) => word && word !== "n/a").join(", ");
 
@@ -40,29 +42,33 @@ function panelsOf(shown, dims, metric, rows) {
 function panelOf(shown, dims, metric, own, names, besides) {
   const order = [...names].sort((a, b) => WHO.includes(a.name) - WHO.includes(b.name)).map(({ name }) => name);
   const batches = shown.batch ? present(own.filter((row) => row.n), "bs") : [];
-  const place = dims.some(({ name, values }) => name !== "stack" && WHO.includes(name) && values.length > 1) ? () => 0 : (row) => row.stack;
-  const rows = grouped(own, [...order, ...shown.free]).flat().map((row, at, all) => ({
+  const isOne = !dims.some(({ name, values }) => ["gpu", "machine"].includes(name) && values.length > 1);
+  const rows = grouped(own, [...order, ...shown.free]).flat().map((row, place, all) => ({
     ...row,
-    head: shown.heads && keyOf(row, order) !== keyOf(all[at - 1] ?? {}, order) ? cellName(names, row) : "",
+    head: shown.heads && keyOf(row, order) !== keyOf(all[place - 1] ?? {}, order) ? cellName(names, row) : "",
     label: joined([shown.label(dims, row) ?? cellName(names, row), row.label], ", "),
     more: batches.length > 1 && row.n ? `batch ${row.bs}` : row.more,
-    colour: row.colour ?? place(row),
-    title: joined([row.title ?? `${row.n} launches`, row.failed && `${row.failed} failed`, row.source && `published: ${row.source}`], ", "),
+    colour: row.colour ?? (isOne ? row.stack : 0),
+    title: joined([row.title ?? `${row.n} launches`, row.failed && `${row.failed} failed`, row.source], ", "),
   }));
-  const title = titleOf(dims, own, shown.batch ? ["batch"] : besides);
-  return { title: joined([joined([own[0].what, title], ": "), batches.length === 1 && `batch ${batches[0]}`], ", "), unit: metric.unit.replace("{unit}", own[0].unit), rows };
+  const title = joined([own[0].what, titleOf(dims, own, shown.batch ? ["batch"] : besides)], ": ");
+  const batch = batches.length === 1 && `batch ${batches[0]}`;
+  return { title: joined([title, batch], ", "), unit: metric.unit.replace("{unit}", own[0].unit), rows };
 }
 
 // From 0, near the figures, or logarithmic around 1.
 function scaleOf({ scale, axis }, rows) {
-  const values = rows.flatMap(({ value, ideal, theirs, spans }) => [value, ideal, theirs, ...(spans ?? []).flatMap((span) => span.slice(0, 2))]).filter(known);
+  const ends = ({ value, ideal, theirs, spans }) => [value, ideal, theirs, ...(spans ?? []).flatMap(([from, to]) => [from, to])];
+  const values = rows.flatMap(ends).filter(known);
   const about = { zero: [0], log: [1 / 1.05, 1.05], near: values.length ? [] : [0, 1] }[scale];
   const [least, most] = [Math.min(...about, ...values), Math.max(...about, ...values) || 1];
-  const low = Math.min(least, ...rows.map((row) => row.low).filter(known).map((end) => Math.max(end, least / LOOSE)));
-  const high = Math.max(most, ...rows.flatMap((row) => [row.high, row.ring]).filter(known).map((end) => Math.min(end, most * LOOSE)));
+  const all = (...names) => rows.flatMap((row) => names.map((name) => row[name])).filter(known);
+  const low = Math.min(least, ...all("low").map((end) => Math.max(end, least / LOOSE)));
+  const high = Math.max(most, ...all("high", "ring").map((end) => Math.min(end, most * LOOSE)));
   const room = (high - low) / 25 || high / 20;
-  const found = { zero: { low: 0, high }, near: { low: Math.max(0, low - room), high: high + room }, log: { low: low / 1.01, high: high * 1.01 } }[scale];
-  return { ...found, isLog: scale === "log", isZero: scale === "zero", ticks: scale === "zero" && !axis ? [] : ticksOf(found.low, found.high, scale === "log") };
+  const [first, last] = { zero: [0, high], near: [Math.max(0, low - room), high + room], log: [low / 1.01, high * 1.01] }[scale];
+  const ticks = scale === "zero" && !axis ? [] : ticksOf(first, last, scale === "log");
+  return { low: first, high: last, isLog: scale === "log", isZero: scale === "zero", ticks };
 }
 
 // Round values at equal steps, or 1, 2, 5, 10 … over a wide logarithmic range.
@@ -90,24 +96,33 @@ function svg(name, fields, ...inner) {
   return one;
 }
 
+function hint(title) {
+  return title ? [svg("title", {}, title)] : [];
+}
+
 function marksOf(scale, { value, low, high, ideal, theirs, source, ring, spans }) {
-  const line = (className, from, to, y1, y2) => svg("line", { class: className, x1: at(scale, from), x2: at(scale, to), y1, y2 });
-  const rect = (from, to, look, ...inner) => {
-    const [start, height] = [Math.min(from, to), HEIGHTS[look] ?? 14];
-    return svg("rect", { class: look, x: at(scale, start), y: 10 - height / 2, width: at({ ...scale, low: 0, high: 1, isLog: false }, Math.abs(share(scale, to) - share(scale, from))), height }, ...inner);
+  const x = (place) => at(scale, place);
+  const line = (look, from, to, y1, y2) => svg("line", { class: look, x1: x(from), x2: x(to), y1, y2 });
+  const bar = (from, to, look, title) => {
+    const [height, width] = [HEIGHTS[look] ?? 14, Math.abs(share(scale, to) - share(scale, from))];
+    return svg("rect", { class: look, x: x(Math.min(from, to)), y: 10 - height / 2, width: `${100 * width}%`, height }, ...hint(title));
   };
+  const marks = scale.ticks.map((tick) => line(scale.isLog && tick === 1 ? "g one" : "g", tick, tick, 0, "100%"));
+  if (known(value) && known(ideal) && value < ideal) marks.push(bar(value, ideal, "loss"));
   const isBar = scale.isZero && !spans;
-  const bars = spans ?? (isBar && known(value) ? [[0, value, ""]] : []);
-  const ends = known(low) && known(high) ? [line("wh", low, high, 10, 10), line("w", low, high, 10, 10), ...[low, high].filter((end) => scale.low <= end && end <= scale.high).map((end) => line("w", end, end, 7, 13))] : [];
-  return svg("svg", { class: "t", "aria-hidden": true },
-    ...scale.ticks.map((tick) => line(scale.isLog && tick === 1 ? "g one" : "g", tick, tick, 0, "100%")),
-    ...(known(ideal) && value < ideal ? [rect(value, ideal, "loss")] : []),
-    ...bars.map(([from, to, look, text]) => rect(from, to, look, ...(text ? [svg("title", {}, text)] : []))),
-    ...ends,
-    ...(isBar || !known(value) ? [] : [known(ring) ? line("w", value, value, 1, 19) : svg("circle", { cx: at(scale, value), cy: 10, r: 4.5 })]),
-    ...(known(ring) ? [svg("circle", { class: "hollow", cx: at(scale, ring), cy: 10, r: 3.5 })] : []),
-    ...(known(ideal) ? [line("ideal", ideal, ideal, 1, 19)] : []),
-    ...(known(theirs) ? [svg("svg", { x: at(scale, theirs), y: 10, overflow: "visible" }, svg("path", { class: "hollow", d: "M-5.5 0 0-5.5 5.5 0 0 5.5z" }, svg("title", {}, source)))] : []));
+  marks.push(...(spans ?? (isBar && known(value) ? [[0, value, ""]] : [])).map((span) => bar(...span)));
+  if (known(low) && known(high)) {
+    const ends = [low, high].filter((end) => scale.low <= end && end <= scale.high);
+    marks.push(line("wh", low, high, 10, 10), line("w", low, high, 10, 10), ...ends.map((end) => line("w", end, end, 7, 13)));
+  }
+  if (known(ring)) marks.push(line("w", value, value, 1, 19), svg("circle", { class: "hollow", cx: x(ring), cy: 10, r: 3.5 }));
+  else if (!isBar && known(value)) marks.push(svg("circle", { cx: x(value), cy: 10, r: 4.5 }));
+  if (known(ideal)) marks.push(line("ideal", ideal, ideal, 1, 19));
+  if (known(theirs)) {
+    const diamond = svg("path", { class: "hollow", d: "M-5.5 0 0-5.5 5.5 0 0 5.5z" }, ...hint(source));
+    marks.push(svg("svg", { x: x(theirs), y: 10, overflow: "visible" }, diamond));
+  }
+  return svg("svg", { class: "t", "aria-hidden": true }, ...marks);
 }
 
 const axisOf = (scale, ticks) => {
@@ -127,25 +142,29 @@ const keyOfColours = (names) => {
 };
 
 function framed({ title, unit }, ...inner) {
-  const [panel, head] = [make("div", { className: "panel", role: "table", ariaLabel: joined([title, unit], ", ") }), make("h3", { textContent: title })];
+  const panel = make("div", { className: "panel", role: "table", ariaLabel: joined([title, unit], ", ") });
+  const head = make("h3", { textContent: title });
   if (unit) head.append(" ", make("span", { textContent: unit }));
   panel.append(head, ...inner);
   return panel;
+}
+
+function rowOf(row, scale, columns) {
+  const look = joined(["r", row.is_best && "best", `c${row.colour}`]);
+  const one = make("div", { className: look, role: "row", title: row.title });
+  const label = make("span", { className: "l", role: "rowheader", textContent: row.label });
+  if (row.mark) label.append(" ", make("abbr", { className: "bad", textContent: row.mark }));
+  const cell = (className, textContent) => make("span", { className, role: "cell", textContent });
+  const cells = columns.map((name, place) => cell(`f${place}`, row[name] ?? ""));
+  one.append(label, ...(row.problem ? [cell("fail", row.problem)] : [marksOf(scale, row), ...cells]));
+  return row.head ? [make("p", { className: "grp", textContent: row.head }), one] : [one];
 }
 
 function rowsPanel({ rows, scale, ...told }) {
   const columns = ["text", "interval", "more"].filter((name) => rows.some((row) => row[name]));
   const axis = make("div", { className: "r axis", ariaHidden: "true" });
   axis.append(make("span", { className: "l" }), axisOf(scale, scale.ticks));
-  const drawn = rows.flatMap((row) => {
-    const one = make("div", { className: joined(["r", row.is_best && "best", `c${row.colour}`]), role: "row", title: row.title });
-    const label = make("span", { className: "l", role: "rowheader", textContent: row.label });
-    if (row.mark) label.append(" ", make("abbr", { className: "bad", textContent: row.mark }));
-    const cells = columns.map((name, place) => make("span", { className: `f${place}`, role: "cell", textContent: row[name] ?? "" }));
-    one.append(label, ...(row.problem ? [make("span", { className: "fail", role: "cell", textContent: row.problem })] : [marksOf(scale, row), ...cells]));
-    return row.head ? [make("p", { className: "grp", textContent: row.head }), one] : [one];
-  });
-  const panel = framed(told, ...(scale.ticks.length ? [axis] : []), ...drawn);
+  const panel = framed(told, ...(scale.ticks.length ? [axis] : []), ...rows.flatMap((row) => rowOf(row, scale, columns)));
   panel.style.setProperty("--columns", columns.length || 1);
   return panel;
 }
@@ -153,26 +172,33 @@ function rowsPanel({ rows, scale, ...told }) {
 // Lines over time, one for each device, above each other for temperature, clock and power.
 function plotsPanel({ rows: [row], title }) {
   const time = { low: 0, high: Math.max(...row.seconds.flat(), ...row.windows.map(([, stop]) => stop)) };
-  const block = (look, [start, stop, reason]) => svg("rect", { class: look, x: 100 * share(time, start), width: 100 * (share(time, stop) - share(time, start)), y: 0, height: 100 }, ...(reason ? [svg("title", {}, reason)] : []));
-  const plots = row.plots.map(([what, fromZero, lines]) => {
-    const scale = scaleOf({ scale: fromZero ? "zero" : "near" }, lines.flat().map((value) => ({ value })));
-    const y = (value) => 100 - 100 * share(scale, value);
-    const ticks = ticksOf(scale.low, scale.high, false, 3);
-    const paths = lines.map((values, device) => svg("path", { class: `ln q${device % 8}`, d: values.map((value, i) => (known(value) ? `${known(values[i - 1]) ? "L" : "M"}${100 * share(time, row.seconds[device][i])} ${y(value)}` : "")).join("") }));
-    const drawing = svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${what} over time` },
-      ...row.windows.map((window) => block("window", window)), ...row.slow.map((slow) => block("slow", slow)),
-      ...ticks.map((tick) => svg("line", { class: "g", x1: 0, x2: 100, y1: y(tick), y2: y(tick) })), ...paths);
-    const [plot, sides] = [make("div", { className: "plot" }), make("div", { className: "sides" })];
-    sides.append(...ticks.map((tick) => make("span", { textContent: round(tick), style: `top:${y(tick)}%` })));
-    plot.append(make("p", { textContent: what }), sides, drawing);
-    return plot;
-  });
   const below = make("div", { className: "plot" });
   below.append(axisOf(time, ticksOf(0, time.high)), make("p", { textContent: "seconds since the launch started" }));
   const notes = row.note ? [make("p", { className: "note", textContent: row.note })] : [];
-  const panel = framed({ title }, ...notes, ...(row.names.length > 1 ? [keyOfColours(row.names.map((name, device) => [name, device % 8]))] : []), ...plots, below);
+  const key = row.names.length > 1 ? [keyOfColours(row.names.map((name, device) => [name, device % 8]))] : [];
+  const panel = framed({ title }, ...notes, ...key, ...row.plots.map((plot) => plotOf(plot, row, time)), below);
   panel.role = "group";
   return panel;
+}
+
+function plotOf([what, fromZero, lines], { seconds, windows, slow }, time) {
+  const scale = scaleOf({ scale: fromZero ? "zero" : "near" }, lines.flat().map((value) => ({ value })));
+  const [x, y] = [(value) => 100 * share(time, value), (value) => 100 - 100 * share(scale, value)];
+  const block = (look, [start, stop, reason]) => {
+    return svg("rect", { class: look, x: x(start), width: x(stop) - x(start), y: 0, height: 100 }, ...hint(reason));
+  };
+  const ticks = ticksOf(scale.low, scale.high, false, 3);
+  const paths = lines.map((values, device) => {
+    const points = values.map((value, i) => known(value) && `${known(values[i - 1]) ? "L" : "M"}${x(seconds[device][i])} ${y(value)}`);
+    return svg("path", { class: `ln q${device % 8}`, d: joined(points) });
+  });
+  const drawing = svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${what} over time` },
+    ...windows.map((window) => block("window", window)), ...slow.map((spell) => block("slow", spell)),
+    ...ticks.map((tick) => svg("line", { class: "g", x1: 0, x2: 100, y1: y(tick), y2: y(tick) })), ...paths);
+  const [plot, sides] = [make("div", { className: "plot" }), make("div", { className: "sides" })];
+  sides.append(...ticks.map((tick) => make("span", { textContent: round(tick), style: `top:${y(tick)}%` })));
+  plot.append(make("p", { textContent: what }), sides, drawing);
+  return plot;
 }
 
 // Of each explorer: the dimensions that begin with all values if they have at most so many; those without a selector, because a panel
@@ -181,12 +207,15 @@ const EVERY = { gpu: 99, machine: 99, stack: 99 };
 const FEW = { gpu: 6, machine: 6, stack: 6 };
 const bare = { free: [], by: () => ["model", "mode"], scale: "zero", label: () => null, panel: rowsPanel };
 const labelOf = (dims, row, name) => named(dims, name).labels[row[name]];
+const devices = (dims, row) => joined([labelOf(dims, row, "devices"), row.which && `(${row.which})`]);
+const ofStacks = (_, metric) => WHO.filter((name) => name !== "stack" || metric.unsaid === "stack");
+const withoutSet = (names) => names.filter((name) => name !== "set");
 const SHOWN = {
   throughput: { ...bare, whole: { ...EVERY, model: 6, compile: 2 }, batch: true },
-  scaling: { ...bare, whole: { ...EVERY, model: 6 }, free: ["devices", "set"], heads: true, label: (dims, row) => joined([labelOf(dims, row, "devices"), row.which && `(${row.which})`]) },
-  speedup: { ...bare, whole: { ...FEW, model: 12, mode: 2, compile: 2 }, by: (_, metric) => WHO.filter((name) => name !== "stack" || metric.unsaid === "stack"), scale: "log" },
+  scaling: { ...bare, whole: { ...EVERY, model: 6 }, free: ["devices", "set"], heads: true, label: devices },
+  speedup: { ...bare, whole: { ...FEW, model: 12, mode: 2, compile: 2 }, by: ofStacks, scale: "log" },
   loss: { ...bare, whole: FEW, by: (names) => names, scale: "near", label: () => "" },
-  alone: { ...bare, whole: FEW, free: ["set"], by: (names) => names.filter((name) => name !== "set"), scale: "log", label: (dims, row) => labelOf(dims, row, "set") },
+  alone: { ...bare, whole: FEW, free: ["set"], by: withoutSet, scale: "log", label: (dims, row) => labelOf(dims, row, "set") },
   phases: { ...bare, whole: { ...EVERY, model: 3, compile: 2 }, axis: true },
   steps: { ...bare, whole: { ...EVERY, model: 3, compile: 2 }, scale: "near", apart: true },
   trace: { ...bare, whole: { gpu: 3, machine: 3, stack: 3 }, by: (names) => names, panel: plotsPanel },

@@ -67,7 +67,8 @@ class Explorer {
     const two = ["cell", "over"].map((name) => rows[keys.indexOf(this.asked[name])]);
     const fields = ["cell", "over"].map((name, at) => this.selector(["Compare", "with"][at], name, options, two[at] ? this.asked[name] : ""));
     if (!two[0] || !two[1] || two[0] === two[1]) return fields;
-    const lines = [...two.map((row) => `${cellName(names, row)}: ${joined([`${row.text}${THIN}${this.metric.unit.replace("{unit}", row.unit)}`, row.interval])}`), quotient(this.data, this.metric, two)];
+    const figure = (row) => joined([`${row.text}${THIN}${this.metric.unit.replace("{unit}", row.unit)}`, row.interval]);
+    const lines = [...two.map((row) => `${cellName(names, row)}: ${figure(row)}`), quotient(this.data, this.metric, two)];
     const output = make("output");
     output.append(...lines.map((textContent) => make("p", { textContent })));
     return [...fields, output];
@@ -88,7 +89,7 @@ function quotient(data, metric, two) {
   const pair = pairs.flatMap((kind) => itemsOf(data, kind)).find((one) => places.includes(one.at) && places.includes(one.over));
   if (pair?.text) return over(pair.at === places[0] ? two : two.toReversed(), joined([joined([pair.text, pair.interval]), pair.more], ", "));
   const why = pair?.problem ?? (names.length > 1 ? "they differ in more than one thing" : "the report has no such pair");
-  return over(two, joined([known(two[0].value) && two[1].value && `${round(two[0].value / two[1].value, 3)}×`, `not tested: ${why}`], ", "));
+  return over(two, joined([known(two[0].value) && two[1].value && `${round(two[0].value / two[1].value, 3, 3)}×`, `not tested: ${why}`], ", "));
 }
 
 // #throughput:model=resnet50&precision=amp/scaling:metric=s

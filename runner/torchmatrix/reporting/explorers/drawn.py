@@ -43,7 +43,8 @@ def throughput(data: Data) -> Iterator[View]:
 def _bar(metric: Metric, at: int, row: Row) -> Row:
     value, low, high = metric.of(row)
     found = {"at": at, "text": words.short(value), "interval": words.rate_interval(value or 0.0, low, high)}
-    published = {"theirs": row["theirs"], "source": row["source"]} if metric.name == "throughput" else {}
+    source = row["source"] and f"published by {row['source']}"
+    published = {"theirs": row["theirs"], "source": source} if metric.name == "throughput" else {}
     return found | _placed(value, low, high) | published | {"problem": "" if row["n"] else words.failed(row["outcome"])}
 
 
