@@ -172,7 +172,7 @@ function rowsPanel({ rows, scale, ...told }) {
 // Lines over time, one for each device, above each other for temperature, clock and power.
 function plotsPanel({ rows: [row], title }) {
   const time = { low: 0, high: Math.max(...row.seconds.flat(), ...row.windows.map(([, stop]) => stop)) };
-  const below = make("div", { className: "plot" });
+  const below = make("div", { className: "trace" });
   below.append(axisOf(time, ticksOf(0, time.high)), make("p", { textContent: "seconds since the launch started" }));
   const notes = row.note ? [make("p", { className: "note", textContent: row.note })] : [];
   const key = row.names.length > 1 ? [keyOfColours(row.names.map((name, device) => [name, device % 8]))] : [];
@@ -195,7 +195,7 @@ function plotOf([what, fromZero, lines], { seconds, windows, slow }, time) {
   const drawing = svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${what} over time` },
     ...windows.map((window) => block("window", window)), ...slow.map((spell) => block("slow", spell)),
     ...ticks.map((tick) => svg("line", { class: "g", x1: 0, x2: 100, y1: y(tick), y2: y(tick) })), ...paths);
-  const [plot, sides] = [make("div", { className: "plot" }), make("div", { className: "sides" })];
+  const [plot, sides] = [make("div", { className: "trace" }), make("div", { className: "sides" })];
   sides.append(...ticks.map((tick) => make("span", { textContent: round(tick), style: `top:${y(tick)}%` })));
   plot.append(make("p", { textContent: what }), sides, drawing);
   return plot;
