@@ -63,6 +63,7 @@ EVERY = (
     Sabotage("autocast_of_half_the_layers", (*BERT, *HALF), 2, "the step doesn't compute as asked"),
     Sabotage("backward_in_bfloat16", RESNET, 1, "convolution backward computes in bf16"),
     Sabotage("layers_backward_in_bfloat16", RESNET, 1, "the products of the timed backward pass are bfloat16"),
+    Sabotage("products_in_float8", (*RESNET, *HALF, "--mode", "infer"), 1, "convolution computes in wrong and matmul"),
     Sabotage("no_optimizer", (*RESNET, *IN_HALF), 1, "change of the parameters"),
     Sabotage("no_optimizer", (*BERT, *IN_HALF), 1, "change of the parameters"),
     Sabotage("weights_in_float32", (*RESNET, *IN_HALF, "--mode", "infer"), 1, "the model's products are float32"),

@@ -155,7 +155,8 @@ def _look(args, world, begun):
     types, watched = arithmetic.look(args, world, family, begun)
     notes = remarks.found(args, family, begun, watched)
     sharded.rest(begun.plain)  # forward passes leave it whole
-    return (types, watched, notes), effective_precision.probe(args, world.device)
+    probed = effective_precision.probe(args, world.device)
+    return (types, watched, notes + effective_precision.remarks(probed)), probed
 
 
 def _prove_work(channel, args, world, timed, first, seen, seconds):

@@ -47,10 +47,20 @@ class World:
             return sharded.shard(model, self.device)
         if self.backend == "gloo" and any(parameter.is_complex() for parameter in model.parameters()):
             raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")
+        self._require_reduction({parameter.dtype for parameter in model.parameters() if parameter.requires_grad})
         ids = [self.local_rank] if self.device.type == "cuda" else None
         self._reduced = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         words = {"find_unused_parameters": True} if args.find_unused_parameters else {}
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, **words)
+
+    def _require_reduction(self, types):
+        """Raise Unsupported where the backend can't add up gradients of one of `types`, as gloo of old torch can't bfloat16."""
+        for one in sorted(types, key=str):
+            try:
+                dist.all_reduce(torch.zeros(1, dtype=one, device=self.device))
+            except RuntimeError as error:
+                text = "%s of torch %s can't add up numbers of type %s over ranks: %s"
+                raise Unsupported(text % (self.backend, torch.__version__, str(one)[6:], error)) from error
 
     @contextlib.contextmanager
     def naming_unused_parameters(self):

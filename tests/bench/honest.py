@@ -54,11 +54,13 @@ def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
 
 
 def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
-    """(ok, alarm or failed; why)."""
+    """(ok, unsupported, alarm or failed; why)."""
     failures = [event for event in events if event["event"] == "failure"]
     why = "; ".join(event["message"] for event in failures)
     if any(event["kind"] == "numerics" for event in failures):
         return "alarm", why
+    if failures and all(event["kind"] == "unsupported" for event in failures):
+        return "unsupported", why
     proven = any(event["event"] == "reference" and event["agrees"] for event in events)
     if code != 0 or not proven:
         return "failed", why or f"exit code {code}"
@@ -124,9 +126,9 @@ def main() -> int:
         costs.append(proof_seconds(events))
         print(f"{found}: {python} {' '.join(words)}, {ranks} ranks{why and ': '}{why}", flush=True)
     for (python, found), count in sorted(counts.items()):
-        print(f"{count:5d} {found:6s} {python}")
+        print(f"{count:5d} {found:11s} {python}")
     print(f"seconds of a proof: median {statistics.median(costs):.2f}, largest {max(costs):.2f}")
-    return 1 if any(found != "ok" for _, found in counts) else 0
+    return 1 if any(found in ("alarm", "failed") for _, found in counts) else 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import sabotaged
 from boxes import bench, only, own_model
 from test_kinds_of_own_models import NET
 
@@ -121,6 +122,18 @@ def test_a_plain_model_computes_in_what_was_asked_for(
     (found,) = only(events, "precision")["effective"]
     assert set(found["types"]["products"]) == {products} and found["types"]["autocast"] == autocast and found["mixed"] is None
     assert only(events, "precision")["changed"] == []
+
+
+def test_products_that_are_added_up_in_bfloat16_are_bfloat16_and_told(real_python: str, tmp_path: Path) -> None:
+    """As torch 1.12 does on a CPU, six times as far from float64 as others."""
+    words = (*written(tmp_path, "", "pass"), *INFER, "--precision", "amp-bf16")
+    code, events, stderr = bench(real_python, *words, before=sabotaged.BEFORE.format("products_summed_in_bfloat16"))
+    assert code == 0, stderr
+    (found,) = only(events, "precision")["effective"]
+    assert found["matmul"] == "bf16" and found["bf16_sums"] == ["matmul"] and found["relative_errors"]["matmul"] > 0.015
+    assert only(events, "remarks")["texts"] == [
+        "this torch adds up products in bfloat16, too (matmul): less precise than others"
+    ]
 
 
 @pytest.mark.parametrize("what", CHANGED)

@@ -62,6 +62,7 @@ def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(seen: Callable[.
     best = answer(found, "fastest")
     assert words.NO_INTERVAL in best.text and best.verdict == "n/a" and "Not tested against b" in best.text
     assert not any(row.is_best for panels in found.throughputs[0].panels for one in panels for row in one.rows)
+    assert found.answers.lead.endswith(f": 120{words.THIN}images/s."), "a ratio that was not tested is no recommendation"
     assert "aster" not in " ".join([found.answers.lead, best.text, *(chart.title for chart in found.every)])
 
 
@@ -109,10 +110,23 @@ def test_since_the_last_run_counts_changes_and_names_the_machine_s(tmp_path: Pat
     run = invented.write(tmp_path, machine, run="20260102T000000Z", launches=4, level=0.9)
     view = report.view_of(run)
     before = report.last_before(run, view.digest)
-    assert before is not None and before.run == "20260101T000000Z" and before.machine == {}
+    assert before is not None and before.run == "20260101T000000Z" and before.environment == {}
+    assert 0 < before.compared.recorded < before.compared.of, "what wasn't recorded is no equality"
     found = report.overview_of(view, NONE, before)
     assert before.count("SLOWER") == len(before.cells) and answer(found, "since").figure.endswith("slower")
+    assert answer(found, "since").note.endswith(f"Nothing else changed: {before.compared.in_words}.")
     assert report.last_before(replace_of(run, "20260101T000000Z"), view.digest) is None
+
+
+def test_since_the_last_run_names_what_else_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = invented.machines()[0]
+    invented.write(tmp_path, machine, run="20260101T000000Z")
+    then = invented.host_of(machine)
+    monkeypatch.setattr(invented, "host_of", lambda _: replace(then, driver="580.65.06"))
+    run = invented.write(tmp_path, machine, run="20260102T000000Z")
+    view = report.view_of(run)
+    found = report.overview_of(view, NONE, report.last_before(run, view.digest))
+    assert "What else changed: host driver 575.51.03 → 580.65.06" in answer(found, "since").note
 
 
 def replace_of(run: Any, name: str) -> Any:

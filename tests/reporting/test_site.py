@@ -81,6 +81,24 @@ def test_a_site_has_an_index_and_a_permalink_for_each_run_with_its_data(tmp_path
         assert "20260101T000000Z/run.jsonl" in tar.getnames()
 
 
+def test_the_front_page_of_one_machine_begins_with_the_answers_of_its_newest_complete_run(tmp_path: Path) -> None:
+    add_run(tmp_path / "r"), add_run(tmp_path / "r", "20260102T000000Z")
+    made = publish(tmp_path / "r", tmp_path / "site")
+    newest = json.loads((tmp_path / "site/runs/20260102T000000Z/run.json").read_text())["answers"]
+    index, (first, *_) = made.index.read_text(), newest["answers"]
+    assert newest["lead"] in index and first["figure"] in index
+    assert f'href="runs/20260102T000000Z/index.html#{first["chart"]}"' in index
+    (tmp_path / "site/runs/20260102T000000Z/run.json").write_text(
+        '{"complete": true, "started_unix_seconds": 9e9, "answers": 7}'
+    )
+    assert front_of(tmp_path).count("class=tile") == 0, "what an older version or somebody else wrote has no answers"
+
+
+def front_of(folder: Path) -> str:
+    add_run(folder / "r", "20251231T000000Z")
+    return publish(folder / "r", folder / "site").index.read_text()
+
+
 def test_programs_find_every_runs_facts_with_their_size_and_digest(tmp_path: Path) -> None:
     add_run(tmp_path / "r", "20260102T000000Z", host="beta"), add_run(tmp_path / "r", host="alpha")
     add_run(tmp_path / "r", "20260102T000000Z", host="alpha")

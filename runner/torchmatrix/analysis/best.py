@@ -8,6 +8,10 @@ safe. Only comparisons with the true best matter, so there are k - 1 of them, no
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtr
 
 from torchmatrix.analysis.intervals import (
     CONFIDENCE,
@@ -29,7 +33,21 @@ def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVER
     is out, or one of several equally good ones stands alone, with a chance of at most `level`. None: one launch; it stays.
     """
     least = level / max(1, len(figures) - 1)
-    return [place for place, own in enumerate(figures) if not any(_p_above(other, own) <= least for other in figures)]
+    known = np.array([one for one in figures if one is not None], dtype=float).reshape(-1, 3)
+    return [place for place, own in enumerate(figures) if own is None or not _is_below(own, known, least)]
+
+
+def _is_below(own: Moments, others: "np.ndarray[Any, Any]", least: float) -> bool:
+    """Is one of `others`, rows of Moments, noteworthily above `own`, with a two-sided p-value of at most `least`?
+
+    As difference_of_moments and chances_of, but of all at once: of 800 cells there are 640,000 pairs.
+    """
+    above = others[others[:, 0] - own[0] > math.log1p(NOTEWORTHY)]
+    total = above[:, 1] + own[1]
+    with np.errstate(divide="ignore", invalid="ignore"):  # without scatter a difference is certain
+        freedom = total**2 / (above[:, 1] ** 2 / (above[:, 2] - 1) + own[1] ** 2 / (own[2] - 1))
+        chances = 2 * stdtr(freedom, (own[0] - above[:, 0]) / np.sqrt(total))
+    return bool(np.any((total == 0.0) | (chances <= least)))
 
 
 def chances_of_best(figures: Sequence[Moments | None]) -> Chances:

@@ -75,9 +75,9 @@ def settings_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
     twins = {(known.machine(row), _all_but(row)): row for row in cells}
     rows = []
     for name, pair in _PAIRS:
-        for row in cells:
+        for row in (row for row in cells if getattr(row, name) == pair.value):
             base = twins.get((known.machine(row), _all_but(row, **{name: pair.over})))
-            if getattr(row, name) != pair.value or base is None:
+            if base is None:
                 continue
             names = {"setting": pair.name, "workload": row.workload, "over": base.workload, "stack": row.stack}
             rows.append(names | _shown(row) | _compared(known, row, base) | known.named(row))

@@ -1,8 +1,8 @@
 """A run beside the last complete run of the same matrix on the same machine: which cells changed, and what else did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from torchmatrix.analysis import same_work
 from torchmatrix.analysis.intervals import Interval, ratio
@@ -10,6 +10,9 @@ from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.tables import table_of
 from torchmatrix.analysis.verdicts import UNTESTED, Chances, chances, judged
+from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import read_launch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,25 +27,24 @@ class Changed:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Since:
     """`run`, `started`: of the earlier one. `missing`: cells that one of the two has no figure of. `refused`: those whose work
-    or batch is not the same. `machine`: what else changed, name: (before, now)."""
+    or batch is not the same. `environment`: what else changed, name: (before, now); `compared`: of how many conditions. Both of
+    one launch of each stack and run, of the same cell."""
 
     run: str
     started: float
     cells: tuple[Changed, ...]
     missing: int
     refused: int
-    machine: Mapping[str, tuple[str, str]]
+    environment: Differences
+    compared: Compared
 
     def count(self, verdict: str) -> int:
         """How many cells have this verdict."""
         return sum(one.verdict == verdict for one in self.cells)
 
 
-def since(
-    now: Sequence[Row], before: Sequence[Row], hosts: tuple[Mapping[str, Any], Mapping[str, Any]],
-    run: str, started: float,
-) -> Since:  # fmt: skip
-    """`now`, `before`: rows of tables.launch_rows of two runs; `hosts`: what each says of its machine, now and before."""
+def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -> Since:
+    """`now`, `before`: rows of tables.launch_rows of two runs, of which `run` is the earlier one."""
     ours, theirs = (Known(table_of(rows)) for rows in (now, before))
     old = {row.cell: row for row in theirs.figures()}
     found: list[tuple[str, Interval, Chances]] = []
@@ -59,13 +61,23 @@ def since(
             found.append((row.cell, ratio(own, other, row.statistic), test))
     told = judged([interval for _, interval, _ in found], [test for _, _, test in found])
     cells = tuple(Changed(cell=f[0], ratio=f[1], verdict=one.verdict) for f, one in zip(found, told, strict=True))
-    return Since(run=run, started=started, cells=cells, missing=missing, refused=refused, machine=_machine(hosts[1], hosts[0]))
+    sides = [values_of(environments) for environments in zip(*_environments(before, now), strict=True)] or [{}, {}]
+    return Since(
+        run=run, started=started, cells=cells, missing=missing, refused=refused,
+        environment=differing(*sides), compared=compared(*sides),
+    )  # fmt: skip
 
 
-_OF_MACHINE = {"driver": "driver", "kernel": "kernel", "os": "system", "cpu": "CPU", "governor": "governor"}
+def _environments(before: Sequence[Row], now: Sequence[Row]) -> list[tuple[Environment, Environment]]:
+    """Of each stack that both measured, then and now: those of one launch, of the first cell that both have."""
+    then = {row["cell"]: row["path"] for row in before if row["outcome"] == "ok"}
+    paths: dict[str, tuple[str, str]] = {}
+    for row in now:
+        if row["outcome"] == "ok" and row["cell"] in then:
+            paths.setdefault(row["stack"], (then[row["cell"]], row["path"]))
+    return [(_environment(old), _environment(new)) for old, new in paths.values()]
 
 
-def _machine(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """What both know and is not the same."""
-    told = {title: (before.get(name), now.get(name)) for name, title in _OF_MACHINE.items()}
-    return {title: (str(a), str(b)) for title, (a, b) in told.items() if a and b and a != b}
+def _environment(path: str) -> Environment:
+    found = read_launch(Path(path))
+    return environment_of(found) if isinstance(found, Launch) else {}

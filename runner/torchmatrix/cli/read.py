@@ -253,8 +253,9 @@ def _export_machines(
     held = held_for(prices, runs)
     with scratch() as temporary:
         fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)
-        charts = machines_page.every_chart(fleet, relative, held) if drawn[0] else ()
-        names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force)
+        shown = machines_page.shown_of(fleet, relative, held)
+        charts, answers = shown.charts if drawn[0] else (), shown.answers.as_record()
+        names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force, answers)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
 

@@ -20,7 +20,6 @@ from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import explorers, side_by_side
-from torchmatrix.reporting.charts.rows import Chart
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.gpus import Gpus, Shown
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
@@ -99,11 +98,6 @@ def compared(
     """These machines, and how they compare with the baseline GPU; `own_batch`: each at its own batch."""
     fleet = fleet_of(chosen)
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
-
-
-def every_chart(fleet: Fleet, relative: across.Relative, held: PriceList) -> tuple[Chart, ...]:
-    """The charts of a page of these machines, for files."""
-    return shown_of(fleet, relative, held).charts
 
 
 def shown_of(fleet: Fleet, relative: across.Relative, held: PriceList, data: Data | None = None) -> Shown:

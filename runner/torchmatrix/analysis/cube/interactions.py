@@ -6,9 +6,12 @@ each cell. The residual is what three settings do together, and noise: a small i
 
 import itertools
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.special import fdtrc
 
 from torchmatrix.analysis.cube.effects import held_at
 from torchmatrix.analysis.cube.points import Points, word_of
@@ -86,38 +89,61 @@ def _levels(points: Points, name: str) -> list[Value]:
 
 def _analysed(points: Points, names: Sequence[str], with_pairs: bool) -> tuple[tuple[Explained, ...], float] | None:
     """What each term explains, and what is left; None if the cells don't tell the terms apart."""
-    import numpy as np
-    import pandas as pd
-    from statsmodels.formula.api import ols
-    from statsmodels.stats.anova import anova_lm
-
-    table = pd.DataFrame(
-        [{f"f{place}": str(point.settings[name]) for place, name in enumerate(names)} for point in points.measured]
-    )
-    table["y"] = [math.log(point.speed) for point in points.measured]
-    terms = " + ".join(f"C(f{place})" for place in range(len(names)))
-    model = ols(f"y ~ ({terms})**2" if with_pairs else f"y ~ {terms}", table)
-    if np.linalg.matrix_rank(model.exog) < model.exog.shape[1] or len(table) - model.exog.shape[1] < FEWEST_LEFT:
+    log_speed = np.array([math.log(point.speed) for point in points.measured])
+    of: dict[tuple[str, ...], _Matrix] = {
+        (name,): _columns([str(point.settings[name]) for point in points.measured]) for name in names
+    }
+    if with_pairs:
+        of |= {(a, b): _products(of[a,], of[b,]) for a, b in itertools.combinations(names, 2)}
+    whole = _design(of.values(), len(log_speed))
+    freedom, total = len(log_speed) - whole.shape[1], _left(_design([], len(log_speed)), log_speed)
+    if np.linalg.matrix_rank(whole) < whole.shape[1] or freedom < FEWEST_LEFT or not total > 0:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a factor that explains nothing at all divides by zero
-        found = anova_lm(model.fit(), typ=2)
-    total = float(((table["y"] - table["y"].mean()) ** 2).sum())
-    if not total > 0:
-        return None
-    rows = found.drop("Residual")
-    p_values = adjusted([float(p) if p == p else 1.0 for p in rows["PR(>F)"]])
+    rest = _left(whole, log_speed)
+    squares = {term: _squares(of, term, log_speed) for term in of}
+    chances = [_p_value(squares[term] / of[term].shape[1], of[term].shape[1], rest / freedom, freedom) for term in of]
     explained = [
-        Explained(settings=_named(str(term), names), share=float(squares) / total, adjusted_p_value=p)
-        for term, squares, p in zip(rows.index, rows["sum_sq"], p_values, strict=True)
+        Explained(settings=term, share=squares[term] / total, adjusted_p_value=p)
+        for term, p in zip(of, adjusted(chances), strict=True)
     ]
-    ordered = tuple(sorted(explained, key=lambda one: -one.share))
-    return ordered, float(found.loc["Residual", "sum_sq"]) / total
+    return tuple(sorted(explained, key=lambda one: -one.share)), rest / total
 
 
-def _named(term: str, names: Sequence[str]) -> tuple[str, ...]:
-    """C(f0):C(f2) -> the settings' names."""
-    return tuple(names[int(part[3:-1])] for part in term.split(":"))
+_Matrix: TypeAlias = "np.ndarray[Any, Any]"
+"""A row for each cell."""
+
+
+def _columns(values: Sequence[str]) -> _Matrix:
+    """A column of 0 and 1 for each value but the first."""
+    return np.array([[float(value == level) for level in sorted(set(values))[1:]] for value in values])
+
+
+def _products(some: _Matrix, others: _Matrix) -> _Matrix:
+    return (some[:, :, None] * others[:, None, :]).reshape(len(some), -1)
+
+
+def _design(columns: Iterable[_Matrix], count: int) -> _Matrix:
+    return np.hstack([np.ones((count, 1)), *columns])
+
+
+def _left(design: _Matrix, values: _Matrix) -> float:
+    """The sum of squares that least squares leave."""
+    found = np.linalg.lstsq(design, values, rcond=None)[0]
+    return float(((values - design @ found) ** 2).sum())
+
+
+def _squares(of: Mapping[tuple[str, ...], _Matrix], term: tuple[str, ...], values: _Matrix) -> float:
+    """By how much less is left with `term` than without it, beside all terms that don't contain it (type II)."""
+    others = [columns for name, columns in of.items() if not set(term) <= set(name)]
+    without, with_it = (_left(_design(some, len(values)), values) for some in (others, [*others, of[term]]))
+    return max(0.0, without - with_it)
+
+
+def _p_value(mean_square: float, freedom: int, mean_rest: float, freedom_of_rest: int) -> float:
+    """Of the F test; 1 where a term explains nothing of nothing."""
+    if not mean_rest > 0:
+        return 0.0 if mean_square > 0 else 1.0
+    return float(fdtrc(freedom, freedom_of_rest, mean_square / mean_rest))
 
 
 def _together(points: Points, varied: Mapping[str, Sequence[Value]], explained: Sequence[Explained]) -> list[Together]:

@@ -7,6 +7,7 @@ from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Bar
+from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.gpus import answers
 from torchmatrix.reporting.gpus.facts import Gpus, Row
 from torchmatrix.reporting.overview.cells import grouped, span
@@ -30,8 +31,7 @@ def relative(gpus: Gpus) -> Chart | None:
     rows = {count: tuple(_mean(gpus, gpu, count) for gpu, _ in gpus.ranked(count)) for count in ends}
     every = [row for own in rows.values() for row in own]
     high = max(scale_of(every), *(stroke for row in every for stroke in row.strokes), 1.0) * 1.02
-    step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50, 100, 1e9) if high / step <= 8)
-    ticks = tuple((place * step, f"{place * step:g}×") for place in range(int(high / step) + 1))
+    ticks = tuple((value, f"{value:g}×") for value in round_values(0.0, high))
     return Chart(
         id="relative", title=_relative_title(gpus),
         sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
@@ -139,10 +139,7 @@ def scaling(gpus: Gpus) -> Chart | None:
     counts = sorted({row["N"] for row in gpus.scaled})
     shares = [row["S"] / row["N"] for row in gpus.scaled]
     low, high = max(0.0, int(min(shares) * 10 - 0.5) / 10), max(1.02, min(1.2, max(shares)))
-    step = 0.1 if low >= 0.6 else 0.2
-    ticks = tuple(
-        (place, words.percent(place)) for number in range(8) if (place := round(low + step * number, 2)) <= 1.0 + 1e-9
-    )
+    ticks = tuple((share, words.percent(share)) for share in round_values(low, 1.0, 4))
     panels = [
         Panel(title=f"{count} {gpus.device}s", unit="efficiency", rows=_efficiencies(gpus, count), low=low, high=high,
               kind="eff sc", ticks=ticks)

@@ -14,6 +14,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
+from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.numbers import is_known, none_for_nan, number_or_nan
 from torchmatrix.ground.texts import printable
 from torchmatrix.reporting import words
@@ -278,9 +279,9 @@ def _since(found: Since | None) -> Answer | None:
 
 
 def what_else(found: Since) -> str:
-    """What the machine says of itself that it didn't say then, such as "What else changed: driver 575.57 → 580.65."."""
-    changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in found.machine.items())
-    return f"What else changed: {changed}." if changed else "The machine says the same of itself."
+    """What differs between the two runs besides figures, such as "What else changed: host driver 575.57 → 580.65."."""
+    changed = differences_in_words(found.environment).replace(" -> ", " → ")
+    return f"What else changed: {changed}." if changed else f"Nothing else changed: {found.compared.in_words}."
 
 
 def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:
@@ -298,12 +299,13 @@ def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[st
     slowest = min(every, key=lambda row: row["rate"])
     yield f"{words.verb(cells.value(top, 'mode'), many=True).capitalize()} {cells.model(top)}{using} on {who}"
     gain = top["rate"] / slowest["rate"]
+    is_slower = gain > WORTH_SAYING and all(row is not slowest for row in equal)
     what = f"{words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
-    yield f": {what if gain > WORTH_SAYING else words.with_unit(top['rate'], top['unit'] + '/s')}"
+    yield f": {what if is_slower else words.with_unit(top['rate'], top['unit'] + '/s')}"
     scale = found.get("devices")
     is_scaled = scale is not None and is_known(scale.value)
     yield f"; {cells.label(top, 'devices')} do {scale.figure} the work of one." if scale and is_scaled else "."
 
 
 WORTH_SAYING = 1.1
-"""The fastest over the slowest, from which on the first sentence has it."""
+"""The fastest over the slowest, from which on the first sentence has it if a test shows that it is slower."""

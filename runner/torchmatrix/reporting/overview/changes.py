@@ -4,6 +4,7 @@ from torchmatrix.analysis.since import Changed, Since
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Dot
+from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.overview import answers
 from torchmatrix.reporting.overview.cells import Cells
 
@@ -23,7 +24,7 @@ def chart(cells: Cells, found: Since | None) -> Chart | None:
     more = [f"{len(changed) - MOST_ROWS} more changed" if len(changed) > MOST_ROWS else ""]
     more += [f"{found.missing} cells without a figure in one of the two" if found.missing else ""]
     more += [f"{found.refused} cells did other work" if found.refused else ""]
-    ticks = tuple((1 + share, words.change(1 + share)) for share in (-reach * 0.9, 0.0, reach * 0.9))
+    ticks = tuple((value, words.change(value)) for value in round_values(1 - reach, 1 + reach, 5))
     return Chart(
         id="since",
         title=_title(found),

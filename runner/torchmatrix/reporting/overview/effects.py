@@ -9,6 +9,7 @@ from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Dot
+from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.overview import answers
 from torchmatrix.reporting.overview.cells import Cells, Row, grouped, span
 
@@ -122,14 +123,6 @@ def _row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:
     )  # fmt: skip
 
 
-_STEPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-
-
 def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     """1 and round ratios on both sides."""
-    if high < 4 * low:
-        step = next((step for step in _STEPS if (high - low) / step <= 7), 1.0)
-        values = [round(place * step, 2) for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
-    else:
-        values = [value for value in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10, 20, 50, 100) if low <= value <= high]
-    return tuple((value, "the same" if value == 1 else f"{value:g}×") for value in values)
+    return tuple((value, "the same" if value == 1 else f"{value:g}×") for value in round_values(low, high, is_log=True))

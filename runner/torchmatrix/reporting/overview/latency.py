@@ -4,8 +4,9 @@ import math
 
 from torchmatrix.ground.numbers import is_known, number_or_nan
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import Chart, Panel
+from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Dot
+from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.overview.cells import Cells, Row, grouped
 
 MOST_ROWS = 24
@@ -24,8 +25,8 @@ def chart(cells: Cells) -> Chart | None:
         id="latency",
         title=_title(cells, fastest),
         sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
-        "line: to the 99th percentile. Columns: median, 99th percentile, throughput.",
-        panels=tuple((_panel(cells, job, low, high),) for job in jobs),
+        "line: to the 99th percentile. Beside it the throughput of the same cells.",
+        panels=tuple(_panels(cells, job, low, high) for job in jobs),
         more=f"{more} more cells" if (more := sum(max(0, len(job) - MOST_ROWS) for job in jobs)) else "",
     )  # fmt: skip
 
@@ -37,22 +38,35 @@ def _title(cells: Cells, row: Row) -> str:
     return said if math.isnan(p99) else f"{said}, 99 of 100 within {words.with_unit(1e3 * p99, 'ms')}"
 
 
-def _panel(cells: Cells, job: list[Row], low: float, high: float) -> Panel:
+def _panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Panel, Panel]:
+    """Latency, and in the same order throughput."""
     rows = sorted(job, key=lambda row: row["latency_p50"])[:MOST_ROWS]
-    dots = tuple(_dot(cells, row) for row in rows)
-    steps = [10.0**power * digit for power in range(-3, 6) for digit in (1, 2, 5)]
-    ticks = tuple((step, words.with_unit(step, "ms")) for step in steps if low <= step <= high)
-    return Panel(title=words.model(cells.value(job[0], "model")), unit="milliseconds", rows=dots, low=low, high=high,
-                 is_log=True, kind="latency", ticks=ticks)  # fmt: skip
+    bars = tuple(_bar(cells, row) for row in rows)
+    ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
+    top = scale_of(bars)
+    rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
+    name = words.model(cells.value(job[0], "model"))
+    return (
+        Panel(title=f"{name}: latency", unit="milliseconds", rows=tuple(_dot(cells, row) for row in rows), low=low, high=high,
+              is_log=True, kind="latency", ticks=ticks),
+        Panel(title=f"{name}: throughput", unit=f"{rows[0]['unit']}/s", rows=bars, high=top, kind="latency",
+              ticks=rates),
+    )  # fmt: skip
 
 
 def _dot(cells: Cells, row: Row) -> Dot:
     p50, p99 = (1e3 * row[name] if is_known(row.get(name)) else math.nan for name in ("latency_p50", "latency_p99"))
-    figures = (
-        words.with_unit(p50, "ms"),
-        "" if math.isnan(p99) else words.with_unit(p99, "ms"),
-        words.with_unit(row["rate"], f"{row['unit']}/s"),
-    )
-    return Dot(label=f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}", value=p50, low=p50,
+    figures = (words.with_unit(p50, "ms"), "" if math.isnan(p99) else words.with_unit(p99, "ms"))
+    return Dot(label=_label(cells, row), value=p50, low=p50,
                high=None if math.isnan(p99) else p99, shape="dot", colour=row["stack"], figures=figures,
                marks=cells.marks.get(row["place"], ()))  # fmt: skip
+
+
+def _bar(cells: Cells, row: Row) -> Dot:
+    limits = words.rate_interval(row["rate"], row["low"], row["high"])
+    return Dot(label=_label(cells, row), value=row["rate"], low=row["low"], high=row["high"], colour=row["stack"],
+               figures=(words.short(row["rate"]), limits))  # fmt: skip
+
+
+def _label(cells: Cells, row: Row) -> str:
+    return f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Bar
+from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.overview.cells import Cells, Row, grouped, span
 
 MOST_MODELS, MOST_SERIES = 6, 12
@@ -49,12 +50,13 @@ def _floor(values: Sequence[float]) -> float:
 
 def _panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[Panel, ...]:
     ends = [row for row in job if row["S"] is not None]
-    best = max((row for row in ends if row["N"] == max(one["N"] for one in ends)), key=lambda row: row["rate"])
+    here = max(row["N"] for row in ends)
+    best = max((row for row in ends if row["N"] == here), key=lambda row: row["rate"])
     series = _series(cells, job, best)
     bars = tuple(_bar(cells, row, best) for row in series)
-    of = _beside(cells, [row for row in ends if row["N"] == best["N"]], best)
+    of = _beside(cells, [row for row in ends if row["N"] == here], best)
     top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in of))
-    ticks = tuple((share, words.percent(share)) for share in _ticks(floor))
+    ticks = tuple((share, words.percent(share)) for share in round_values(floor, 1.0, 4))
     return (
         Panel(title=f"{cells.model(best)}, {cells.settings(best)}", unit=f"{best['unit']}/s, {cells.who(best)}", rows=bars,
               high=float(most), kind="scale"),
@@ -68,11 +70,6 @@ def _beside(cells: Cells, rows: Sequence[Row], best: Row) -> list[Row]:
     same = [row for row in rows if cells.settings(row) == cells.settings(best)]
     found = sorted(same, key=cells.age) if len(same) > 1 else sorted(rows, key=lambda row: -row["rate"])
     return found[:MOST_SERIES]
-
-
-def _ticks(floor: float) -> list[float]:
-    step = 0.1 if floor >= 0.6 else 0.2
-    return [round(floor + step * place, 2) for place in range(int((1.0 - floor) / step + 1e-6) + 1)]
 
 
 def _series(cells: Cells, job: Sequence[Row], best: Row) -> list[Row]:

@@ -56,8 +56,7 @@ def last_before(run: RunFolder, found: Digest) -> Since | None:
     if not earlier:
         return None
     last = earlier[-1]
-    before, host = facts_cache.digest(results, last), last.read_record().host
-    return since(found.launches, before.launches, (record.host, host), last.id, last.started)
+    return since(found.launches, facts_cache.digest(results, last).launches, last.id, last.started)
 
 
 def page_of(

@@ -55,7 +55,7 @@ def files(
     context = _context(told, figures, known, pages, cleaner.enabled) | {"has_history": HISTORY in found}
     tables = {name: context[name] for name in ("hosts", "nights", "models", "rows")}
     found[FRONT_DATA] = json.dumps(without_nan(tables), indent=1).encode()
-    alone = {"index.html": page.render("site.html.j2", site=context).encode()}
+    alone = {"index.html": page.render("site.html.j2", site=context, newest=_newest(known)).encode()}
     return found | (_comparison(links, cleaner, held, context) or alone)
 
 
@@ -94,6 +94,15 @@ def _context(
         "figures": {host: [_figure(one) for one in shown if one.host == host] for host in dict.fromkeys(f.host for f in shown)},
         "more_figures": len(figures) - len(shown),
     }
+
+
+def _newest(known: Mapping[str, Page]) -> dict[str, Any] | None:
+    """The answers of the newest complete run, and its page; None if an older version wrote its folder."""
+    runs = [(about.get("started_unix_seconds") or 0.0, slug) for slug, about in known.items() if about.get("complete")]
+    told, slug = (known[max(runs)[1]].get("answers"), max(runs)[1]) if runs else (None, "")
+    if not isinstance(told, dict):
+        return None
+    return {"lead": told.get("lead"), "each": told.get("answers"), "page": _page_of(slug)}
 
 
 def _hosts(rows: Sequence[Page]) -> list[Page]:
@@ -161,4 +170,5 @@ def _row(slug: str, about: Page) -> Page:
     number = started if isinstance(started, (int, float)) else None
     counts = {name: about.get(name, "n/a") for name in ("cells", "cells_ok", "launches_not_ok")}
     place, machine = f"{RUNS}/{quote(slug)}", about.get("machine") or about.get("host") or "n/a"
-    return empty | about | counts | {"machine": machine, "place": place, "started": utc(number), "started_unix_seconds": number}
+    found = {"machine": machine, "place": place, "started": utc(number), "started_unix_seconds": number}
+    return {name: value for name, value in (empty | about | counts | found).items() if name != "answers"}

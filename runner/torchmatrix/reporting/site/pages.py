@@ -28,6 +28,7 @@ def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     made = report.rendered(view, _BESIDE, held)
     files["index.html"] = made.text.encode()
     return _summary(view, made.answers.lead) | {
+        "answers": made.answers.as_record(),
         "machine": run.path.parent.name,
         "facts": permalinks.identity_of(archive),
     }, files
