@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import pytest
 
 from records import nights, write_run
@@ -18,7 +17,6 @@ from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.history import Trend, series, trends
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import history_page
-from torchmatrix.reporting.charts import to_svg
 from torchmatrix.reporting.charts import trends as drawing
 
 EVIL = "<script>alert(1)</script>\x1b[31m\n"
@@ -57,7 +55,7 @@ def test_the_command_prints_each_cell_and_its_changes_and_writes_the_page(torchm
     assert change.strip().startswith(f"since {nights(13)[8]}: -5.0 % (95 %: -5")
     assert change.endswith("; host driver 570.1 -> 575.2")
     page = (tmp_path / "reports/history.html").read_text()
-    assert "13 runs: reports/history.html" in done.stderr and "−5.0 %" in page and "host driver 570.1 -&gt; 575.2" in page
+    assert "13 runs: reports/history.html" in done.stderr and "−5.0\u202f%" in page and "host driver 570.1 -&gt; 575.2" in page
 
 
 def test_json_is_the_whole_table_and_writes_no_page(torchmatrix: Command, tmp_path: Path) -> None:
@@ -91,7 +89,9 @@ def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path)
     write_nights(tmp_path, [100.0, 101.0])
     page = history_page.render(trends_of(tmp_path))
     without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
-    assert not re.search(r"(?:src|href)=[\"'](?!#)", without) and "@import" not in without and without.count("<svg") == 1
+    assert (
+        not re.search(r"(?:src|href)=[\"'](?!#)", without) and "@import" not in without and without.count("<svg role=img") == 1
+    )
 
 
 def test_nights_without_a_figure_are_marked_and_never_bridged(tmp_path: Path) -> None:
@@ -99,14 +99,30 @@ def test_nights_without_a_figure_are_marked_and_never_bridged(tmp_path: Path) ->
         launch = {"rate": 100.0 + number, "outcome": "oom" if number == 4 else "ok"}
         skips = [("stack-a/resnet50-train-fp32-b4/gpu0", "too hot")] if number == 6 else []
         write_run(tmp_path, [] if skips else [launch], skips=skips, run=run)
-    (chart,) = drawing.charts(trends_of(tmp_path)).charts
-    alt.LayerChart.from_dict(chart.spec)  # validates
-    line = re.search(r'class="mark-line.*?</g>', to_svg(chart), re.S)
-    assert line is not None and line[0].count("M") == 3
-    (crosses,) = [layer["data"]["name"] for layer in chart.spec["layer"] if layer["mark"].get("shape") == "cross"]
-    assert [point["outcome"] for point in chart.spec["datasets"][crosses]] == ["oom", "skipped"]
-    said = chart.table.iloc[:, -1]
-    assert said[4] == "oom: RuntimeError: boom" and said[6] == "skipped: too hot" and math.isnan(chart.table["images/s"][4])
+    (chart,) = drawing.charts(trends_of(tmp_path))[0]
+    assert chart.curve().count("M") == 3
+    crosses = [(mark.note, mark.tone) for mark in chart.marks if mark.kind == "cross"]
+    failed, skipped = "out of memory: RuntimeError: boom", "skipped: too hot"
+    assert crosses == [(f"{nights(9)[4]}: {failed}", "bad"), (f"{nights(9)[6]}: {skipped}", "soft")]
+    said = [list(row.values())[-1] for row in chart.table]
+    assert said[4] == failed and said[6] == skipped and math.isnan(chart.table[4]["images/s"])
+    page = history_page.render(trends_of(tmp_path))
+    assert page.count("<svg x=") == 2 and f"<title>{crosses[0][0]}</title>" in page
+
+
+def test_the_figures_drawn_are_those_of_the_table(tmp_path: Path) -> None:
+    write_nights(tmp_path, [100.0] * 8 + [90.0] * 5)
+    (chart,) = drawing.charts(trends_of(tmp_path))[0]
+    page = history_page.render(trends_of(tmp_path))
+    path = re.search(r'class=curve d="M([^"]*)h0"', page)
+    assert path is not None
+    drawn = [chart.high - (chart.high - chart.low) * float(place.split()[1]) / 100 for place in path[1].split("L")]
+    assert drawn == pytest.approx([row["images/s"] for row in chart.table], abs=0.01) == [100.0] * 8 + [90.0] * 5
+    ticks = {text: float(y) for y, text in re.findall(r'<text class=tick x=-8 y="([\d.]+)%" dy=4>([^<]*)<', page)}
+    assert len(ticks) >= 3 and all(chart.y(float(text)) == f"{y:g}" for text, y in ticks.items())
+    (level,) = [mark for mark in chart.marks if mark.kind == "level"]
+    assert level.text == "−10.0\u202f%" and chart.x(level.x) == path[1].split("L")[8].split()[0]
+    assert f"{nights(13)[-1]}: 90.0\u202fimages/s ±\u202f0.3\u202f%" in page
 
 
 def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) -> None:
@@ -125,7 +141,7 @@ def test_cells_beyond_the_most_charts_are_in_the_table_and_the_page_says_so(tmp_
     for run in nights(2):
         write_run(tmp_path, [{"stack": f"s{number}"} for number in range(count)], run=run)
     trends = trends_of(tmp_path)
-    assert len(drawing.charts(trends).charts) == drawing.MOST_CHARTS
+    assert len(drawing.charts(trends)[0]) == drawing.MOST_CHARTS
     page = history_page.render(trends)
     assert "These charts leave out 4 rows of the tables" in page and page.count('<td class="id">') == count
 
@@ -135,9 +151,11 @@ def test_the_largest_newest_change_comes_first(tmp_path: Path) -> None:
         rates = {"steady": 100.0, "slightly": 100.0 if number < 5 else 97.0, "much": 100.0 if number < 5 else 80.0}
         launches = [{"stack": name, "rate": rate * x} for name, rate in rates.items() for x in (0.999, 1.001)]
         write_run(tmp_path, launches, run=run)
-    titles = [chart.title for chart in drawing.charts(trends_of(tmp_path)).charts]
-    assert titles[0].startswith("much/resnet50-train-fp32-b4/gpu0 runs at −20.0 % since 2026-01-06: 80.00 images/s")
-    assert titles[1].startswith("slightly/") and "holds its level in 10 runs" in titles[2]
+    charts = drawing.charts(trends_of(tmp_path))[0]
+    titles = [chart.title for chart in charts]
+    assert titles[0] == "much/resnet50-train-fp32-b4/gpu0: −20.0\u202f% since 2026-01-06"
+    assert charts[0].sub == "images/s on testhost: 80.0 in the last run."
+    assert titles[1].startswith("slightly/") and titles[2].endswith(": the same level in 10 runs")
 
 
 def test_headlines_say_since_when_how_many_cells_and_what_else_changed(tmp_path: Path) -> None:
@@ -147,7 +165,7 @@ def test_headlines_say_since_when_how_many_cells_and_what_else_changed(tmp_path:
         launches = [{"stack": s, "rate": rate * x, "host": host} for s in ("a", "b") for x in (0.999, 1.001)]
         write_run(tmp_path, [*launches, {"stack": "c"}], run=run)
     page = history_page.render(trends_of(tmp_path))
-    assert f"<li>Since 2026-01-06: 2 of 3 cells -5.0 %; host driver 1 -&gt; 2 (testhost, {nights(6)[5]}).</li>" in page
+    assert f"<li>Since 2026-01-06: 2 of 3 cells −5.0\u202f%; host driver 1 -&gt; 2 (testhost, {nights(6)[5]}).</li>" in page
 
 
 def test_a_run_whose_name_is_not_utf_8_is_named_and_left_out(torchmatrix: Command, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_published_site_leads_from_its_index_to_reports_and_trends(browser: An
     assert reader.draw_all() >= 1 and "/runs/" in reader.page.url
     reader.page.go_back()
     reader.follow(reader.page.get_by_role("link", name="History", exact=True))
-    assert "−10" in reader.page.locator("figcaption").first.inner_text()
+    assert reader.page.locator(".plot .curve").count() == 2 and "−10" in reader.page.locator("figcaption").first.inner_text()
     assert reader.said == [] and reader.page.evaluate("window.hacked") is None
     reader.context.close()
 

@@ -1,43 +1,71 @@
-"""Charts: well formed, inert, legible."""
+"""Charts: well formed, inert, in their places."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 
 import altair
-import pandas as pd
+import pytest
 from drawn import HOSTILE
 
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, Chart, file_svg, png_of, to_svg
-from torchmatrix.reporting.charts.drawing import finish, on, shorten
+from torchmatrix.reporting.charts import PALETTE, VEGA_LITE, lines, png_of
+from torchmatrix.reporting.charts.rows import Chart, Panel, Row, file_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def chart(name: str = "B200", value: float = 1.3) -> Chart:
-    drawn = altair.layer(on("rows").mark_text(color=INK).encode(text="label:N"), on("rows").mark_text().encode(text="said:N"))
-    spec = finish(drawn, rows=[{"label": name, "said": f"{value:.2f}"}])
-    about = {"section": "trend", "title": f"{name} is measured", "note": "How to read it."}
-    return Chart(id=words.slug("of", name), spec=spec, table=pd.DataFrame(), **about)
+    rows = (Row(label=name, value=value, figures=(f"{value:.2f}",)), Row(label="later", begin=value, value=0.5, figures=("",)))
+    panel = Panel(title=name, rows=rows, high=2.0)
+    return Chart(id=words.slug("of", name), title=f"{name} is measured", sub="What it is.", panels=((panel,),))
 
 
-def test_a_still_takes_the_pages_colour_and_a_file_stands_alone() -> None:
-    altair.Chart.from_dict(chart().spec)  # validates against Vega-Lite's schema
-    root = ElementTree.fromstring(to_svg(chart()))
-    assert root.get("role") == "img" and root.get("aria-label") == "B200 is measured"
-    assert INK not in to_svg(chart()) and "currentColor" in to_svg(chart())
-    alone = file_svg(chart())
-    assert "currentColor" not in alone and "1.30" in "".join(ElementTree.fromstring(alone).itertext())
+def line(*values: float | None, low: float = 0.0, high: float = 10.0) -> lines.Chart:
+    points = tuple(lines.Point(x=float(place), value=value, low=value, high=value) for place, value in enumerate(values))
+    return lines.Chart(id="line", title="t", sub="s", points=points, low=low, high=high, ends=("0", "1"))
+
+
+def test_a_file_stands_alone_and_becomes_an_image() -> None:
+    root = ElementTree.fromstring(file_svg(chart()))
+    assert root.get("role") == "img" and root.findtext(f"{SVG}title") == "B200 is measured"
+    assert "currentColor" not in file_svg(chart()) and "1.30" in "".join(root.itertext())
     assert png_of(file_svg(chart())).startswith(b"\x89PNG")
 
 
+def test_a_bar_that_begins_where_another_ends_goes_back_from_there() -> None:
+    panel = chart().panels[0][0]
+    assert panel.bar(panel.rows[1]) == ("25%", "40%")
+    first, second = [one for one in ElementTree.fromstring(file_svg(chart())).iter(f"{SVG}rect") if one.get("height") == "14"]
+    ends = [(float(one.get("x") or 0), float(one.get("x") or 0) + float(one.get("width") or 0)) for one in (first, second)]
+    assert ends[1][1] == pytest.approx(ends[0][1], abs=0.2) and ends[0][0] < ends[1][0]
+
+
 def test_hostile_words_are_inert() -> None:
-    for svg in (to_svg(chart(HOSTILE)), file_svg(chart(HOSTILE))):
-        assert not [node for node in ElementTree.fromstring(svg).iter() if "script" in node.tag.lower()]
+    svg = file_svg(chart(HOSTILE))
+    assert not [node for node in ElementTree.fromstring(svg).iter() if "script" in node.tag.lower()]
+    assert png_of(svg).startswith(b"\x89PNG")
     assert set(chart(HOSTILE).id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def test_huge_and_tiny_figures_and_long_names_keep_to_the_width() -> None:
-    for value in (1e-6, 3.2e7):
-        svg = ElementTree.fromstring(to_svg(chart("torch2.15.0-cu132-py3.13" + "x" * 40, value)))
-        assert float((svg.get("viewBox") or "").split()[2]) <= 460
+def test_a_line_has_gaps_and_ends_at_the_edge_of_its_scale() -> None:
+    drawn = line(0.0, 5.0, None, 20.0, None)
+    assert drawn.curve() == "M0 100L25 50h0M75 0h0"
+    assert drawn.band() == "M0 100L25 50L25 50L0 100zM75 0L75 0z"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.0, 10.0, ["0", "5", "10"]),
+        (1.19, 1.27, ["1.20", "1.22", "1.24", "1.26"]),
+        (24000.0, 31000.0, ["24\u202f000", "26\u202f000", "28\u202f000", "30\u202f000"]),
+        (0.0, 0.004, ["0.000", "0.001", "0.002", "0.003", "0.004"]),
+    ],
+)
+def test_ticks_are_round_and_told_from_each_other(low: float, high: float, said: list[str]) -> None:
+    found = lines.ticks(low, high)
+    assert [text for _, text in found] == said
+    assert [value for value, _ in found] == pytest.approx([float(re.sub(r"\s", "", text)) for text in said])
 
 
 def test_colours_can_be_seen_on_white_and_on_black() -> None:
@@ -57,11 +85,6 @@ def test_devices_are_said_in_words() -> None:
         ("x", "x"),
     ):  # fmt: skip
         assert words.devices(label) == said
-
-
-def test_long_labels_keep_their_end() -> None:
-    assert shorten("short", 10) == "short"
-    assert shorten("resnet50-train-fp32-b64-64px-nhwc · gpu0+1", 20) == "resnet50-trai…gpu0+1"
 
 
 def test_altair_writes_what_the_runtime_reads() -> None:

@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from records import write_run
 from torchmatrix.analysis import gpu_specs, gpu_table, tables
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, report
-from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.charts.rows import Chart, Panel, Row
 from torchmatrix.reporting.exports import Tables, folder
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.formats import FORMATS, inert
@@ -222,8 +223,8 @@ def test_what_goes_into_a_page_comes_out_as_the_file(tmp_path: Path) -> None:
 
 
 def chart(title: str = "A title") -> Chart:
-    spec = {"data": {"values": [{"x": 1, "y": 2}]}, "mark": "bar", "encoding": {"x": {"field": "x", "type": "quantitative"}}}
-    return Chart(id="one", section="scaling", title=title, note="How to read it.", spec=spec, table=pd.DataFrame({"x": [1]}))
+    panel = Panel(title="", rows=(Row(label="x", value=1.0, figures=("1",)),), high=1.0)
+    return Chart(id="one", title=title, sub="What it is.", panels=((panel,),))
 
 
 def test_an_export_is_a_folder_with_tables_charts_and_their_meaning(tmp_path: Path) -> None:
@@ -261,12 +262,9 @@ def test_another_folder_is_refused_unless_forced_and_then_keeps_its_files(tmp_pa
 
 
 def test_an_export_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    class Broken(dict):  # a specification that can't be drawn
-        pass
-
-    bad = Chart(id="bad", section="scaling", title="t", note="", spec=Broken(mark="nonsense"), table=pd.DataFrame())
-    with pytest.raises(ValueError):
-        folder.write(gpu_run(tmp_path / "a"), [bad], tmp_path / "out", ["csv"], 2.0, force=False)
+    bad: Any = replace(chart(), panels=((None,),))
+    with pytest.raises(AttributeError):
+        folder.write(gpu_run(tmp_path / "a"), [chart(), bad], tmp_path / "out", ["csv"], 2.0, force=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 

@@ -12,6 +12,7 @@ from torchmatrix.analysis.profiles.measured import NOT_MEASURED, Measured
 from torchmatrix.analysis.profiles.why import why
 from torchmatrix.facts import profiles
 from torchmatrix.reporting import profile_pages
+from torchmatrix.reporting.charts import step_parts
 from torchmatrix.reporting.profiled import Seen, seen_in
 
 
@@ -34,22 +35,41 @@ def pages(tmp_path: Path) -> dict[str, str]:
 
 def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[str, str]) -> None:
     assert "Where a step of B differs from one of A, " in pages["why"]
-    assert "A step of A takes 8.000 ms, of B 8.100 ms (measured): +0.1000 ms." in pages["why"]
+    assert "A step of A takes 8.00\u202fms, of B 8.10\u202fms (measured): +0.100\u202fms." in pages["why"]
     assert "All 33 parts of the difference" in pages["why"] and "(not attributed: the profiler)" in pages["why"]
     assert all(HOSTILE not in page for page in pages.values())
 
 
+def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Path) -> None:
+    sides = seen(tmp_path, "a/w/cpu0", 6), seen(tmp_path, "b/w/cpu0", 12)
+    found = why(sides[0].side, sides[1].side)
+    ((panel,),) = step_parts.waterfall(found, "t").panels
+    first, *between, last = panel.rows
+    ends = [1e3 * found.steps[0], *(row.value for row in between)]
+    assert [row.begin for row in between] == pytest.approx(ends[:-1]) and ends[-1] == pytest.approx(last.value)
+    assert first.value == pytest.approx(1e3 * found.steps[0]) and first.begin is None
+
+
+def test_all_parts_add_up_to_the_step(tmp_path: Path) -> None:
+    shares = seen(tmp_path, "a/w/cpu0", 6).side.shares
+    ((panel,),) = step_parts.parts(shares, "t").panels
+    whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in step_parts.table(shares))]
+    assert whole == pytest.approx([1e3 * shares.seconds] * 2)
+    assert panel.rows[0].figures == ("3.00\u202fms", "30.0\u202f%") and len(panel.rows) == 17
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine")
-@pytest.mark.parametrize(("verb", "charts"), [("profile", 2), ("why", 1)])
+@pytest.mark.parametrize("verb", ["profile", "why"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_is_drawn_without_complaints(
-    browser: Any, pages: dict[str, str], tmp_path: Path, verb: str, charts: int, scheme: str
+    browser: Any, pages: dict[str, str], tmp_path: Path, verb: str, scheme: str
 ) -> None:
     path = tmp_path / f"{verb}.html"
     path.write_text(pages[verb])
     for reader in opened(browser, path.as_uri(), scheme):
-        assert reader.page.locator("figure svg").count() == charts
+        assert reader.page.locator(".panel svg.t rect").count() >= 17
+        assert reader.page.locator(".plot .band").count() == (verb == "profile")
         assert reader.said == [] and len(reader.asked) == 1 and not reader.page.evaluate("window.hacked")
         assert reader.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

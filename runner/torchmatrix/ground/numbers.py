@@ -44,11 +44,6 @@ def figure(value: Any) -> str:
     return f"{value:.0f}" if "e" in text and 1e4 <= abs(float(text)) < HUGE else text
 
 
-def signed_milliseconds(seconds: float) -> str:
-    """A difference of times, with four significant digits."""
-    return f"{'−' if seconds < 0 else '+'}{figure(1e3 * abs(seconds))} ms" if is_known(seconds) else UNKNOWN
-
-
 def four_decimals(value: Any) -> str:
     """For ratios and shares; n/a for what is unknown."""
     return f"{value:.4f}" if is_known(value) else UNKNOWN

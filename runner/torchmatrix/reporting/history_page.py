@@ -8,7 +8,7 @@ from typing import Any
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.facts.environments import Differences, differences_in_words
-from torchmatrix.reporting import terminal
+from torchmatrix.reporting import terminal, words
 from torchmatrix.reporting.charts import trends as drawing
 from torchmatrix.reporting.report import page
 
@@ -20,7 +20,7 @@ _DEFINED = ("throughput", "interval", "trend", "level")
 
 def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> str:
     """The page of these trends. `links`: label -> relative address of a file beside the page."""
-    runs, drawn = runs_of(trends), drawing.charts(trends)
+    runs, (charts, left_out) = runs_of(trends), drawing.charts(trends)
     context = {
         "hosts": list(dict.fromkeys(trend.host for trend in trends)),
         "headlines": _headlines(trends),
@@ -31,7 +31,8 @@ def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> s
         "cells": len(trends),
         "changes": sum(len(trend.changes) for trend in trends),
         "not_ok": sum(run["not_ok"] for run in runs),
-        "gallery_of": {"charts": [page.shown(chart) for chart in drawn.charts], "left_out": drawn.left_out},
+        "charts": charts,
+        "left_out": left_out,
         "groups": _groups(trends),
         "never": never_launched(trends),
         "definitions": {name: DEFINITIONS[name] for name in _DEFINED},
@@ -65,7 +66,7 @@ def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
     """What changed in one run, and what else was different then."""
     trend, first = pairs[0]
     ratios = sorted(change.ratio.value for _, change in pairs)
-    least, most = _signed(ratios[0] - 1), _signed(ratios[-1] - 1)
+    least, most = words.change(ratios[0]), words.change(ratios[-1])
     what = trend.cell if len(pairs) == 1 else f"{len(pairs)} of {cells} cells"
     size = least if least == most else f"{least} to {most}"
     together: Differences = {}

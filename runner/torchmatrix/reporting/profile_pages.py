@@ -5,9 +5,9 @@ from typing import Any
 
 from torchmatrix.analysis.profiles.why import Bar, Why
 from torchmatrix.facts.profiles import TRACE
-from torchmatrix.ground.numbers import figure, signed_milliseconds
-from torchmatrix.reporting import profiled
-from torchmatrix.reporting.charts import Chart, step_parts
+from torchmatrix.ground.numbers import figure
+from torchmatrix.reporting import profiled, words
+from torchmatrix.reporting.charts import step_parts
 from torchmatrix.reporting.profiled import Seen
 from torchmatrix.reporting.report import page
 from torchmatrix.reporting.report.filters import utc
@@ -19,25 +19,31 @@ def of_profile(seen: Seen) -> str:
     share = f"{100 * first[0].seconds / found.seconds:.0f} % of a profiled step" if first else ""
     answers = [f"{first[0].name} takes {share}." if first else "Nothing ran."]
     answers += [f"{found.gap_name[1:-1].capitalize()}: {100 * found.gap / found.seconds:.1f} % of a profiled step."]
-    charts = [step_parts.parts(found, "Where the time of a step goes")]
     if seen.memory:
-        answers += [f"Tensors take up to {figure(seen.memory.peak / 2**20)} MiB in a step."]
-        charts += [step_parts.memory(seen.memory, "What tensors take while the steps run")]
-    return _page("Profile", seen.profile.cell, answers, charts, [("", seen)], [], [])
+        answers += [f"Tensors take up to {words.with_unit(seen.memory.peak / 2**20, 'MiB')} in a step."]
+    drawn = {
+        "chart": step_parts.parts(found, "Where the time of a step goes"),
+        "table": step_parts.table(found),
+        "memory": step_parts.memory(seen.memory, "What tensors take while the steps run") if seen.memory else None,
+    }
+    return _page("Profile", seen.profile.cell, answers, drawn, [("", seen)])
 
 
 def of_why(found: Why, sides: Sequence[Seen]) -> str:
     """The page of two cells: a waterfall from one step time to the other, and all bars as a table."""
     first, last = found.steps
     kind = "measured" if found.is_measured else "not measured in one run; without the profiler"
-    steps = f"A step of A takes {figure(1e3 * first)} ms, of B {figure(1e3 * last)} ms ({kind})"
-    most = [f"{bar.name} {signed_milliseconds(bar.difference)}" for bar in found.bars[:3]]
-    answers = [f"A: {found.a.cell}", f"B: {found.b.cell}", f"{steps}: {signed_milliseconds(found.told)}."]
-    answers += [f"Most of the difference of profiled steps, {signed_milliseconds(found.profiled)}: {'; '.join(most)}."]
-    charts = [step_parts.waterfall(found, "From a step of A to a step of B")]
-    rows, named = [_row(found, bar) for bar in (*found.bars, found.gap)], list(zip("AB", sides, strict=True))
-    title = f"Where a step of B differs from one of A, {signed_milliseconds(found.told)}"
-    return _page("Why", title, answers, charts, named, rows, list(profiled.notes(found)))
+    steps = f"A step of A takes {words.milliseconds(first)}, of B {words.milliseconds(last)} ({kind})"
+    most = [f"{bar.name} {words.more_milliseconds(bar.difference)}" for bar in found.bars[:3]]
+    answers = [f"A: {found.a.cell}", f"B: {found.b.cell}", f"{steps}: {words.more_milliseconds(found.told)}."]
+    answers += [f"Most of the difference of profiled steps, {words.more_milliseconds(found.profiled)}: {'; '.join(most)}."]
+    drawn = {
+        "chart": step_parts.waterfall(found, "From a step of A to a step of B"),
+        "rows": [_row(found, bar) for bar in (*found.bars, found.gap)],
+        "notes": list(profiled.notes(found)),
+    }
+    title = f"Where a step of B differs from one of A, {words.more_milliseconds(found.told)}"
+    return _page("Why", title, answers, drawn, list(zip("AB", sides, strict=True)))
 
 
 def _row(found: Why, bar: Bar) -> dict[str, Any]:
@@ -52,22 +58,16 @@ def _row(found: Why, bar: Bar) -> dict[str, Any]:
     }
 
 
-def _page(
-    kicker: str, title: str, answers: Sequence[str], charts: Sequence[Chart], sides: Sequence[tuple[str, Seen]],
-    rows: Sequence[dict[str, Any]], notes: Sequence[str],
-) -> str:  # fmt: skip
+def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any], sides: Sequence[tuple[str, Seen]]) -> str:
     context = {
         "kicker": kicker,
         "title": title,
         "answers": answers,
-        "gallery_of": {"charts": [page.shown(chart) for chart in charts], "left_out": 0},
         "sides": [_side(name, seen) for name, seen in sides],
-        "rows": rows,
-        "notes": notes,
         "slower": profiled.SLOWER,
-        "has_kernels": any(row["by"] for row in rows),
+        "has_kernels": any(row["by"] for row in drawn.get("rows", [])),
     }
-    return page.render("profile.html.j2", **context)
+    return page.render("profile.html.j2", **context, **drawn)
 
 
 def _side(name: str, seen: Seen) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from torchmatrix.analysis.profiles.measured import Measured
 from torchmatrix.analysis.profiles.memory import Memory
 from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Side, Why, largest
 from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
-from torchmatrix.ground.numbers import figure, is_known, signed_milliseconds, without_nan
+from torchmatrix.ground.numbers import figure, is_known, without_nan
 from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.reporting import words
 
 MOST_LETTERS = 56
 SLOWER = "the profiler slows steps down: read shares, not seconds"
@@ -89,7 +90,7 @@ def notes(found: Why) -> Iterator[str]:
     if found.is_scatter:
         yield "The profiled steps differ by less than 2 %, which is within the scatter of single launches: no shares are given."
     if found.is_doubtful:
-        told, profiled = signed_milliseconds(found.told), signed_milliseconds(found.profiled)
+        told, profiled = words.more_milliseconds(found.told), words.more_milliseconds(found.profiled)
         yield (
             f"The profiler changes the difference from {told} to {profiled}: more than half of it is not attributed, so the "
             "bars say little about steps without the profiler."

@@ -152,6 +152,16 @@ def with_unit(value: Any, unit: str) -> str:
     return f"{short(value)}{THIN}{unit}" if is_known(value) else UNKNOWN
 
 
+def milliseconds(seconds: Any) -> str:
+    """A time in three digits."""
+    return with_unit(1e3 * seconds, "ms")
+
+
+def more_milliseconds(seconds: float) -> str:
+    """A difference of times with its sign, such as +1.23 ms."""
+    return f"{MINUS if seconds < 0 else '+'}{milliseconds(abs(seconds))}" if is_known(seconds) else UNKNOWN
+
+
 def model(name: str) -> str:
     """A model's name as its authors write it."""
     return _MODELS.get(name, name)

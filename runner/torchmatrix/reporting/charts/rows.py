@@ -4,6 +4,7 @@ A panel has one scale for all its rows; panels side by side share it. rows.html.
 """
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from functools import partial
 from html import escape
 from itertools import zip_longest
 
-from torchmatrix.reporting.charts import FONT, legible
+FONT = "system-ui, sans-serif"
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""What XML can't represent (https://www.w3.org/TR/xml/#charsets); one such character would abort the whole process of a PNG."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One bar or dot. `value`, `low`, `high`: in the panel's unit; None: unknown. `figures`: the text of each column.
+    `begin`: where the bar begins, else at the scale's.
 
     `head`: a line above the row, where a group begins. `problem`: instead of a drawing, why there is none. `strokes`: single
     values behind a mean. `ideal`: a dashed mark. `colour`: the number of a series. `marks`: words with their explanations.
@@ -25,6 +29,7 @@ class Row:
 
     label: str
     value: float | None = None
+    begin: float | None = None
     low: float | None = None
     high: float | None = None
     figures: tuple[str, ...] = ()
@@ -57,7 +62,7 @@ class Panel:
 
     def at(self, value: float | None) -> str:
         """A place on the scale in per cent, such as "73.2%"."""
-        return f"{100 * self.share(value):.2f}".rstrip("0").rstrip(".") + "%"
+        return f"{hundredths(self.share(value))}%"
 
     def share(self, value: float | None) -> float:
         """From 0 to 1; the end of the scale for what is beyond it."""
@@ -65,16 +70,27 @@ class Panel:
             return 0.0
         if self.is_log:
             value = max(value, 1e-12)
-            return _inside(math.log(value / self.low) / math.log(self.high / self.low))
-        return _inside((value - self.low) / (self.high - self.low)) if self.high > self.low else 0.0
+            return inside(math.log(value / self.low) / math.log(self.high / self.low))
+        return inside((value - self.low) / (self.high - self.low)) if self.high > self.low else 0.0
+
+    def bar(self, row: Row) -> tuple[str, str]:
+        """Where a row's bar begins, and how wide it is, in per cent."""
+        left, right = sorted((self.share(row.begin), self.share(row.value)))
+        return f"{hundredths(left)}%", f"{hundredths(right - left)}%"
 
     def is_cut(self, row: Row) -> bool:
         """Does the interval go on beyond the scale?"""
         return row.high is not None and row.high > self.high * (1 + 1e-9)
 
 
-def _inside(share: float) -> float:
+def inside(share: float) -> float:
+    """The share, or the end of the scale that it is beyond."""
     return min(1.0, max(0.0, share))
+
+
+def hundredths(share: float) -> str:
+    """A share in per cent to two decimals, such as "73.2"."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +162,7 @@ def _svg_row(panel: Panel, row: Row, y: float, widths: Sequence[float]) -> Seque
         return [*found, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
     found += [_line(x(one), x(one), y - 13, y + 3, _SOFT) for one in row.strokes]
     if row.value is not None:
-        start, end = x(panel.low), x(row.value)
+        start, end = sorted((x(panel.low if row.begin is None else row.begin), x(row.value)))
         mark = f'<rect x="{start:.1f}" y="{y - 12}" width="{end - start:.1f}" height="14" fill="{_FILL}"/>'
         dot = f'<circle cx="{end:.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
         found.append(mark if row.shape == "bar" else dot)
@@ -169,5 +185,4 @@ def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weigh
 
 
 def _escaped(text: str) -> str:
-    """For XML, which can't represent some characters."""
-    return escape(str(legible(text)))
+    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))

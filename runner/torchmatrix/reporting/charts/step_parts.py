@@ -1,45 +1,66 @@
 """Profiles -> charts: what of a step is spent where, bars from one step time to another, memory over time."""
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
-
-import altair as alt
-import pandas as pd
 
 from torchmatrix.analysis.profiles.memory import Memory
 from torchmatrix.analysis.profiles.shares import Shares
-from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Why, largest
-from torchmatrix.ground.numbers import figure, signed_milliseconds
-from torchmatrix.reporting.charts import INK, PALETTE, Chart
-from torchmatrix.reporting.charts.drawing import BELOW, GAIN, GREY, LOSS, ROW, WIDTH, caption, captions, finish, on, row
+from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, largest
+from torchmatrix.ground.texts import clipped
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import lines
+from torchmatrix.reporting.charts.rows import Chart, Panel, Row, scale_of
 
-_STEP = PALETTE[6]
+_LETTERS = 60
+"""Of a name; a reader who points at it sees the whole."""
+LESS, LONGER, WHOLE = 0, 1, 2
+"""The colours of bars in page.css's .steps."""
 _GAP_NOTE = (
     "On a device the gap is the time in which no kernel and no copy runs; on a CPU the time of the step outside all operators, "
     "such as Python's."
 )
 WHY_NOTE = (
-    "Seconds of a step, from A's at the top to B's at the bottom; each bar begins where the one above it ends. Orange: B takes "
-    "longer; blue: B takes less. The operators and the gap add up to the difference of profiled steps; the bar before the last "
-    "is what that lacks of the difference of steps without the profiler. " + _GAP_NOTE
+    "From A's step at the top to B's at the bottom; each bar begins where the one above it ends. Orange: B takes longer; "
+    "blue: B takes less. Columns: time, share of the difference of profiled steps, to which the operators and the gap add up; "
+    "the bar before the last is what that lacks of the difference of steps without the profiler. " + _GAP_NOTE
 )
 SHARES_NOTE = (
-    "Seconds of a profiled step, by what ran: of operators inside each other the innermost; where several streams or threads "
-    "are busy at once, each gets an equal part. The bars add up to the step. " + _GAP_NOTE
+    "A profiled step by what ran: of operators inside each other the innermost; where several streams or threads are busy at "
+    "once, each gets an equal part. The bars add up to the step. Columns: time, share of the step. " + _GAP_NOTE
 )
 
 
 def waterfall(found: Why, title: str) -> Chart:
     """From A's step time to B's, bar by bar."""
     first, last = found.steps
-    named = [(bar.name, bar.difference) for bar in largest(found)] + [(NOT_ATTRIBUTED, found.not_attributed)]
-    rows, now = [_whole(0, "A", found.a.cell, first)], first
-    for name, seconds in named:
-        rows.append(_bar(len(rows), name, now, now + seconds))
-        now += seconds
-    rows.append(_whole(len(rows), "B", found.b.cell, last))
-    table = pd.DataFrame([{"what": one["label"], "ms of a step": 1e3 * (one["end"] - one["begin"])} for one in rows])
-    return Chart(id="why", section="inside", title=title, note=WHY_NOTE, spec=_spans(rows, _zoomed(rows)), table=table)
+    rows, now = [_whole("A", found.a.cell, first)], first
+    for bar in (*largest(found), Bar(name=NOT_ATTRIBUTED, seconds=(0.0, found.not_attributed))):
+        rows.append(_difference(found, bar, now))
+        now += bar.difference
+    rows.append(_whole("B", found.b.cell, last))
+    low, high = _zoomed(rows)
+    ticks = tuple((value, f"{text}{words.THIN}ms") for value, text in lines.ticks(low, high))
+    panel = Panel(title="", rows=tuple(rows), low=low, high=high, kind="latency steps", ticks=ticks)
+    return Chart(id="why", title=title, sub=WHY_NOTE + (" The scale does not begin at 0." if low else ""), panels=((panel,),))
+
+
+def _whole(side: str, cell: str, seconds: float) -> Row:
+    return Row(label=f"{side}: {cell}", value=1e3 * seconds, figures=(words.milliseconds(seconds), ""), colour=WHOLE)
+
+
+def _difference(found: Why, bar: Bar, begin: float) -> Row:
+    is_rest = bar.name == NOT_ATTRIBUTED
+    colour = WHOLE if is_rest else LONGER if bar.difference >= 0 else LESS
+    share = "" if is_rest or found.is_scatter else words.percent(found.share(bar))
+    figures, end = (words.more_milliseconds(bar.difference), share), 1e3 * (begin + bar.difference)
+    return Row(label=clipped(bar.name, _LETTERS), note=bar.name, begin=1e3 * begin, value=end, figures=figures, colour=colour)
+
+
+def _zoomed(rows: list[Row]) -> tuple[float, float]:
+    """Where the scale begins: of two large steps that differ little, not at 0. Bars of whole steps are then cut off."""
+    ends = [end for row in rows for end in (row.begin, row.value) if end is not None]
+    low, high = min(ends), max(ends)
+    return (0.0, high) if low < 2 * (high - low) or low == high else (low - 0.15 * (high - low), high)
 
 
 def parts(found: Shares, title: str) -> Chart:
@@ -47,63 +68,34 @@ def parts(found: Shares, title: str) -> Chart:
     shown, others = found.parts[:MOST_BARS], found.parts[MOST_BARS:]
     named = [(part.name, part.seconds) for part in shown]
     named += [(f"({len(others)} others)", sum(part.seconds for part in others))] if others else []
-    named.append((found.gap_name, found.gap))
-    rows = [
-        _span(place, name, f"{figure(1e3 * seconds)} ms · {100 * seconds / found.seconds:.1f} %", 0.0, seconds, GAIN)
-        for place, (name, seconds) in enumerate(named)
-    ]
+    rows = tuple(_part(name, seconds, found.seconds) for name, seconds in (*named, (found.gap_name, found.gap)))
+    panel = Panel(title="", rows=rows, high=scale_of(rows), kind="latency steps")
+    return Chart(id="parts", title=title, sub=SHARES_NOTE, panels=((panel,),))
+
+
+def _part(name: str, seconds: float, step: float) -> Row:
+    figures = (words.milliseconds(seconds), words.percent(seconds / step, 1))
+    return Row(label=clipped(name, _LETTERS), note=name, value=1e3 * seconds, figures=figures)
+
+
+def table(found: Shares) -> list[dict[str, Any]]:
+    """All parts of a step and the gap."""
     every = [*((part.name, part.seconds) for part in found.parts), (found.gap_name, found.gap)]
-    table = pd.DataFrame([{"what": name, "ms of a step": 1e3 * seconds} for name, seconds in every])
-    return Chart(id="parts", section="inside", title=title, note=SHARES_NOTE, spec=_spans(rows, (0.0, None)), table=table)
+    return [{"what": name, "ms of a step": 1e3 * seconds} for name, seconds in every]
 
 
-def memory(found: Memory, title: str) -> Chart:
+def memory(found: Memory, title: str) -> lines.Chart:
     """Bytes over the time of a few steps."""
-    rows = [{"ms": 1e3 * seconds, "mib": taken / 2**20} for seconds, taken in found.points]
-    x = alt.X("ms:Q", title="ms since the steps began", axis=alt.Axis(grid=False))
-    y = alt.Y("mib:Q", title="MiB", stack=None, scale=alt.Scale(zero=True))
-    line = on("rows").mark_area(interpolate="step-after", color=GAIN, opacity=0.35, line={"color": GAIN, "strokeWidth": 1.5})
-    drawn = line.encode(x=x, y=y, tooltip=[alt.Tooltip("ms:Q", format=".3g"), alt.Tooltip("mib:Q", title="MiB", format=".4g")])
-    table = pd.DataFrame([{"ms since the steps began": one["ms"], "MiB": one["mib"]} for one in rows])
-    note = "What tensors took, in steps of their own: recording each allocation takes time." + (
-        "" if found.of_device else " On a CPU beyond the least of these steps: what was allocated before is unknown."
+    steps = [(x, taken) for (x, taken), (end, _) in pairwise(found.points) for x in (x, end)] + list(found.points[-1:])
+    points = [lines.Point(x=seconds, value=taken / 2**20, low=0.0, high=taken / 2**20) for seconds, taken in steps]
+    beyond = "" if found.of_device else " On a CPU beyond the least of these steps: what was allocated before is unknown."
+    return lines.Chart(
+        id="memory",
+        title=title,
+        sub=f"MiB of tensors, in steps of their own: recording each allocation takes time.{beyond}",
+        points=tuple(points),
+        low=0.0,
+        high=1.05 * found.peak / 2**20 or 1.0,
+        ends=(words.milliseconds(found.points[0][0]), f"{words.milliseconds(found.points[-1][0])} since the steps began"),
+        table=tuple({"ms since the steps began": 1e3 * seconds, "MiB": taken / 2**20} for seconds, taken in found.points),
     )
-    spec = finish(alt.layer(drawn, width=WIDTH, height=160), rows=rows)
-    return Chart(id="memory", section="inside", title=title, note=note, spec=spec, table=table)
-
-
-def _whole(place: int, side: str, cell: str, seconds: float) -> dict[str, Any]:
-    return _span(place, f"{side}: {cell}", f"{figure(1e3 * seconds)} ms", 0.0, seconds, _STEP)
-
-
-def _bar(place: int, name: str, begin: float, end: float) -> dict[str, Any]:
-    words = signed_milliseconds(end - begin)
-    return _span(place, name, words, begin, end, GREY if name == NOT_ATTRIBUTED else LOSS if end >= begin else GAIN)
-
-
-def _span(place: int, name: str, words: str, begin: float, end: float, colour: str) -> dict[str, Any]:
-    return {**caption(place, name, words), "begin": begin, "end": end, "colour": colour}
-
-
-def _zoomed(rows: Sequence[dict[str, Any]]) -> tuple[float, float | None]:
-    """Where the axis begins: of two large steps that differ little, not at 0. Bars of whole steps are then cut off."""
-    ends = [end for one in rows[1:-1] for end in (one["begin"], one["end"])] + [rows[0]["end"], rows[-1]["end"]]
-    low, high = min(ends), max(ends)
-    return (0.0, None) if low < 2 * (high - low) else (low - 0.15 * (high - low), high)
-
-
-def _spans(rows: list[dict[str, Any]], domain: tuple[float, float | None]) -> dict[str, Any]:
-    """A bar in each row, from its begin to its end; the axis is in milliseconds."""
-    low, high = domain[0], domain[1] if domain[1] is not None else max(max(one["begin"], one["end"]) for one in rows)
-    shown = [one | {"from": 1e3 * max(low, one["begin"]), "to": 1e3 * one["end"]} for one in rows]
-    scale = alt.Scale(domain=[1e3 * low, 1e3 * high], range=[0, WIDTH], nice=False, zero=False)
-    title = "ms of a step" + (", not from 0" if low > 0 else "")
-    bars = on("rows").encode(
-        x=alt.X("from:Q", scale=scale, title=title, axis=alt.Axis(grid=True, tickCount=6)),
-        x2=alt.X2("to:Q"),
-        y=row(len(rows)),
-        color=alt.Color("colour:N", scale=None, legend=None),
-        tooltip=[alt.Tooltip("label:N", title="of"), alt.Tooltip("words:N", title="time")],
-    )
-    drawn = [*captions(rows), bars.mark_bar(height=9, yOffset=BELOW, minBandSize=1, stroke=INK, strokeWidth=0.3)]
-    return finish(alt.layer(*drawn, width=WIDTH, height=alt.Step(ROW)), rows=shown)

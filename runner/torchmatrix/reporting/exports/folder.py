@@ -10,17 +10,16 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import content_of, write_whole
-from torchmatrix.reporting import charts as vega
-from torchmatrix.reporting.charts import rows
+from torchmatrix.reporting.charts import png_of
+from torchmatrix.reporting.charts.rows import Chart, file_svg
 from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_tables
 from torchmatrix.reporting.exports.markdown import escaped
 
-Chart: TypeAlias = rows.Chart | vega.Chart
 MARKER = "torchmatrix-export.json"
 ANSWERS = "answers.json"
 
@@ -72,9 +71,9 @@ def _fill(
     if charts:
         (part / "charts").mkdir()
     for chart in charts:
-        svg = rows.file_svg(chart) if isinstance(chart, rows.Chart) else vega.file_svg(chart)
+        svg = file_svg(chart)
         (part / "charts" / f"{chart.id}.svg").write_text(svg, encoding="utf-8")
-        (part / "charts" / f"{chart.id}.png").write_bytes(vega.png_of(svg, scale))
+        (part / "charts" / f"{chart.id}.png").write_bytes(png_of(svg, scale))
     (part / "README.md").write_text(_readme(tables, charts, formats), encoding="utf-8")
     names = sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file())
     marker = {"tool": __version__, "run": tables.run, "files": [*names, MARKER]}

@@ -19,7 +19,6 @@ from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_to
 from torchmatrix.ground.numbers import figure, is_known
-from torchmatrix.reporting.charts import Chart, to_svg
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
@@ -59,14 +58,6 @@ def save(page: str, output: Path) -> Path:
             hint="the facts are safe; write elsewhere: --output FILE",
         ) from None
     return output
-
-
-def shown(chart: Chart) -> dict[str, Any]:
-    """A chart as charts.html.j2 takes it."""
-    table = chart.table
-    rows = [list(row) for row in table.astype(object).itertuples(index=False)]
-    names = ("id", "title", "note", "spec")
-    return {name: getattr(chart, name) for name in names} | {"svg": to_svg(chart), "columns": list(table.columns), "rows": rows}
 
 
 SCRIPTS = ("page", "choose", "draw", "explore", "start")
