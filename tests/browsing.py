@@ -81,16 +81,11 @@ class Reader:
             link.click()
 
     def draw_all(self) -> int:
-        """Point at each chart and open the explorers, until all is drawn; how many charts there are."""
-        self.page.evaluate("document.querySelectorAll('details.fold:has(figure)').forEach(one => { one.open = true; })")
-        figures = self.page.locator("figure:has(> script)")
-        for number in range(figures.count()):
-            figures.nth(number).hover()
-            figures.nth(number).locator(".live svg").first.wait_for(state="visible")
+        """Open the explorers until all are drawn; how many panels they have."""
         shown = self._explorers()
         for number in range(shown.count()):
             self._see(shown.nth(number))
-        return int(figures.count() + shown.locator(".live figure").count())
+        return int(shown.locator(".panel").count())
 
     def _explorers(self) -> Any:
         """What they show, once their section is open."""
@@ -100,12 +95,9 @@ class Reader:
         return self.page.locator(".explorer .shown")
 
     def _see(self, shown: Any) -> None:
-        """Scroll to them until a chart is drawn: others above, which are drawn meanwhile, may move them out of sight again."""
-        look = (
-            "one => { one.scrollIntoView({behavior: 'instant'}); return one.querySelector('.live:not(.coming) svg') !== null; }"
-        )
+        """Scroll to them until a panel is drawn: others above, which are drawn meanwhile, may move them out of sight again."""
+        look = "one => { one.scrollIntoView({behavior: 'instant'}); return one.querySelector('.panel') !== null; }"
         until(lambda: shown.evaluate(look))
-        shown.locator(".live:not(.coming) svg").first.wait_for(state="visible")
 
     def open(self, fold: str) -> None:
         """As a link from the top of the page does."""
@@ -113,12 +105,11 @@ class Reader:
         self.page.locator(f"#{fold} details.fold[open]").wait_for()
 
     def panels(self, explorer: str) -> list[str]:
-        """The titles of an explorer's charts, once all are drawn."""
+        """The titles of an explorer's panels."""
         self._explorers()
         shown = self.page.locator(f"#explore-{explorer} .shown")
         self._see(shown)
-        self.page.wait_for_function("name => !document.querySelector(`#explore-${name} .coming`)", arg=explorer)
-        return [str(text) for text in shown.locator(".live figcaption").all_text_contents()]
+        return [str(text) for text in shown.locator(".panel h3").evaluate_all("all => all.map(one => one.firstChild.data)")]
 
     def choose(self, explorer: str, **picked: str) -> list[str]:
         self.panels(explorer)

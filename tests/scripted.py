@@ -1,26 +1,20 @@
-"""The page's own scripts in a browser, on cells made in memory: what a choice shows, and how numbers are written."""
+"""The page's own scripts in a browser, on cells made in memory: what a choice shows."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.report.page import source
 
 _BEGIN = """({source, told}) => {
-    const script = new Function(source + "return {rowsOf, choose, SHOWN};")();
-    const data = {...told, rows: script.rowsOf(told.rows), pairs: script.rowsOf(told.pairs), parts: {}};
-    for (const [name, held] of Object.entries(told.parts)) data.parts[name] = script.rowsOf(held);
-    window.chosen = (name, metric, asked) => {
-        const one = {free: [], ...script.SHOWN[name]};
-        const choice = script.choose(data.dims, one, one.cells(data, metric), asked);
-        return {...choice, panels: one.panels(data, choice, metric)};
+    const script = new Function(source + "return {rowsOf, itemsOf, choose, panelsOf, SHOWN};")();
+    const data = {...told, cells: script.rowsOf(told.cells)};
+    window.chosen = (name, wanted, asked) => {
+        const metric = data.explorers.find(one => one.name === name).metrics.find(one => one.name === wanted);
+        const choice = script.choose(data.dims, script.SHOWN[name], script.itemsOf(data, metric), asked);
+        return {...choice, panels: script.panelsOf(script.SHOWN[name], data.dims, metric, choice.rows)};
     };
-    window.rows = data.rows;
-}"""
-_WRITTEN = """({source, names, calls}) => {
-    const script = new Function(source + `return {${names.join(", ")}};`)();
-    return names.map(name => calls.map(values => script[name](...values)));
 }"""
 
 
@@ -30,12 +24,12 @@ class Choices:
     def __init__(self, browser: Any, explorers: Explorers) -> None:
         self.page = browser.new_page()
         self.explorers = explorers
-        told = {"source": source("choose", "say", "draw"), "told": json.loads(explorers.as_json())}
+        told = {"source": source("choose", "draw"), "told": json.loads(explorers.as_json())}
         self.page.evaluate(_BEGIN, told)
 
     def choice(self, name: str, asked: Mapping[str, str] | None = None, metric: str = "") -> dict[str, Any]:
         """`picked` and `offered` by dimension, the `rows` that are shown, and the `panels` as they are drawn."""
-        wanted = metric or self.explorers.by_name[name][0][0]
+        wanted = metric or self.explorers.views[name][0].name
         found: dict[str, Any] = self.page.evaluate("told => chosen(...told)", [name, wanted, dict(asked or {})])
         return found
 
@@ -44,13 +38,11 @@ class Choices:
 
     def lines(self, name: str, asked: Mapping[str, str] | None = None, metric: str = "") -> list[tuple[str, str]]:
         """Label and text of each row, panel by panel."""
-        panels = self.panels(name, asked, metric)
-        return [(row["label"], row["words"].replace("\u202f", " ")) for panel in panels for row in panel["rows"]["rows"]]
+        rows = [row for panel in self.panels(name, asked, metric) for row in panel["rows"]]
+        return [(row["label"], row.get("problem") or written(row)) for row in rows]
 
 
-def written(browser: Any, names: Sequence[str], calls: Sequence[Sequence[float]]) -> list[list[str]]:
-    """What functions of the page's script write of these values."""
-    page = browser.new_page()
-    found: list[list[str]] = page.evaluate(_WRITTEN, {"source": source("say"), "names": list(names), "calls": list(calls)})
-    page.close()
-    return found
+def written(row: Mapping[str, Any]) -> str:
+    """The figures of a row, one after the other."""
+    texts = [row.get(name) for name in ("text", "interval", "more")]
+    return " ".join(filter(None, texts)).replace("\u202f", " ")

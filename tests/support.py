@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from shutil import copyfile
 
 import pytest
 
@@ -38,15 +37,10 @@ OLDEST_MATRIX = REAL_MATRIX.replace('"2.5.1"', '"1.12.1"\npython = "3.9"')
 NEWEST_MATRIX = REAL_MATRIX.replace("2.5.1", "2.15.0")
 
 
-_USERS_CACHE = settings.cache_folder()
-
-
 def cache_in(folder: Path) -> str:
-    """A new cache in `folder`, as a path. It has the script of the explorers, if this user has it: making it takes a second."""
+    """A new cache in `folder`, as a path."""
     own = folder / "cache"
     own.mkdir(parents=True, exist_ok=True)
-    for script in _USERS_CACHE.glob("vega-embed-*"):
-        copyfile(script, own / script.name)
     return str(own)
 
 

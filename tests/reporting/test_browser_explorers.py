@@ -1,6 +1,5 @@
 """The explorers in a real Chromium: they wait until they are opened, and the address holds the view."""
 
-import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,6 @@ from urllib.parse import urlencode
 
 import pytest
 from browsing import CHROMIUM, Reader, launches, within
-from scripted import written
 
 from records import write_run
 from torchmatrix.reporting import report, words
@@ -26,7 +24,6 @@ GO_TO = """place => new Promise(done => {
     location.hash = place;
 })"""
 """Follows a link within the page."""
-RUNS = "typeof window.vegaEmbed"
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +53,20 @@ def reader(browser: Any, address: str) -> Iterator[Reader]:
 def asked(explorers: Explorers, name: str, chance: random.Random) -> dict[str, str]:
     """Any view, in which not every value that is asked for need lead to cells."""
     dims = {dim.name: ["all", *dim.values] for dim in explorers.data.dims if len(dim.values) > 1}
-    dims["metric"] = [metric for metric, _ in explorers.by_name[name]]
+    dims["metric"] = [view.name for view in explorers.views[name]]
     return {dim: chance.choice(values) for dim, values in dims.items() if chance.random() < 0.5}
 
 
-def test_the_runtime_waits_for_the_section_to_be_opened_by_a_click_a_key_or_a_link(browser: Any, address: str) -> None:
+def test_the_explorers_wait_for_the_section_to_be_opened_by_a_click_a_key_or_a_link(browser: Any, address: str) -> None:
     def opened(reader: Reader) -> Reader:
-        reader.page.locator("#explore-throughput .live:not(.coming) svg").first.wait_for(state="visible")
+        reader.page.locator("#explore-throughput .panel svg").first.wait_for(state="visible")
         return reader
 
     reader = Reader(browser, address, viewport={"width": 1280, "height": 900})
-    assert reader.page.evaluate(RUNS) == "undefined" and reader.page.locator(".explorer").count() == 0
+    assert reader.page.locator(".explorer").count() == 0
     summary = reader.page.locator("#explore summary").first
     summary.click()
-    assert opened(reader).page.evaluate(RUNS) == "function"
+    assert opened(reader).said == []
     reader.page.goto("about:blank")
     reader.page.goto(address)
     summary.focus()
@@ -85,6 +82,16 @@ def test_each_explorer_opens_with_charts_that_are_titled_by_what_they_show(reade
         titles = reader.panels(name)
         assert titles and all("ResNet-50" in title or "BERT" in title or " over " in title for title in titles)
     assert reader.said == []
+
+
+def test_bars_are_as_long_as_the_figures_beside_them(reader: Reader) -> None:
+    reader.panels("throughput")
+    rows = reader.page.locator("#explore-throughput .panel").first.locator(".r:has(rect)")
+    drawn = (
+        "rows => rows.map(row => [row.querySelector('rect').getBoundingClientRect().width, row.querySelector('.f0').innerText])"
+    )
+    per = [width / float(text.replace(words.THIN, "")) for width, text in rows.evaluate_all(drawn)]
+    assert len(per) >= 4 and max(per) == pytest.approx(min(per), rel=0.01)
 
 
 @pytest.mark.parametrize("name", list(TITLES))
@@ -122,11 +129,11 @@ def test_the_back_button_returns_to_the_view_before(reader: Reader) -> None:
 def test_an_address_opens_the_view_of_any_explorer(browser: Any, address: str) -> None:
     reader = Reader(browser, f"{address}#trace:stack=torch2.7.1-cu128&devices=1", viewport={"width": 1280, "height": 900})
     reader.page.locator("#explore details.fold[open]").wait_for()
-    reader.page.locator("#explore-trace .live:not(.coming) svg").first.wait_for(state="visible")
-    (first,) = reader.page.locator("#explore-trace .live figcaption").all_text_contents()
+    reader.page.locator("#explore-trace .panel svg").first.wait_for(state="visible")
+    (first,) = reader.panels("trace")
     assert first == "ResNet-50, torch 2.7.1, fp32, eager, batch 32, 1 GPU (GPU 0)"
     reader.choose("trace", set="gpu2")
-    note = reader.page.locator("#explore-trace .live figure .note").text_content()
+    note = reader.page.locator("#explore-trace .panel .note").text_content()
     assert "throttled" in note and reader.page.url.endswith("#trace:stack=torch2.7.1-cu128&devices=1&set=gpu2")
     reader.context.close()
 
@@ -190,41 +197,3 @@ def test_without_a_script_the_section_says_where_the_figures_are(browser: Any, a
     reader = Reader(browser, address, java_script_enabled=False)
     assert reader.page.locator("#explore p").text_content() == "Choosing needs a script. The tables below hold every figure."
     reader.context.close()
-
-
-def halves() -> list[float]:
-    """Numbers exactly between two that a reader sees, around their neighbours, and others."""
-    found = [135 / 120, 100.5, 101.5, 0.5, 2.5, 1.0625, 9999.5, 12344.5, 12345.5, 123450.0, 99.5, 0.9375, 0.0, 1e-5, 2.0**-15]
-    found += [k / 2**power for power in range(1, 12) for k in range(1, 2000, 37)]
-    found += [k * 10.0**power + 5 * 10.0 ** (power - 1) for power in range(1, 5) for k in range(100, 10_000, 401)]
-    found += [*(math.nextafter(one, 0) for one in found), *(math.nextafter(one, math.inf) for one in found), 1 / 3, 2 / 3]
-    huge_and_tiny = [
-        *((k + 0.5) / 2**power for k in range(10**14, 10**14 + 60, 7) for power in range(5)),
-        1e14, 1e15 - 0.125, 1e15, 1e15 + 0.5, 1e21, 1.5e21, 1e300, 1.7e308, 1e-300, 2.3e-308,
-    ]  # fmt: skip
-    return [sign * one for one in (*found, *huge_and_tiny) for sign in (1, -1)]
-
-
-def test_the_script_writes_numbers_as_python_does(browser: Any) -> None:
-    pairs = {"short": words.short, "ratio": words.ratio, "effect": words.effect, "percent": words.percent}
-    values = [one for one in halves() if abs(one) < 1e15]
-    scripts = written(browser, list(pairs), [[value] for value in values])
-    for (name, write), said in zip(pairs.items(), scripts, strict=True):
-        found = [(name, value, write(value), script) for value, script in zip(values, said, strict=True)]
-        assert [one for one in found if one[2] != one[3]] == []
-    huge = [one for one in halves() if abs(one) >= 1e15]
-    assert written(browser, ["short"], [[one] for one in huge]) == [[words.short(one) for one in huge]]
-
-
-def test_the_script_writes_intervals_as_python_does(browser: Any) -> None:
-    chance = random.Random(33)
-    values = [chance.uniform(0.3, 3) for _ in range(300)] + [chance.uniform(0.9, 1.1) for _ in range(300)] + [12.3, 250.0]
-    calls = [
-        (value, value * (1 - low), value * (1 + high))
-        for value in values for half in (chance.uniform(0, 0.2),)
-        for low, high in ((half, half), (chance.uniform(0, 0.9), chance.uniform(0, 3)), (1e-5, 1e-5))
-    ]  # fmt: skip
-    scripts = written(browser, ["effectInterval", "rateInterval"], calls)
-    for write, said in zip((words.effect_interval, words.rate_interval), scripts, strict=True):
-        found = [(call, write(*call), script) for call, script in zip(calls, said, strict=True)]
-        assert [one for one in found if one[1] != one[2]] == []

@@ -42,9 +42,10 @@ def test_the_waterfall_falls_to_the_efficiency(of: Make) -> None:
     script = of(explained())
     (fall,) = script.panels("loss")
     assert fall["title"] == "ResNet-50, fp32, 2 GPUs"
-    *falls, end = fall["rows"]["rows"]
+    *falls, end = fall["rows"]
     assert [text.split()[0] for _, text in script.lines("loss")] == ["0.0", "−2.0", "−3.1", "0.84×", "0.80×"]
-    assert falls[-1]["to"] == pytest.approx(end["end"]) == pytest.approx(0.8)
+    begins, ends = ([row["spans"][0][side] for row in falls] for side in (0, 1))
+    assert begins == [1, *ends[:-1]] and ends[-1] == pytest.approx(end["value"]) == pytest.approx(0.8)
 
 
 def test_a_loss_that_no_launch_explains_is_not_guessed(of: Make) -> None:
@@ -52,7 +53,7 @@ def test_a_loss_that_no_launch_explains_is_not_guessed(of: Make) -> None:
     failed = cell(parallel="independent", outcome="oom", **both) | {"workload": "resnet50-train-fp32-b4-independent"}
     script = of(tables(cell(rate=100.0), cell(rate=160.0, **both), failed))
     assert [text.split(" ±")[0] for _, text in script.lines("loss")][1:] == ["not known"] * 3 + ["0.80×"]
-    assert all(row.get("to") is None for row in script.panels("loss")[0]["rows"]["rows"][1:])
+    assert not any(row["spans"] for row in script.panels("loss")[0]["rows"][1:])
 
 
 def test_a_weak_device_is_marked_and_without_intervals_none_is_called_weak(of: Make) -> None:
@@ -60,31 +61,34 @@ def test_a_weak_device_is_marked_and_without_intervals_none_is_called_weak(of: M
     script = of(tables(*alone))
     lines = dict(script.lines("alone"))
     assert list(lines) == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
-    assert [name for name, text in lines.items() if text.endswith(", weak")] == ["GPU 1"] and lines["GPU 1"].startswith("0.90×")
-    assert [row["value"] for row in script.panels("alone")[0]["rows"]["rows"]] == pytest.approx(
-        [1.005, 0.905, 1.015, 0.995], rel=0.01
-    )
+    assert [name for name, text in lines.items() if text.endswith(" weak")] == ["GPU 1"] and lines["GPU 1"].startswith("0.90×")
+    assert [row["value"] for row in script.panels("alone")[0]["rows"]] == pytest.approx([1.005, 0.905, 1.015, 0.995], rel=0.01)
     assert not [text for _, text in of(tables(*alone, factors=(1.0,))).lines("alone") if "weak" in text]
 
 
 def test_the_phases_say_how_much_is_timed(of: Make) -> None:
     script = of(tables(cell(rate=10.0)))  # 4 s warm-up, 4 s measured, 4 × 2 s before, of 40 s
-    assert script.lines("phases") == [("a", "40.0 s, 10 % timed")]
-    assert script.panels("phases")[0]["params"]["most"] == pytest.approx(40.0)
+    assert script.lines("phases") == [("a", "40.0 s 10 % timed")]
+    (panel,) = script.panels("phases")
+    (row,) = panel["rows"]
+    assert [begin for begin, *_ in row["spans"]] == [0, *(end for _, end, *_ in row["spans"][:-1])]
+    assert row["spans"][-1][1] == panel["scale"]["high"] == pytest.approx(40.0)
+    assert [text for *_, text in row["spans"]][4:6] == ["warm-up: 4.00\u202fs", "measure: 4.00\u202fs"]
 
 
 def test_the_steps_have_their_median_and_quantiles(of: Make) -> None:
     script = of(tables(cell("a", 10.0), cell("b", 20.0)))
-    assert [text.split(",")[0] for _, text in script.lines("steps")] == ["400 ms", "200 ms"]
-    rows = script.panels("steps")[0]["rows"]["rows"]
-    assert [row["p50"] for row in rows] == pytest.approx([400.0, 200.0], rel=0.01)
+    assert [text.split()[0] for _, text in script.lines("steps")] == ["400", "200"]
+    rows = script.panels("steps")[0]["rows"]
+    assert [row["value"] for row in rows] == pytest.approx([400.0, 200.0], rel=0.01)
+    assert all(begin <= row["value"] <= end <= row["ring"] for row in rows for begin, end, _ in row["spans"])
 
 
 def test_a_trace_says_whether_the_device_was_slowed_down(of: Make) -> None:
     (calm,) = of(tables(cell(rate=None, readings=readings()))).panels("trace")
-    assert calm["title"] == "ResNet-50, fp32, 1 GPU" and calm["note"] == ""
+    assert calm["title"] == "ResNet-50, fp32, 1 GPU" and calm["rows"][0]["note"] == ""
     (slow,) = of(tables(cell(rate=None, readings=readings(reasons=["hw_thermal_slowdown"])))).panels("trace")
-    assert slow["note"] == "throttled in the timed windows: hw_thermal_slowdown"
+    assert slow["rows"][0]["slow"] and slow["rows"][0]["note"] == "throttled in the timed windows: hw_thermal_slowdown"
 
 
 def test_every_cell_of_every_part_can_be_reached(of: Make) -> None:
@@ -94,7 +98,7 @@ def test_every_cell_of_every_part_can_be_reached(of: Make) -> None:
     ]
     script = of(tables(*some, factors=(1.0,)))
     data = script.explorers.data
-    assert set(script.explorers.by_name) == {"throughput", "scaling", "speedup", "alone", "phases", "steps", "trace"}
+    assert set(script.explorers.views) == {"throughput", "scaling", "speedup", "alone", "phases", "steps", "trace"}
     for name in ("phases", "steps", "trace"):
         places = [part["at"] for part in data.parts[name]]
         assert len(set(places)) == len(some)

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import re
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,20 +19,18 @@ def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
 
 
 class Scripts(HTMLParser):
-    """The scripts of a page: what runs, the data that charts are drawn from, and what is packed."""
+    """The scripts of a page: what runs, and the data that explorers are drawn from."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.running: list[str] = []
         self.data: list[str] = []
-        self.packed: list[str] = []
         self._into: list[str] | None = None
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "script":
-            kinds = {"application/json": self.data, "text/plain": self.packed}
-            self._into = kinds.get(dict(attrs).get("type") or "", self.running)
+            self._into = self.data if dict(attrs).get("type") == "application/json" else self.running
             self._into.append("")
 
     def handle_data(self, data: str) -> None:
@@ -48,8 +45,7 @@ def the_page_s_own(page: str) -> bool:
     """Runs nothing but the scripts that its policy names by their hashes."""
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     scripts = Scripts(page)
-    texts = [text.encode() for text in scripts.running] + [zlib.decompress(base64.b64decode(text)) for text in scripts.packed]
-    hashes = [base64.b64encode(hashlib.sha256(text).digest()).decode() for text in texts]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts.running]
     return bool(policy) and all(f"'sha256-{found}'" in policy[1] for found in hashes) and "unsafe-eval" not in policy[1]
 
 
@@ -59,12 +55,12 @@ def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path)
     assert not re.search(r"(?:src|href)=[\"'](?!#|data:)", without) and "@import" not in without
     assert without.count("<svg class=t") >= 5
     assert all(isinstance(json.loads(data), dict) for data in Scripts(page).data)
-    assert len(Scripts(page).running) == 2 and len(Scripts(page).packed) == 1 and the_page_s_own(page)
+    assert len(Scripts(page).running) == 2 and the_page_s_own(page)
 
 
-def test_a_page_without_charts_carries_no_runtime(tmp_path: Path) -> None:
+def test_a_page_without_figures_carries_no_explorers(tmp_path: Path) -> None:
     page = page_of(tmp_path, {"outcome": "crashed"})
-    assert len(Scripts(page).running) == 2 and the_page_s_own(page) and not Scripts(page).packed and len(page) < 120_000
+    assert len(Scripts(page).running) == 2 and the_page_s_own(page) and not Scripts(page).data and len(page) < 110_000
 
 
 def test_hostile_strings_are_inert(tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ SPEAKS = re.compile(r"as fast as|\bfaster than\b|\bslower than\b|times as fast")
 JUDGED = {
     "analysis/glossary.py": "defines the verdicts",
     "words.py": "the words of each verdict",
-    "explorers/skeletons.py": "the scale of a chart",
     "published/audit.py": "a reason of the method, about memory formats",
 }
 """The files that may say that something is faster than another, and by what."""

@@ -10,6 +10,9 @@ function rowsOf(columns) {
   return Array.from({ length: held.length ? held[0].length : 0 }, (_, at) => Object.fromEntries(names.map((name, i) => [name, held[i][at]])));
 }
 
+// What a metric draws of each cell, with the cell's dimensions.
+const itemsOf = (data, metric) => (metric.items ??= rowsOf(metric.rows).map((item) => ({ ...data.cells[item.at], ...item })));
+
 const present = (rows, name) => [...new Set(rows.map((row) => row[name]))].sort((a, b) => a - b);
 
 function choose(dims, question, rows, asked) {

@@ -1,229 +1,222 @@
-// What each explorer shows: which cells, and of a choice of them its panels, whose rows the explorer's specification draws.
+// Names of cells, and rows of marks in per cent of a scale, as rows.html.j2 has them. Python writes all figures and verdicts.
+const WHO = ["gpu", "machine", "stack"];
+const RANKS = { model: 0, mode: 1, gpu: 3, machine: 4, devices: 5 }; // the place of a word in a title; others come third
+const THIN = "\u202f";
 const LOOSE = 1.5; // an interval is cut off if it ends further beyond all figures than this factor
-const placeOf = (dims, row) => (named(dims, "gpu").values.length > 1 ? row.gpu : row.stack);
-const colourOf = (dims, row) => PALETTE[placeOf(dims, row) % PALETTE.length];
-const within = (value, low, high) => Math.min(Math.max(value, low), high);
-const numbered = (rows) => rows.map((one, row) => ({ row, ...one }));
-const partsOf = (name) => (data) => data.parts[name].map((part) => ({ ...data.rows[part.at], part }));
+const HEIGHTS = { thin: 2, mid: 7 };
 
-// The cells of a choice by their values in `by`, each group in order, with what names a cell in it and the group's title.
-function groupsOf(dims, choice, by, besides = []) {
-  return grouped(choice.rows, by).map((own) => {
-    const names = naming(dims, own, [...by, ...besides]);
-    const order = [...names].sort((a, b) => WHO.includes(a.name) - WHO.includes(b.name)).map(({ name }) => name);
-    return { rows: grouped(own, order).flat(), order, nameOf: (row) => cellName(names, row), title: titleOf(dims, own, besides) };
-  });
+const known = (value) => value !== null && value !== undefined;
+const joined = (parts, between = " ") => parts.filter(Boolean).join(between);
+function round(value, least = 1, most = 6) {
+  return value.toLocaleString("en", { minimumSignificantDigits: least, maximumSignificantDigits: most }).replaceAll(",", THIN);
+}
+const named = (dims, name) => dims.find((dim) => dim.name === name);
+const cellName = (dims, row) => [...new Set(dims.map((dim) => dim.labels[row[dim.name]]))].filter((word) => word && word !== "n/a").join(", ");
+
+// What tells these cells apart: what they run on, and their settings; of a single one, or of like ones, what it runs on.
+function naming(dims, rows, besides) {
+  const several = dims.filter((dim) => WHO.includes(dim.name) && dim.values.length > 1);
+  const found = [...varying(several, rows, besides), ...telling(dims, rows, [...WHO, ...besides])];
+  return found.length ? found : several.length ? several : [named(dims, "stack")];
 }
 
-// A cell's figure in a metric, with its limits.
-function measure(metric, row) {
-  const per = metric.over ? row[metric.over] : 1;
-  const scaled = (value) => (known(value) && per ? (value * metric.times) / per : null);
-  const [low, high] = metric.limits.length ? metric.limits.map((name) => scaled(row[name])) : [null, null];
-  return { value: row.n ? scaled(row[metric.column]) : null, low, high };
+// What these cells share: "ResNet-50, AMP, torch.compile, 8 GPUs".
+function titleOf(dims, rows, unsaid) {
+  const shared = dims.filter(({ name, labels }) => name !== "set" && !unsaid.includes(name) && present(rows, name).length === 1
+    && (labels.length > 1 || ["model", "precision", "devices"].includes(name)));
+  const ordered = shared.toSorted((a, b) => (RANKS[a.name] ?? 2) - (RANKS[b.name] ?? 2));
+  const which = present(rows, "set").length === 1 && shared.some(({ name }) => name === "devices") ? rows[0].which : "";
+  return joined([cellName(ordered, rows[0]), which && `(${which})`]);
 }
 
-function figureOf(metric, row) {
-  const { value, low, high } = measure(metric, row);
-  return row.n ? joined([withUnit(value, metric.unit.replace("{unit}", row.unit)), rateInterval(value, low, high)]) : row.outcome;
+// The panels of a choice: rows with a label, in groups that share a title.
+function panelsOf(shown, dims, metric, rows) {
+  const by = shown.by(dims.map(({ name }) => name), metric);
+  const besides = [...shown.free, metric.unsaid];
+  const groups = grouped(rows, by).flatMap((some) => [...groupBy(some, (row) => row.what).values()]);
+  const panels = groups.map((own) => panelOf(shown, dims, metric, own, naming(dims, own, [...by, ...besides]), besides));
+  const whole = shown.apart || metric.unit.includes("{unit}") ? null : scaleOf(shown, panels.flatMap((panel) => panel.rows));
+  return panels.map((panel) => ({ ...panel, scale: whole ?? scaleOf(shown, panel.rows) }));
 }
 
-function barPanels(data, choice, name) {
-  const metric = data.metrics.find((one) => one.name === name);
-  return groupsOf(data.dims, choice, ["model", "mode"]).map(({ rows, nameOf }) => {
-    const most = LOOSE * Math.max(0, ...rows.map((row) => measure(metric, row).value ?? 0));
-    const batches = present(rows.filter((row) => row.n), "bs");
-    const drawn = rows.map((row) => {
-      const { value, low, high } = measure(metric, row);
-      const ends = known(low) && known(high) ? { low: Math.max(0, low), high: Math.min(high, most), cut: high > most ? "»" : "" } : {};
-      const theirs = name === "throughput" && known(row.theirs) ? { theirs: row.theirs, source: row.source } : {};
-      const text = joined([figureOf(metric, row), row.n && batches.length > 1 && `batch ${row.bs}`], " · ");
-      return { label: nameOf(row), words: text, colour: colourOf(data.dims, row), value, ...ends, ...theirs, launches: joined([`${row.n}`, row.failed && `${row.failed} failed`], ", ") };
-    });
-    return { title: joined([titleOf(data.dims, rows, ["batch"]), batches.length === 1 && `batch ${batches[0]}`], ", "), rows: { rows: numbered(drawn) }, params: { most: Math.max(...drawn.flatMap((one) => [one.value, one.high, one.theirs]).filter(known), 0) || 1 } };
-  });
-}
-
-// Efficiency E in per cent, scale factor s, speed-up S, or throughput.
-function scaled(metric, row) {
-  if (metric === "throughput") return row.n ? [row.rate, row.low, row.high] : null;
-  if (!known(row.S)) return null;
-  const [a, b] = { S: [1, 0], E: [100 / row.N, 0], s: [1 / (row.N - 1), -1 / (row.N - 1)] }[metric];
-  return [row.S, row.S_low, row.S_high].map((value) => (known(value) ? a * value + b : null));
-}
-const UNITS = { E: "efficiency, %", s: "scale factor", S: "times one device" };
-const IDEALS = { E: () => 100, s: () => 1, S: (n) => n, throughput: (n, { rate, S }) => (n * rate) / S };
-
-function linePanels({ dims }, choice, metric) {
-  const shown = groupsOf(dims, choice, ["model", "mode"], ["devices", "set"]).filter(({ rows }) => rows.some((row) => known(row.S)));
-  return shown.map(({ rows, order, nameOf, title }) => {
-    const series = grouped(rows, order).map((some) => some.toSorted((a, b) => a.N - b.N));
-    const counts = [...new Set(rows.filter((row) => scaled(metric, row)).map((row) => row.N))].sort((a, b) => a - b);
-    const x = (n, place) => (counts.indexOf(n) + 0.5 + 0.5 * ((place + 0.5) / series.length - 0.5)) / counts.length;
-    const looks = series.map(([first], at) => ({ series: nameOf(first), colour: colourOf(dims, first), shape: SHAPES[at % SHAPES.length] }));
-    const points = series.flatMap((some, at) => some.filter((row) => scaled(metric, row)).map((row) => linePoint(metric, row, x(row.N, at), looks[at])));
-    const ideal = series.flatMap((some, at) => {
-      const row = (at === 0 || metric === "throughput") && some.find((other) => other.S);
-      return row ? counts.map((n) => ({ x: x(n, metric === "throughput" ? at : (series.length - 1) / 2), value: IDEALS[metric](n, row), series: `${at}` })) : [];
-    });
-    const [low, high] = lineDomain([...points, ...ideal].map((point) => point.value), points, ["S", "throughput"].includes(metric));
-    for (const point of points) if ("low" in point) Object.assign(point, { low: within(point.low, low, high), high: within(point.high, low, high) });
-    const ticks = counts.map((n, at) => ({ x: (at + 0.5) / counts.length, label: `${n}` }));
-    return { title, key: looks, rows: { rows: points, ideal, ticks, one: [{ unit: UNITS[metric] ?? `${rows[0].unit}/s` }] }, params: { low, high } };
-  });
-}
-
-function linePoint(metric, row, x, look) {
-  const [value, low, high] = scaled(metric, row);
-  const write = { E: (one) => percent(one / 100), throughput: short }[metric] ?? ratio;
-  const limits = known(low) ? { low, high } : {};
-  const interval = known(low) ? `${write(low)} to ${write(high)}` : "none";
-  return { x, value, ...look, ...limits, N: row.N, said: write(value), interval, bs: `${row.bs}`, wrong: row.impossible ? "impossible" : "" };
-}
-
-function lineDomain(values, points, fromZero) {
-  const [least, most] = [Math.min(...values), Math.max(...values)];
-  if (fromZero) return [0, 1.02 * Math.max(most, Math.min(LOOSE * most, ...points.map((point) => point.high ?? most)))];
-  const room = most / 50 + (most - least) / 4;
-  return [Math.max(0, least - room), most + room / 2];
-}
-
-const pairsOf = (data, kind) => data.pairs.filter((pair) => pair.kind === kind).map((pair) => ({ ...data.rows[pair.at], pair, n: pair.n && pair.base_n }));
-// A pair's ratio with its interval, and the words of its verdict, which Python has found.
-const pairWords = ({ ratio: value, low, high, verdict, why }) => (known(value) ? joined([effectWords(value, low, high), VERDICTS[verdict || "n/a"]], ", ") : why);
-
-function pairPanels({ dims, contrasts }, choice, kind) {
-  const stacks = named(dims, "stack");
-  const by = WHO.filter((name) => name !== "stack" || !contrasts[kind]);
-  const unsaid = contrasts[kind] ? [contrasts[kind].factor] : ["stack"];
-  return grouped(choice.rows, by).flatMap((some) => [...groupBy(some, (row) => row.pair.base)].flatMap(([base, rows]) => {
-    const what = contrasts[kind]?.words ?? [stacks.labels[rows[0].stack], stacks.labels[stacks.values.indexOf(base)] ?? base];
-    return groupsOf(dims, { rows }, by, unsaid).map((group) => ({
-      title: joined([what.join(" over "), group.title], ": "),
-      ...placed(group.rows.map((row) => ({ label: group.nameOf(row), words: pairWords(row.pair), ...dot(row.pair), counts: `${row.pair.n} and ${row.pair.base_n} launches`, colour: colourOf(dims, row) }))),
-    }));
+function panelOf(shown, dims, metric, own, names, besides) {
+  const order = [...names].sort((a, b) => WHO.includes(a.name) - WHO.includes(b.name)).map(({ name }) => name);
+  const batches = shown.batch ? present(own.filter((row) => row.n), "bs") : [];
+  const isOne = !dims.some(({ name, values }) => ["gpu", "machine"].includes(name) && values.length > 1);
+  const rows = grouped(own, [...order, ...shown.free]).flat().map((row, place, all) => ({
+    ...row,
+    head: shown.heads && keyOf(row, order) !== keyOf(all[place - 1] ?? {}, order) ? cellName(names, row) : "",
+    label: joined([shown.label(dims, row) ?? cellName(names, row), row.label], ", "),
+    more: batches.length > 1 && row.n ? `batch ${row.bs}` : row.more,
+    colour: row.colour ?? (isOne ? row.stack : 0),
+    title: joined([row.title ?? `${row.n} launches`, row.failed && `${row.failed} failed`, row.source], ", "),
   }));
+  const title = joined([own[0].what, titleOf(dims, own, shown.batch ? ["batch"] : besides)], ": ");
+  const batch = batches.length === 1 && `batch ${batches[0]}`;
+  return { title: joined([title, batch], ", "), unit: metric.unit.replace("{unit}", own[0].unit), rows };
 }
 
-const dot = ({ ratio: value, low, high }) => (known(value) ? { value, ...(known(low) ? { low, high } : {}) } : {});
-
-// Ratios as rows, and the limits of their scale.
-function placed(found) {
-  const values = found.filter((one) => "value" in one).map((one) => one.value);
-  const [least, most] = [Math.min(1 / 1.05, ...values), Math.max(1.05, ...values)];
-  const lows = found.filter((one) => one.low >= least / LOOSE).map((one) => one.low);
-  const highs = found.filter((one) => one.high <= most * LOOSE).map((one) => one.high);
-  const [low, high] = [Math.min(least, ...lows) / 1.01, Math.max(most, ...highs) * 1.01];
-  const drawn = found.map((one) => ({ one: 1, ...one, ...("low" in one ? { low: within(one.low, low, high), high: within(one.high, low, high) } : {}) }));
-  return { rows: { rows: numbered(drawn) }, params: { low, high, ticks: ticksOf(low, high) } };
+// From 0, near the figures, or logarithmic around 1.
+function scaleOf({ scale, axis }, rows) {
+  const ends = ({ value, ideal, theirs, spans }) => [value, ideal, theirs, ...(spans ?? []).flatMap(([from, to]) => [from, to])];
+  const values = rows.flatMap(ends).filter(known);
+  const about = { zero: [0], log: [1 / 1.05, 1.05], near: values.length ? [] : [0, 1] }[scale];
+  const [least, most] = [Math.min(...about, ...values), Math.max(...about, ...values) || 1];
+  const all = (...names) => rows.flatMap((row) => names.map((name) => row[name])).filter(known);
+  const low = Math.min(least, ...all("low").map((end) => Math.max(end, least / LOOSE)));
+  const high = Math.max(most, ...all("high", "ring").map((end) => Math.min(end, most * LOOSE)));
+  const room = (high - low) / 25 || high / 20;
+  const [first, last] = { zero: [0, high], near: [Math.max(0, low - room), high + room], log: [low / 1.01, high * 1.01] }[scale];
+  const ticks = scale === "zero" && !axis ? [] : ticksOf(first, last, scale === "log");
+  return { low: first, high: last, isLog: scale === "log", isZero: scale === "zero", ticks };
 }
 
-// Round values for a logarithmic scale: equal steps that include 1, or 1, 2, 5, 10 … over a wide range.
-function ticksOf(low, high) {
-  if (high < 4 * low) {
-    const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1].find((one) => high - low <= 7 * one) ?? high;
-    return Array.from({ length: Math.floor(high / step) }, (_, at) => Number(fixed((at + 1) * step, 3))).filter((tick) => tick >= low);
+// Round values at equal steps, or 1, 2, 5, 10 … over a wide logarithmic range.
+function ticksOf(low, high, isLog, most = 6) {
+  if (isLog && high >= 4 * low) {
+    const found = Array.from({ length: 61 }, (_, at) => at - 30).flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e)).filter((tick) => low <= tick && tick <= high);
+    return found.length <= 8 ? found : found.filter((tick) => Number.isInteger(Math.log10(tick)));
   }
-  const decades = Array.from({ length: 61 }, (_, at) => at - 30);
-  const found = decades.flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e)).filter((tick) => low <= tick && tick <= high);
-  return found.length <= 8 ? found : found.filter((tick) => Number.isInteger(Math.log10(tick)));
+  const power = 10 ** Math.floor(Math.log10((high - low) / most));
+  const step = [1, 2, 5, 10].map((times) => times * power).find((one) => (high - low) / one <= most);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => Number(((first + at) * step).toPrecision(6)));
 }
 
-const CAUSES = { E_hetero: "unequal devices", E_corun: "shared power, PCIe, CPU", E_ddp: "DDP overhead", E_comm: "waiting for all-reduce" };
-const [LOSS, GAIN] = [PALETTE[5], PALETTE[0]];
+function share({ low, high, isLog }, value) {
+  const of = isLog ? Math.log : Number;
+  return Math.min(1, Math.max(0, (of(value) - of(low)) / (of(high) - of(low))));
+}
+const at = (scale, value) => `${100 * share(scale, value)}%`;
 
-// Each factor goes on with the product so far. After an unknown factor everything but E is unknown.
-function lossPanels({ dims }, choice) {
-  const product = (level, factor) => (known(level) && known(factor) ? level * factor : null);
-  return choice.rows.map((row) => {
-    const part = row.part;
-    const step = (name, start, label) => ({
-      label, words: effectWords(part[name], part[`${name}_low`], part[`${name}_high`]), low: product(start, part[`${name}_low`]), high: product(start, part[`${name}_high`]), one: 1,
-    });
-    let level = 1;
-    const falls = Object.entries(CAUSES).map(([name, cause]) => {
-      const start = level;
-      level = product(level, part[name]);
-      return { ...step(name, start, `${name}: ${cause}`), colour: part[name] < 1 ? LOSS : GAIN, from: start, to: level };
-    });
-    const rows = [...falls, { ...step("E", 1, "E: all of it"), end: part.E }];
-    const ends = [1, ...rows.flatMap((one) => [one.from, one.to, one.end]).filter(known)];
-    const [least, most] = [Math.min(...ends), Math.max(...ends)];
-    const room = 0.05 + (most - least) / 4;
-    return { title: titleOf(dims, [row]), rows: { rows: numbered(rows) }, params: { low: Math.max(0, least - room), high: most + room / 2 } };
-  });
+function svg(name, fields, ...inner) {
+  const one = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(fields)) one.setAttribute(key, value);
+  one.append(...inner);
+  return one;
 }
 
-function alonePanels({ dims }, choice) {
-  return groupsOf(dims, choice, dims.map(({ name }) => name).filter((name) => name !== "set")).map(({ rows, title }) => ({
-    title,
-    ...placed(rows.map((row) => {
-      const { ratio: value, low, high, weak } = row.part;
-      const text = low === 1 && high === 1 ? "the median device" : joined([effectWords(value, low, high), weak && "weak"], ", ");
-      const look = weak ? { colour: "currentColor", weak } : { colour: colourOf(dims, row) };
-      return { label: said([named(dims, "set")], row)[0], words: text, ...dot(row.part), counts: `${row.n} launches`, ...look };
-    })),
+function hint(title) {
+  return title ? [svg("title", {}, title)] : [];
+}
+
+function marksOf(scale, { value, low, high, ideal, theirs, source, ring, spans }) {
+  const x = (place) => at(scale, place);
+  const line = (look, from, to, y1, y2) => svg("line", { class: look, x1: x(from), x2: x(to), y1, y2 });
+  const bar = (from, to, look, title) => {
+    const [height, width] = [HEIGHTS[look] ?? 14, Math.abs(share(scale, to) - share(scale, from))];
+    return svg("rect", { class: look, x: x(Math.min(from, to)), y: 10 - height / 2, width: `${100 * width}%`, height }, ...hint(title));
+  };
+  const marks = scale.ticks.map((tick) => line(scale.isLog && tick === 1 ? "g one" : "g", tick, tick, 0, "100%"));
+  if (known(value) && known(ideal) && value < ideal) marks.push(bar(value, ideal, "loss"));
+  const isBar = scale.isZero && !spans;
+  marks.push(...(spans ?? (isBar && known(value) ? [[0, value, ""]] : [])).map((span) => bar(...span)));
+  if (known(low) && known(high)) {
+    const ends = [low, high].filter((end) => scale.low <= end && end <= scale.high);
+    marks.push(line("wh", low, high, 10, 10), line("w", low, high, 10, 10), ...ends.map((end) => line("w", end, end, 7, 13)));
+  }
+  if (known(ring)) marks.push(line("w", value, value, 1, 19), svg("circle", { class: "hollow", cx: x(ring), cy: 10, r: 3.5 }));
+  else if (!isBar && known(value)) marks.push(svg("circle", { cx: x(value), cy: 10, r: 4.5 }));
+  if (known(ideal)) marks.push(line("ideal", ideal, ideal, 1, 19));
+  if (known(theirs)) {
+    const diamond = svg("path", { class: "hollow", d: "M-5.5 0 0-5.5 5.5 0 0 5.5z" }, ...hint(source));
+    marks.push(svg("svg", { x: x(theirs), y: 10, overflow: "visible" }, diamond));
+  }
+  return svg("svg", { class: "t", "aria-hidden": true }, ...marks);
+}
+
+const axisOf = (scale, ticks) => {
+  const axis = make("div", { className: "ax" });
+  axis.append(...ticks.map((tick) => make("span", { textContent: round(tick), style: `left:${at(scale, tick)}` })));
+  return axis;
+};
+
+const keyOfColours = (names) => {
+  const key = make("p", { className: "legend" });
+  key.append(...names.map(([name, look]) => {
+    const one = make("span", { className: `q${look}` });
+    one.append(make("i", { className: "sw" }), name);
+    return one;
   }));
+  return key;
+};
+
+function framed({ title, unit }, ...inner) {
+  const panel = make("div", { className: "panel", role: "table", ariaLabel: joined([title, unit], ", ") });
+  const head = make("h3", { textContent: title });
+  if (unit) head.append(" ", make("span", { textContent: unit }));
+  panel.append(head, ...inner);
+  return panel;
 }
 
-function phasePanels({ dims }, choice) {
-  const measured = PHASES.indexOf("measure");
-  const key = PHASES.map((series, at) => ({ series, colour: PALETTE[[6, 3, 7, 5, 1, 0, 4][at]], shape: "square" }));
-  return groupsOf(dims, choice, ["model", "mode"]).map(({ rows, nameOf, title }) => {
-    const lines = rows.map((row) => {
-      const { total, seconds, cache } = row.part;
-      const timed = known(total) && known(seconds[measured]) ? `${percent(seconds[measured] / total)} timed` : "";
-      return { label: joined([nameOf(row), cache && `${cache} cache`], ", "), words: joined([withUnit(total, "s"), timed], ", ") };
-    });
-    const parts = rows.flatMap(({ part }, row) => {
-      let start = 0;
-      return PHASES.map((phase, at) => ({ row, phase, colour: key[at].colour, seconds: part.seconds[at] })).filter(({ seconds }) => seconds > 0).map((one) => {
-        start += one.seconds;
-        return { ...one, start: start - one.seconds, stop: start, said: withUnit(one.seconds, "s") };
-      });
-    });
-    return { title, key, rows: { rows: numbered(lines), parts }, params: { most: Math.max(...parts.map((part) => part.stop)) } };
+function rowOf(row, scale, columns) {
+  const look = joined(["r", row.is_best && "best", `c${row.colour}`]);
+  const one = make("div", { className: look, role: "row", title: row.title });
+  const label = make("span", { className: "l", role: "rowheader", textContent: row.label });
+  if (row.mark) label.append(" ", make("abbr", { className: "bad", textContent: row.mark }));
+  const cell = (className, textContent) => make("span", { className, role: "cell", textContent });
+  const cells = columns.map((name, place) => cell(`f${place}`, row[name] ?? ""));
+  one.append(label, ...(row.problem ? [cell("fail", row.problem)] : [marksOf(scale, row), ...cells]));
+  return row.head ? [make("p", { className: "grp", textContent: row.head }), one] : [one];
+}
+
+function rowsPanel({ rows, scale, ...told }) {
+  const columns = ["text", "interval", "more"].filter((name) => rows.some((row) => row[name]));
+  const axis = make("div", { className: "r axis", ariaHidden: "true" });
+  axis.append(make("span", { className: "l" }), axisOf(scale, scale.ticks));
+  const panel = framed(told, ...(scale.ticks.length ? [axis] : []), ...rows.flatMap((row) => rowOf(row, scale, columns)));
+  panel.style.setProperty("--columns", columns.length || 1);
+  return panel;
+}
+
+// Lines over time, one for each device, above each other for temperature, clock and power.
+function plotsPanel({ rows: [row], title }) {
+  const time = { low: 0, high: Math.max(...row.seconds.flat(), ...row.windows.map(([, stop]) => stop)) };
+  const below = make("div", { className: "trace" });
+  below.append(axisOf(time, ticksOf(0, time.high)), make("p", { textContent: "seconds since the launch started" }));
+  const notes = row.note ? [make("p", { className: "note", textContent: row.note })] : [];
+  const key = row.names.length > 1 ? [keyOfColours(row.names.map((name, device) => [name, device % 8]))] : [];
+  const panel = framed({ title }, ...notes, ...key, ...row.plots.map((plot) => plotOf(plot, row, time)), below);
+  panel.role = "group";
+  return panel;
+}
+
+function plotOf([what, fromZero, lines], { seconds, windows, slow }, time) {
+  const scale = scaleOf({ scale: fromZero ? "zero" : "near" }, lines.flat().map((value) => ({ value })));
+  const [x, y] = [(value) => 100 * share(time, value), (value) => 100 - 100 * share(scale, value)];
+  const block = (look, [start, stop, reason]) => {
+    return svg("rect", { class: look, x: x(start), width: x(stop) - x(start), y: 0, height: 100 }, ...hint(reason));
+  };
+  const ticks = ticksOf(scale.low, scale.high, false, 3);
+  const paths = lines.map((values, device) => {
+    const points = values.map((value, i) => known(value) && `${known(values[i - 1]) ? "L" : "M"}${x(seconds[device][i])} ${y(value)}`);
+    return svg("path", { class: `ln q${device % 8}`, d: joined(points) });
   });
+  const drawing = svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${what} over time` },
+    ...windows.map((window) => block("window", window)), ...slow.map((spell) => block("slow", spell)),
+    ...ticks.map((tick) => svg("line", { class: "g", x1: 0, x2: 100, y1: y(tick), y2: y(tick) })), ...paths);
+  const [plot, sides] = [make("div", { className: "trace" }), make("div", { className: "sides" })];
+  sides.append(...ticks.map((tick) => make("span", { textContent: round(tick), style: `top:${y(tick)}%` })));
+  plot.append(make("p", { textContent: what }), sides, drawing);
+  return plot;
 }
 
-function stepPanels({ dims }, choice) {
-  return groupsOf(dims, choice, ["model", "mode"]).map(({ rows, nameOf, title }) => {
-    const all = rows.map(({ part }) => Object.fromEntries(QUANTILES.map((name, at) => [name, part.ms[at]])));
-    const top = Math.min(Math.max(...all.map((ms) => ms.max)), 2 * Math.max(...all.map((ms) => ms.p99)));
-    const least = Math.min(...all.map((ms) => ms.p1));
-    const drawn = rows.map((row, at) => ({
-      label: nameOf(row), words: `${withUnit(all[at].p50, "ms")}, ${row.part.steps} steps`, ...all[at], last: Math.min(all[at].max, top), cut: all[at].max > top ? "›" : "", colour: colourOf(dims, row),
-    }));
-    return { title, rows: { rows: numbered(drawn) }, params: { low: Math.max(0, least - (top - least) / 20), high: top } };
-  });
-}
-
-const PICKED = { slowed: "drawn: one that was slowed down", hottest: "drawn: the hottest", first: "drawn: the first" };
-
-function tracePanels({ dims }, choice) {
-  return choice.rows.map((row) => {
-    const { devices, windows, slow, throttled, picked, more } = row.part;
-    const rows = devices.flatMap(({ device, seconds, ...values }) => seconds.map((time, at) => ({
-      device, seconds: time, ...Object.fromEntries(Object.entries(values).map(([name, own]) => [name, own[at]])),
-    })));
-    const reasons = [...new Set(slow.map(([, , reason]) => reason))].sort().join(", ");
-    const notes = [throttled && joined(["throttled in the timed windows", reasons], ": "), more && `${PICKED[picked]} of ${more + 1} devices`];
-    const drawn = { rows, windows: windows.map(([start, stop]) => ({ start, stop })), slow: slow.map(([start, stop, reason]) => ({ start, stop, reason })) };
-    return { title: titleOf(dims, [row]), note: joined(notes, "; "), rows: drawn, params: { last: Math.max(...rows.map((one) => one.seconds), ...windows.map(([, stop]) => stop)) } };
-  });
-}
-
-// Of each explorer its cells, its panels, the dimensions that begin with all values if they have at most so many, and those without a
-// selector, because a chart shows all their values.
+// Of each explorer: the dimensions that begin with all values if they have at most so many; those without a selector, because a panel
+// shows all their values; what a panel is of; its scale; what its rows are called.
 const EVERY = { gpu: 99, machine: 99, stack: 99 };
 const FEW = { gpu: 6, machine: 6, stack: 6 };
+const bare = { free: [], by: () => ["model", "mode"], scale: "zero", label: () => null, panel: rowsPanel };
+const labelOf = (dims, row, name) => named(dims, name).labels[row[name]];
+const devices = (dims, row) => joined([labelOf(dims, row, "devices"), row.which && `(${row.which})`]);
+const ofStacks = (_, metric) => WHO.filter((name) => name !== "stack" || metric.unsaid === "stack");
+const withoutSet = (names) => names.filter((name) => name !== "set");
 const SHOWN = {
-  throughput: { cells: (data) => data.rows, panels: barPanels, whole: { ...EVERY, model: 6, compile: 2 } },
-  scaling: { cells: (data) => data.rows.filter((row) => row.scales), panels: linePanels, whole: { ...EVERY, model: 6 }, free: ["devices", "set"] },
-  speedup: { cells: pairsOf, panels: pairPanels, whole: { ...FEW, model: 12, mode: 2, compile: 2 } },
-  loss: { cells: partsOf("loss"), panels: lossPanels, whole: FEW },
-  alone: { cells: partsOf("alone"), panels: alonePanels, whole: FEW, free: ["set"] },
-  phases: { cells: partsOf("phases"), panels: phasePanels, whole: { ...EVERY, model: 3, compile: 2 } },
-  steps: { cells: partsOf("steps"), panels: stepPanels, whole: { ...EVERY, model: 3, compile: 2 } },
-  trace: { cells: partsOf("trace"), panels: tracePanels, whole: { gpu: 3, machine: 3, stack: 3 } },
+  throughput: { ...bare, whole: { ...EVERY, model: 6, compile: 2 }, batch: true },
+  scaling: { ...bare, whole: { ...EVERY, model: 6 }, free: ["devices", "set"], heads: true, label: devices },
+  speedup: { ...bare, whole: { ...FEW, model: 12, mode: 2, compile: 2 }, by: ofStacks, scale: "log" },
+  loss: { ...bare, whole: FEW, by: (names) => names, scale: "near", label: () => "" },
+  alone: { ...bare, whole: FEW, free: ["set"], by: withoutSet, scale: "log", label: (dims, row) => labelOf(dims, row, "set") },
+  phases: { ...bare, whole: { ...EVERY, model: 3, compile: 2 }, axis: true },
+  steps: { ...bare, whole: { ...EVERY, model: 3, compile: 2 }, scale: "near", apart: true },
+  trace: { ...bare, whole: { gpu: 3, machine: 3, stack: 3 }, by: (names) => names, panel: plotsPanel },
 };

@@ -1,14 +1,11 @@
 // The explorers: selectors, the view in the address, panels drawn when they are seen, two cells compared. They are made when their
 // section is opened.
 const METRIC = "metric";
-const NARROW = 440;
-const MARGINS = { scaling: 64, trace: 80 }; // pixels beside the drawing
-const SIGNS = { circle: "●", square: "■", "triangle-up": "▲", diamond: "◆", cross: "✚", "triangle-down": "▼", "triangle-right": "▶", "triangle-left": "◀" };
 
 class Explorer {
   constructor(told, data) {
     this.section = make("section", { id: `explore-${told.name}`, className: "explorer" });
-    Object.assign(this, { free: [] }, SHOWN[told.name], told, { data, asked: {}, seen: false, drawing: 0 });
+    Object.assign(this, { shown: SHOWN[told.name] }, told, { data, asked: {}, seen: false });
     this.form = make("form", { className: "selectors" });
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.views = make("div", { className: "shown" });
@@ -21,9 +18,10 @@ class Explorer {
   // The view that is asked for; `asked` by dimension, and the metric.
   show(asked) {
     this.asked = asked;
-    this.metric = this.metrics.find(([name]) => name === asked[METRIC])?.[0] ?? this.metrics[0][0];
-    this.choice = choose(this.data.dims, this, this.cells(this.data, this.metric), asked);
-    this.refill(this.form, [...this.selectors(), ...(this.metrics.length > 1 ? [this.selector("show", METRIC, this.metrics.map((one) => [...one, true]), this.metric)] : [])]);
+    this.metric = this.metrics.find(({ name }) => name === asked[METRIC]) ?? this.metrics[0];
+    this.choice = choose(this.data.dims, this.shown, itemsOf(this.data, this.metric), asked);
+    const shows = this.metrics.map(({ name, title }) => [name, title, true]);
+    this.refill(this.form, [...this.selectors(), ...(shows.length > 1 ? [this.selector("show", METRIC, shows, this.metric.name)] : [])]);
     if (this.name === "throughput") this.refill(this.beside, this.compared());
     if (this.seen) this.draw();
   }
@@ -59,7 +57,7 @@ class Explorer {
 
   // Two of the cells in view: their figures, and their ratio as far as it was tested.
   compared() {
-    const { dims, metrics } = this.data;
+    const { dims } = this.data;
     const rows = this.choice.rows.filter((row) => row.n);
     if (rows.length < 2) return [];
     const several = dims.filter((dim) => dim.values.length > 1);
@@ -69,71 +67,29 @@ class Explorer {
     const two = ["cell", "over"].map((name) => rows[keys.indexOf(this.asked[name])]);
     const fields = ["cell", "over"].map((name, at) => this.selector(["Compare", "with"][at], name, options, two[at] ? this.asked[name] : ""));
     if (!two[0] || !two[1] || two[0] === two[1]) return fields;
-    const metric = metrics.find((one) => one.name === this.metric);
-    const lines = [...two.map((row) => `${cellName(names, row)}: ${figureOf(metric, row)}`), quotient(this.data, metric, two)];
+    const figure = (row) => joined([`${row.text}${THIN}${this.metric.unit.replace("{unit}", row.unit)}`, row.interval]);
+    const lines = [...two.map((row) => `${cellName(names, row)}: ${figure(row)}`), quotient(this.data, this.metric, two)];
     const output = make("output");
     output.append(...lines.map((textContent) => make("p", { textContent })));
     return [...fields, output];
   }
 
-  // All panels are drawn beside those that are shown, which they then replace.
-  async draw() {
-    this.drawing += 1;
-    const turn = this.drawing;
-    const shown = this.views.querySelector(".live");
-    const live = make("div", { className: "charts live coming" });
-    const panels = this.panels(this.data, this.choice, this.metric);
-    const figures = panels.map((panel, at) => this.figure(panel, at));
-    live.append(...figures);
-    this.views.append(live);
-    const drawn = await Promise.all(figures.map((figure, at) => embed(figure.lastChild, this.specification(panels[at], figure.lastChild.clientWidth), `${this.name}-${at + 1}`)));
-    if (turn !== this.drawing || drawn.includes(null)) {
-      live.remove();
-      return;
-    }
-    shown?.remove();
-    live.classList.remove("coming");
-  }
-
-  figure({ title, note, key = [] }) {
-    const figure = make("figure");
-    figure.append(make("figcaption", { textContent: title }));
-    if (note) figure.append(make("p", { className: "note", textContent: note }));
-    if (key.length > 1) {
-      const legend = make("p", { className: "key" });
-      legend.append(...key.flatMap(({ series, colour, shape }) => {
-        const sign = make("span", { textContent: SIGNS[shape] });
-        sign.style.color = colour;
-        const one = make("span");
-        one.append(sign, ` ${series}`);
-        return [one, " "];
-      }));
-      figure.append(legend);
-    }
-    figure.append(make("div"));
-    return figure;
-  }
-
-  specification(panel, width) {
-    const spec = JSON.parse(JSON.stringify(this.skeleton).replaceAll(INK, "currentColor"));
-    const lift = width < NARROW ? 8 : 0;
-    for (const one of spec.params) one.value = { ...panel.params, lift }[one.name] ?? one.value;
-    if (spec.height?.step) spec.height.step += 2 * lift;
-    for (const plot of spec.vconcat ?? [spec]) plot.width = width - (MARGINS[this.name] ?? 16);
-    return { ...spec, datasets: panel.rows };
+  draw() {
+    const panels = panelsOf(this.shown, this.data.dims, this.metric, this.choice.rows);
+    this.views.replaceChildren(...(this.legend.length ? [keyOfColours(this.legend)] : []), ...panels.map(this.shown.panel));
   }
 }
 
 // The ratio of two cells as the report has tested it, in either direction, else the plain quotient.
 function quotient(data, metric, two) {
   const names = varying(data.dims, two, []);
-  const places = two.map((row) => data.rows.indexOf(row));
+  const places = two.map((row) => row.at);
   const over = (rows, text) => `${rows.map((row) => cellName(names, row)).join(" over ")}: ${text}`;
-  const pair = metric.name === "throughput" && data.pairs.find(({ at, over: base }) => places.includes(at) && places.includes(base));
-  if (pair && known(pair.ratio)) return over(pair.at === places[0] ? two : two.toReversed(), pairWords(pair));
-  const [own, other] = two.map((row) => measure(metric, row).value);
-  const why = pair ? pair.why : names.length > 1 ? "they differ in more than one thing" : "the report has no such pair";
-  return over(two, known(own) && other ? `${ratio(own / other)}, ${VERDICTS["n/a"]}: ${why}` : NOT_KNOWN);
+  const pairs = metric.name === "throughput" ? data.explorers.find(({ name }) => name === "speedup")?.metrics ?? [] : [];
+  const pair = pairs.flatMap((kind) => itemsOf(data, kind)).find((one) => places.includes(one.at) && places.includes(one.over));
+  if (pair?.text) return over(pair.at === places[0] ? two : two.toReversed(), joined([joined([pair.text, pair.interval]), pair.more], ", "));
+  const why = pair?.problem ?? (names.length > 1 ? "they differ in more than one thing" : "the report has no such pair");
+  return over(two, joined([known(two[0].value) && two[1].value && `${round(two[0].value / two[1].value, 3, 3)}×`, `not tested: ${why}`], ", "));
 }
 
 // #throughput:model=resnet50&precision=amp/scaling:metric=s
@@ -156,20 +112,12 @@ function recall() {
   for (const one of explorers) one.show(found.get(one.name) ?? {});
 }
 
-// A large page can be used sooner if what no reader has asked for yet isn't made.
-function onFirstUse(holder, name, make) {
-  let made = null;
-  Object.defineProperty(holder, name, { enumerable: true, get: () => (made ??= make()) });
-}
-
 function begin() {
   const held = document.getElementById("cells-data");
   if (!held || explorers.length) return;
   held.previousElementSibling.remove(); // what is said where there is no script
   const told = JSON.parse(held.textContent);
-  const data = { ...told, rows: rowsOf(told.rows), parts: {} };
-  onFirstUse(data, "pairs", () => rowsOf(told.pairs));
-  for (const [name, columns] of Object.entries(told.parts)) onFirstUse(data.parts, name, () => rowsOf(columns));
+  const data = { ...told, cells: rowsOf(told.cells) };
   explorers = told.explorers.map((one) => new Explorer(one, data));
   held.parentNode.append(...explorers.map((one) => one.section));
   const found = views();

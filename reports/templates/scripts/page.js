@@ -1,38 +1,5 @@
-// What JavaScript adds to a page that works without it: interactive charts, sortable and searchable tables, light or dark colours.
+// What JavaScript adds to a page that works without it: sortable and searchable tables, light or dark colours.
 const make = (name, fields = {}) => Object.assign(document.createElement(name), fields);
-
-// The charts' runtime is packed text until a chart is to be drawn. The page's policy names what it unpacks to by its hash.
-let runtime = null;
-async function unpackedRuntime() {
-  const packed = Uint8Array.from(atob(document.getElementById("runtime").textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  document.head.append(make("script", { textContent: await new Response(stream).text() }));
-  return window.vegaEmbed;
-}
-
-// Draws a specification into `place`; null if it can't.
-async function embed(place, spec, name) {
-  const options = {
-    renderer: "svg",
-    ast: true, // the page's policy forbids code made from strings
-    actions: { export: true, source: false, compiled: false, editor: false },
-    downloadFileName: name,
-    i18n: { CLICK_TO_VIEW_ACTIONS: "Save the chart", SVG_ACTION: "Save as SVG", PNG_ACTION: "Save as PNG" },
-  };
-  try {
-    return await (await (runtime ??= unpackedRuntime()))(place, spec, options);
-  } catch (error) {
-    console.error(`${name}: ${error.message}`);
-    return null;
-  }
-}
-
-async function draw(figure) {
-  const spec = JSON.parse(figure.querySelector('script[type="application/json"]').textContent.replaceAll(INK, "currentColor"));
-  const live = make("div", { className: "live" });
-  figure.querySelector(".still").after(live);
-  (await embed(live, spec, figure.id)) ? figure.classList.add("drawn") : live.remove();
-}
 
 function whenSeen(elements, act) {
   const seen = new IntersectionObserver((entries) => {
@@ -42,14 +9,6 @@ function whenSeen(elements, act) {
     }
   }, { rootMargin: "200px" });
   elements.forEach((element) => seen.observe(element));
-}
-
-// Whoever points at a chart, or comes to it with the keyboard, can touch it.
-function drawWhenMeant() {
-  for (const figure of document.querySelectorAll("figure:has(> script)")) {
-    let drawn = false;
-    for (const meant of ["pointerenter", "focusin"]) figure.addEventListener(meant, () => { if (!drawn) draw(figure); drawn = true; });
-  }
 }
 
 const [LONG, MOST] = [12, 200]; // rows: longer tables get a search field; at most this many rows are shown at first
@@ -159,7 +118,7 @@ function copyable(button) {
   button.hidden = false;
 }
 
-// Charts are drawn when they are seen, which moves what is below them: the target stays in view until the reader moves.
+// Explorers are drawn when they are seen, which moves what is below them: the target stays in view until the reader moves.
 let hold = null;
 function keepInView(target) {
   hold?.disconnect();

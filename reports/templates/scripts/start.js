@@ -3,6 +3,5 @@ document.querySelectorAll("table:not(.facts)").forEach(usable);
 unpackable();
 document.querySelectorAll("button.copy").forEach(copyable);
 colours();
-drawWhenMeant();
 explore();
 foldable();

@@ -38,7 +38,7 @@ def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> s
         "definitions": {name: DEFINITIONS[name] for name in _DEFINED},
         "links": links or {},
     }
-    return page.render("history.html.j2", False, **context)
+    return page.render("history.html.j2", **context)
 
 
 def _headlines(trends: Sequence[Trend]) -> list[str]:

@@ -139,7 +139,7 @@ def page_of(
     context = _context(fleet, pages or {}, held) | _relative(found)
     context |= {"explorers": explored, "shown": shown_of(fleet, found, held, explored.data), "colours": COLOURS}
     context |= {"sides": "GPU" if fleet.has_models else "machine"}
-    return page.render("machines.html.j2", True, links=links or {}, site=site, invented=invented, **context)
+    return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
 
 
 def _relative(found: across.Relative) -> dict[str, Any]:

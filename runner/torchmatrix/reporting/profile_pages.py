@@ -67,7 +67,7 @@ def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any]
         "slower": profiled.SLOWER,
         "has_kernels": any(row["by"] for row in drawn.get("rows", [])),
     }
-    return page.render("profile.html.j2", False, **context, **drawn)
+    return page.render("profile.html.j2", **context, **drawn)
 
 
 def _side(name: str, seen: Seen) -> dict[str, Any]:

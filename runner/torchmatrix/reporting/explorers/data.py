@@ -1,6 +1,5 @@
 """Tables -> the cells that a page carries once, and the dimensions that they differ in (from the factor table)."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +13,10 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.numbers import UNKNOWN, in_digits, is_known
-from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, ONE_MODEL, Factor
-from torchmatrix.reporting import words
+from torchmatrix.ground.numbers import UNKNOWN, is_known
+from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Factor
 from torchmatrix.reporting.explorers import figures
-from torchmatrix.reporting.explorers.metrics import Metric, metrics_of
-from torchmatrix.reporting.explorers.nouns import Dim, Row
+from torchmatrix.reporting.explorers.figures import Metric, Row
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
@@ -31,6 +28,20 @@ NOTHING = Within()
 _FIRST = ("model", "mode")
 _LATER = tuple(factor.name for factor in COLUMNS if factor.name not in _FIRST)
 _DIGITS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dim:
+    """What cells differ in. `values`: as they stand in an address, in order; `labels`: for readers.
+
+    `own`: each group of cells may have a value of its own (a batch, a set of devices); the others are chosen for all.
+    """
+
+    name: str
+    title: str
+    values: tuple[str, ...]
+    labels: tuple[str, ...]
+    own: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +86,7 @@ def data_of(
     return Data(
         dims=dims,
         rows=tuple(rows),
-        metrics=tuple(metrics_of(rows, held.currency)),
+        metrics=tuple(figures.metrics_of(rows, held.currency)),
         pairs=tuple(_pairs(told, ratios)),
         parts=parts_of(within, [row["cell"] for row in told]),
         significance=ratios.significance,
@@ -88,79 +99,6 @@ def _mark_scaling(rows: Sequence[Row], dims: Sequence[Dim]) -> None:
     lines = {tuple(row[name] for name in names) for row in rows if row["S"] is not None}
     for row in rows:
         row["scales"] = int(tuple(row[name] for name in names) in lines)
-
-
-def as_json(data: Data, **more: Any) -> str:
-    """For the page: columns; of texts the different ones and each row's place among them; what all rows share, once.
-
-    A cell's id is left out: its dimensions say the same. `more`: what stands beside the cells.
-    """
-    dims = [
-        {"name": dim.name, "title": dim.title, "values": dim.values, "labels": _written(dim), "own": dim.own}
-        for dim in data.dims
-    ]
-    metrics = [{name: getattr(metric, name) for name in metric.__dataclass_fields__} for metric in data.metrics]
-    contrasts = {
-        pair.name: {"words": words.CONTRASTS[pair.name], "factor": factor.name}
-        for factor in CONTRASTED
-        for pair in factor.contrasts
-    }
-    found = {
-        "dims": dims,
-        "metrics": metrics,
-        "contrasts": contrasts,
-        "rows": _columns([_carried(row) for row in data.rows]),
-        "pairs": _columns([pair | {"why": _reason(pair["why"])} for pair in data.pairs]),
-        "parts": {name: _columns(rows) for name, rows in data.parts.items()},
-    } | more
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-
-
-_UNSHOWN = ("cell", "center", "error")
-
-
-def _carried(row: Row) -> Row:
-    """What the page needs of a cell."""
-    outcome = "" if row["n"] else words.failed(row["outcome"])
-    return {name: value for name, value in row.items() if name not in _UNSHOWN} | {"outcome": outcome}
-
-
-def _reason(why: str) -> str:
-    """Why there is no ratio."""
-    of, _, outcome = why.rpartition("baseline: ")
-    return f"{'baseline ' if len(outcome) < len(why) else of}{words.failed(outcome)}" if outcome in words.OUTCOMES else why
-
-
-def _written(dim: Dim) -> list[str]:
-    """The labels as a page writes them."""
-    if dim.name == "stack":
-        return list(words.stacks(dim.values).values())
-    write = {"model": words.model, "mode": words.mode, "precision": words.precision}.get(dim.name)
-    return [write(label) if write else _WORDS.get((dim.name, label), label) for label in dim.labels]
-
-
-_WORDS = {
-    (factor.name, str(value)): text
-    for factor in CONTRASTED
-    for pair in factor.contrasts
-    for value, text in zip((pair.value, pair.over), pair.words, strict=True)
-}
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    return {name: _column([row.get(name) for row in rows]) for name in dict.fromkeys(name for row in rows for name in row)}
-
-
-def _column(values: list[Any]) -> Any:
-    if len(values) > 1 and all(type(value) is type(values[0]) and value == values[0] for value in values):
-        return {"same": values[0], "count": len(values)}
-    if values == list(range(len(values))):
-        return {"places": len(values)}
-    if not any(isinstance(value, str) for value in values):
-        return values
-    words = list(dict.fromkeys(values))
-    places = {word: place for place, word in enumerate(words)}
-    return {"words": words, "at": [places[value] for value in values]}
 
 
 def _plain(row: Mapping[str, Any]) -> Row:
@@ -271,9 +209,7 @@ def _label(factor: Factor, value: Any) -> str:
 
 def _short(value: Any) -> Any:
     """Numbers with eight digits, None for what is unknown."""
-    if not isinstance(value, float):
-        return value
-    return in_digits(value, _DIGITS) if math.isfinite(value) else None
+    return figures.rounded(value, _DIGITS) if isinstance(value, float) else value
 
 
 Places: TypeAlias = dict[tuple[str, str, str, str], int]

@@ -1,23 +1,29 @@
-"""What a run tells of its cells besides throughput, as rows that name their cell by its place."""
+"""What a run tells of its cells besides throughput, as rows to draw (drawn.py)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pandas as pd
 
-from torchmatrix.analysis.scaling import FACTORS
 from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
-from torchmatrix.ground.numbers import in_digits
-from torchmatrix.reporting.explorers.nouns import Row
+from torchmatrix.ground.numbers import is_known
+from torchmatrix.reporting import words
+from torchmatrix.reporting.explorers.figures import Row, rounded
 
 Parts: TypeAlias = Mapping[str, tuple[Row, ...]]
 """By explorer its rows; `at`: the place of the cell."""
-_DIGITS = 6
-_SHOWN_DIGITS = 4
+CAUSES = {
+    "E_hetero": "unequal devices", "E_corun": "shared power, PCIe, CPU", "E_ddp": "DDP overhead",
+    "E_comm": "waiting for all-reduce", "E": "all of it: the efficiency",
+}  # fmt: skip
+"""Why an efficiency is what it is, down to the efficiency itself."""
+_LOOKS = (6, 3, 7, 5, 1, 0, 4)
+"""The colour of each phase."""
+_PICKED = {"slowed": "one that was slowed down", "hottest": "the hottest", "first": "the first"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,58 +41,94 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
     """The rows of each explorer; `cells`: of one run, in the order of their places."""
     at = {cell: place for place, cell in enumerate(cells)}
     return {
-        "loss": tuple(_loss(row, at[row["cell"]]) for row in records(within.decomposition)),
-        "alone": tuple(_alone(row, at[row["cell"]]) for row in records(within.devices)),
-        "phases": tuple(_phases(row, at[row["cell"]]) for row in within.phases),
-        "steps": tuple(_steps(row, at[row["cell"]]) for row in within.steps),
-        "trace": tuple(_trace(trace, at[trace.cell]) for trace in within.traces),
+        "loss": tuple({"at": at[row["cell"]]} | one for row in records(within.decomposition) for one in _loss(row)),
+        "alone": tuple({"at": at[row["cell"]]} | _alone(row) for row in records(within.devices)),
+        "phases": tuple({"at": at[row["cell"]]} | _phases(row) for row in within.phases),
+        "steps": tuple({"at": at[row["cell"]]} | _steps(row) for row in within.steps),
+        "trace": tuple({"at": at[trace.cell]} | _trace(trace) for trace in within.traces),
     }
 
 
-def _loss(row: Row, at: int) -> Row:
-    names = [f"{name}{end}" for name in ("E", *FACTORS) for end in ("", "_low", "_high")]
-    return {"at": at} | {name: _short(row[name]) for name in names}
+def _loss(row: Row) -> Iterator[Row]:
+    """Each cause goes on with the product so far, which ends at the efficiency; after an unknown one all are unknown."""
+    level = 1.0
+    for name, label in CAUSES.items():
+        start = 1.0 if name == "E" else level
+        value, low, high = (rounded(start * row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+        spans = [] if name == "E" or value is None else [[rounded(start), value, ""]]
+        placed = {"value": value if name == "E" else None, "low": low, "high": high, "spans": spans}
+        yield {"label": label, "title": name} | _effect(row, name) | placed
+        level *= row[name]
 
 
-def _alone(row: Row, at: int) -> Row:
-    limits = {"low": _short(row["ratio_low"]), "high": _short(row["ratio_high"])}
-    return {"at": at, "ratio": _short(row["ratio"]), **limits, "weak": int(row["weak"])}
+def _effect(row: Row, name: str) -> Row:
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    told = {"text": words.effect(value), "interval": words.effect_interval(value, low, high)}
+    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)} | told
 
 
-def _phases(row: Row, at: int) -> Row:
-    seconds = [_short(row[phase], _SHOWN_DIGITS) for phase in PHASES]
-    return {"at": at, "cache": row["cache"], "seconds": seconds, "total": _short(row["total"], _SHOWN_DIGITS)}
+def _alone(row: Row) -> Row:
+    if row["ratio_low"] == row["ratio_high"] == 1:
+        return {"value": 1, "text": "the median device"}
+    return _effect(row, "ratio") | ({"more": "weak", "colour": "bad"} if row["weak"] else {})
 
 
-def _steps(row: Row, at: int) -> Row:
-    return {"at": at, "steps": row["steps"], "ms": [_short(1e3 * row[name], _SHOWN_DIGITS) for name in QUANTILES]}
+def _phases(row: Row) -> Row:
+    known = [(phase, look, row[phase]) for phase, look in zip(PHASES, _LOOKS, strict=True) if row[phase] > 0]
+    ends = [sum(seconds for *_, seconds in known[:place]) for place in range(len(known) + 1)]
+    spans = [
+        [rounded(begin, 4), rounded(end, 4), f"q{look}", f"{phase}: {words.with_unit(seconds, 's')}"]
+        for (phase, look, seconds), begin, end in zip(known, ends, ends[1:], strict=False)
+    ]
+    timed = f"{words.percent(row['measure'] / row['total'])} timed" if is_known(row["measure"] / row["total"]) else ""
+    cache = f"{row['cache']} cache" if row["cache"] else ""
+    return {"label": cache, "text": words.with_unit(row["total"], "s"), "interval": timed, "spans": spans}
 
 
-def _trace(trace: Trace, at: int) -> Row:
-    seen = trace.seen
+def legend() -> list[tuple[str, int]]:
+    """Of the phases."""
+    return list(zip(PHASES, _LOOKS, strict=True))
+
+
+def _steps(row: Row) -> Row:
+    ms = {name: 1e3 * row[name] for name in QUANTILES}
+    looks = (("p1", "p99", "thin"), ("p5", "p95", "mid"), ("p25", "p75", ""))
+    spans = [[rounded(ms[begin], 4), rounded(ms[end], 4), look] for begin, end, look in looks]
+    told = ", ".join(f"{name} {words.short(value)}" for name, value in ms.items())
     return {
-        "at": at, "round": trace.round, "every": trace.every, "more": trace.more_devices, "picked": trace.picked,
-        "devices": [_readings(one) for one in trace.readings],
-        "windows": [[round(time, 1) for time in window] for window in trace.windows],
-        "slow": [[round(start, 1), round(stop, 1), reason] for start, stop, reason in trace.slowdowns],
-        "throttled": int(seen.throttled), "steady": seen.steady,
-        "hot": [_short(seen.temperature_first), _short(seen.temperature_last)],
-        "mhz": _short(seen.clock_mhz), "watts": _short(seen.power_watts),
+        "value": rounded(ms["p50"], 4), "ring": rounded(ms["max"], 4), "spans": spans, "text": words.short(ms["p50"]),
+        "interval": f"longest {words.short(ms['max'])}", "more": f"{words.spaced(row['steps'])} steps", "title": f"ms: {told}",
     }  # fmt: skip
 
 
-def _readings(one: Readings) -> dict[str, Any]:
-    """With three digits after the point for busy CPUs, none for degrees, megahertz and watts above 100."""
-    values = {name: [_brief(value) for value in one.values[name]] for name in QUANTITIES if name in one.values}
-    return {"device": one.device, "seconds": [_brief(seconds) for seconds in one.seconds], **values}
+def _trace(trace: Trace) -> Row:
+    """`plots`: title, whether its axis begins at 0, values of each device; `slow`: begin, end, reason."""
+    reasons = ", ".join(sorted({reason for *_, reason in trace.slowdowns}))
+    notes = [
+        ": ".join(filter(None, ("throttled in the timed windows", reasons))) if trace.seen.throttled else "",
+        f"drawn: {_PICKED[trace.picked]} of {trace.more_devices + 1} devices" if trace.more_devices else "",
+    ]
+    return {
+        "note": "; ".join(filter(None, notes)),
+        "names": [one.device for one in trace.readings],
+        "seconds": [[_brief(time) for time in one.seconds] for one in trace.readings],
+        "plots": [
+            [title, int(name in ("power_watts", "busy_cpus")), [_values(one, name) for one in trace.readings]]
+            for name, title in QUANTITIES.items()
+            if any(name in one.values for one in trace.readings)
+        ],
+        "windows": [[round(time, 1) for time in window] for window in trace.windows],
+        "slow": [[round(start, 1), round(stop, 1), reason] for start, stop, reason in trace.slowdowns],
+    }  # fmt: skip
+
+
+def _values(one: Readings, name: str) -> list[float | None]:
+    return [_brief(value) for value in one.values.get(name, ())]
 
 
 def _brief(value: float | None) -> float | int | None:
+    """With two digits after the point, none from 100 on."""
     if value is None or not math.isfinite(value):
         return None
     short = round(value) if abs(value) >= 100 else round(value, 2)
     return int(short) if short == int(short) else short
-
-
-def _short(value: float, digits: int = _DIGITS) -> float | int | None:
-    return in_digits(value, digits) if math.isfinite(value) else None

@@ -94,7 +94,6 @@ def rendered(
     shown = overview_of(view, held, before, explorers.data)
     text = page.render(
         "report.html.j2",
-        bool(explorers.by_name),
         explorers=explorers,
         links=links,
         carried=attached.of(view, held, archive),

@@ -1,17 +1,13 @@
-"""Templates -> one self-contained HTML file with its styles, its script and the charts' runtime.
+"""Templates -> one self-contained HTML file with its styles and its script.
 
 Everything from the facts is escaped, and the page's own policy lets a browser run our own scripts only.
 """
 
 import base64
 import hashlib
-import json
 import re
-import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +15,10 @@ import jinja2
 from markupsafe import Markup
 
 from torchmatrix import __version__
-from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_to
-from torchmatrix.ground.numbers import HUGE, figure, is_known
-from torchmatrix.ground.settings import cache_folder
-from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import INK, PALETTE, VEGA_LITE, runtime_script
-from torchmatrix.reporting.charts.drawing import SHAPES
+from torchmatrix.ground.numbers import figure, is_known
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS
@@ -43,12 +34,10 @@ _PACKING = """document.write('<noscript class="packed">')"""
 """Makes what follows text, up to the end of this element."""
 
 
-def render(template: str, with_charts: bool, **context: Any) -> str:
-    """The page made from `template`. The charts' runtime is included, packed, only if there are charts."""
-    runtime, script = _runtime() if with_charts else "", _script()
-    unpacked = [zlib.decompress(base64.b64decode(runtime)).decode()] if runtime else []
-    hashes = " ".join(_hash(text) for text in (*unpacked, script, _MARKING, _PACKING))
-    fixed = {"version": __version__, "runtime": Markup(runtime), "script": script, "script_hashes": Markup(hashes)}
+def render(template: str, **context: Any) -> str:
+    """The page made from `template`."""
+    hashes = " ".join(_hash(text) for text in (_script(), _MARKING, _PACKING))
+    fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes)}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
     return page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
 
@@ -71,7 +60,7 @@ def save(page: str, output: Path) -> Path:
     return output
 
 
-SCRIPTS = ("page", "choose", "say", "draw", "explore", "start")
+SCRIPTS = ("page", "choose", "draw", "explore", "start")
 """The files of the page's script, in the order in which they are joined."""
 
 
@@ -82,33 +71,14 @@ def _script() -> str:
 
 
 def source(*names: str) -> str:
-    """These files of the page's script, with what they share with Python."""
-    told = [f"const {name} = {json.dumps(values)};" for name, values in _SHARED.items()]
+    """These files of the page's script."""
     files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in names]
-    return "\n".join([*told, *(re.sub(r"(?m)^ *//.*\n", "", text) for text in files)])
-
-
-_SHARED = {
-    "INK": INK, "PALETTE": PALETTE, "SHAPES": SHAPES, "PHASES": PHASES, "QUANTILES": list(QUANTILES),
-    "VERDICTS": words.VERDICTS, "NOT_KNOWN": words.UNKNOWN, "SMALL": words.SMALL, "HUGE": HUGE,
-}  # fmt: skip
+    return "\n".join(re.sub(r"(?m)^ *//.*\n", "", text) for text in files)
 
 
 def _hash(script: str) -> str:
     """The hash by which a Content-Security-Policy names a script: https://www.w3.org/TR/CSP3/#grammardef-hash-source."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-@cache
-def _runtime() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one packed script, which sets window.vegaEmbed. Kept: making it takes a second."""
-    kept = cache_folder() / f"vega-embed-{version('vl-convert-python')}-{VEGA_LITE}.js.zz"
-    with suppress(OSError, UnicodeDecodeError):
-        return kept.read_text(encoding="utf-8")
-    packed = base64.b64encode(zlib.compress(runtime_script().encode(), 9)).decode()
-    with suppress(EngineUnusable):
-        save(packed, kept)
-    return packed
 
 
 def _cell(value: Any) -> str:

@@ -55,7 +55,7 @@ def files(
     context = _context(told, figures, known, pages, cleaner.enabled) | {"has_history": HISTORY in found}
     tables = {name: context[name] for name in ("hosts", "nights", "models", "rows")}
     found[FRONT_DATA] = json.dumps(without_nan(tables), indent=1).encode()
-    alone = {"index.html": page.render("site.html.j2", False, site=context, newest=_newest(known)).encode()}
+    alone = {"index.html": page.render("site.html.j2", site=context, newest=_newest(known)).encode()}
     return found | (_comparison(links, cleaner, held, context) or alone)
 
 
