@@ -186,7 +186,7 @@ FACTORS = (
     ),
     Factor(
         name="attention", meaning="eager or sdpa; only for models with attention", kind=str, default="eager",
-        choices=("eager", "sdpa"), flag="--attention", part="{}", place=7, always_in_id=True, label="{}",
+        choices=("eager", "sdpa"), flag="--attention", part="{}", place=7, always_in_id=True, label="{} attention",
         of_some_models=True,
     ),
     Factor(

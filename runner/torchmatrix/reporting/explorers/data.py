@@ -204,7 +204,9 @@ def _sized(value: int | None, unit: str) -> tuple[str, str]:
 def _label(factor: Factor, value: Any) -> str:
     """The words that charts of this setting's two values use."""
     words = {pair.value: pair.words[0] for pair in factor.contrasts} | {pair.over: pair.words[1] for pair in factor.contrasts}
-    return UNKNOWN if value is None else words.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return words.get(value, str(value))
+    return UNKNOWN if value is None else (factor.label or "{}").format(value)
 
 
 def _short(value: Any) -> Any:
