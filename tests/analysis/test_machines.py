@@ -52,13 +52,16 @@ def test_a_machine_without_gpus_is_called_by_its_cpu_and_an_unreadable_record_by
 NO_CPU = ("unknown CPU", "unknown CPU (aarch64)", "CPU of head (model unknown from here)", "aarch64", "x86_64", "",
           "ARMv8 Processor rev 1 (v8l)", "Common KVM processor", "QEMU Virtual CPU version 2.5+", "QEMU TCG CPU version 2.5+",
           "VirtualApple @ 2.50GHz", "DO-Regular", "Apple part 0x000 (linux,dummy-virt)", "implementer 0x00 part 0x051", "N/A",
-          "Virtual CPU 6db7dc0e7704", "unknown", None)  # fmt: skip
+          "Virtual CPU 6db7dc0e7704", "unknown", "riscv-virtio,qemu", "linux,dummy-virt",
+          "QEMU Standard PC (i440FX + PIIX, 1996)",
+          "VMware, Inc. VMware20,1", "Microsoft Corporation Virtual Machine", "Genuine Intel(R) CPU 0000%@", None)  # fmt: skip
 NO_GPU = ("", "AMD GPU", "NVIDIA Graphics Device", "Graphics Device", "ip discovery", "unknown AMD GPU renderD128", None)
 
 
 @pytest.mark.parametrize(
     ("facts", "pooled"),
     [*(({"cpu": name}, False) for name in NO_CPU), ({"cpu": "Arm Neoverse-V2 (Acme Board 1)"}, True),
+     ({"cpu": "Arm Neoverse-N1 (QEMU KVM Virtual Machine)"}, True), ({"cpu": "Intel(R) Xeon(R) CPU @ 2.20GHz"}, True),
      *(({"gpus": [{"uuid": "GPU-1", "name": name}]}, False) for name in NO_GPU), ({"gpus": [H100]}, True)],
 )  # fmt: skip
 def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: dict[str, Any], pooled: bool) -> None:

@@ -89,6 +89,18 @@ def write(folder: Path, name: str, text: str) -> Path:
         ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", None, "NVIDIA A100 SXM4 80GB MIG 3g.40gb", "", ""),
         ("RTX A5000-8Q", None, "RTX A5000 8Q", "", ""),
         ("RTX 3090 + RTX 4090", None, "RTX 3090 + RTX 4090", "", ""),
+        ("RTX 3090/4090", None, "RTX 3090/4090", "", ""),
+        # parts of one
+        ("H200 (1g.18gb)", None, "H200 1g.18gb", "(1g.18gb)", ""),
+        ("1/7 H200", None, "H200 1/7", "1/7", ""),
+        ("MI300X (CPX/NPS4)", None, "MI300X cpx", "(CPX/NPS4)", ""),
+        ("MI250X (1 GCD)", None, "MI250X gcd", "(1 GCD)", ""),
+        ("L40S (vGPU 24Q)", None, "L40S vgpu 24q", "(vGPU 24Q)", ""),
+        # numbers that are cut off, or the lanes of a link
+        ("1,024x H200", None, "H200", "1,024x", "H200 SXM"),
+        ("RTX 3090 Gen4 x8", None, "RTX 3090 Gen4", "x8", "GeForce RTX 3090"),
+        ("A100 80GB PCIe x16", None, "A100 80GB PCIe", "x16", "A100 80GB PCIe"),
+        ("A100 80GB PCIe x8", 8, "A100 80GB PCIe", "", "A100 80GB PCIe"),
     ],
 )
 def test_a_gpu_is_found_in_what_people_write_and_never_guessed(
@@ -123,9 +135,10 @@ def test_lambdas_table_has_a_figure_per_column(tmp_path: Path) -> None:
 
 
 def test_a_row_of_lambdas_that_says_two_numbers_of_gpus_is_not_one_gpu(tmp_path: Path) -> None:
-    table = "name_gpu,resnet50\n2x 8x L4,1500\nL4 on 4 nodes,1500\n2x L4,1500\nL4,1500\n"
+    names = ("2x 8x L4", "L4 on 4 nodes", "Dual L4", "L4 (8)", "2/8x L4", "2x L4", "Dual EPYC 2x L4", "L4")
+    table = "".join(("name_gpu,resnet50\n", *(f"{name},1500\n" for name in names)))
     taken = figure_files.take(write(tmp_path, "pytorch-train-throughput-fp16.csv", table))
-    assert [figure.gpus for figure in taken.figures] == [None, None, 2, 1]
+    assert [figure.gpus for figure in taken.figures] == [None, None, None, None, None, 2, 2, 1]
 
 
 def test_lambdas_batches_beside_are_read_and_its_fp32_is_tf32_where_there_is_one(tmp_path: Path) -> None:

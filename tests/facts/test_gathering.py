@@ -360,13 +360,14 @@ def test_what_a_mac_adds_to_an_archive_or_a_disk_is_no_fact(tmp_path: Path) -> N
         assert (found.new, found.refused) == (3, {}) and found.others >= 4 and files(tmp_path / f"here{number}") == right
 
 
-def test_a_zip_with_backslashes_has_folders(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", ".\\", "./"])
+def test_a_zip_with_backslashes_has_folders(tmp_path: Path, before: str) -> None:
     measured(tmp_path / "there")
     right = files(tmp_path / "there")
     with zipfile.ZipFile(tmp_path / "windows.zip", "w") as archive:
         archive.writestr("gpu01\\", b"")
         for name, data in right.items():
-            archive.writestr(name.replace("/", "\\"), data)
+            archive.writestr(before + name.replace("/", "\\"), data)
     found = brought(tmp_path / "here", tmp_path / "windows.zip")
     assert (found.new, found.refused) == (3, {}) and files(tmp_path / "here") == right
 

@@ -103,6 +103,8 @@ UNLIMITED_V1 = {
             "0::/init.scope\n", V2,
             {"cpu.max": "400000 100000", "memory.max": str(GIB), "init.scope/cpu.max": "max 100000"}, 4.0, GIB,
         ),
+        # what no kernel writes
+        ("0::/\n", V2, {"cpu.max": "\u00b2 100000", "memory.max": "\u00b2"}, None, None),
         ("", (), {}, None, None),
     ],
 )  # fmt: skip

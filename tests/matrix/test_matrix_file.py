@@ -154,6 +154,8 @@ compile = 1
         (IMAGE + 'pytorch/pytorch:@latest"\n' + WORKLOAD, "has a malformed digest"),
         (IMAGE + 'nvcr.io/NVIDIA/PyTorch:25.02-py3"\n' + WORKLOAD, "is not an image reference"),
         (IMAGE + 'pytorch/pytorch:"\n' + WORKLOAD, "is not an image reference"),
+        (IMAGE + 'PyTorch/pytorch:2.5.1"\n' + WORKLOAD, "is not an image reference"),
+        (IMAGE + f'{"a" * 256}:1"\n' + WORKLOAD, "is not an image reference"),
         (IMAGE + 'pytorch//pytorch:1"\n' + WORKLOAD, "is not an image reference"),
         ('[[stack]]\nimage = "-v /:/host"\naccelerator = "cpu"\n' + WORKLOAD, "is not an image reference"),
         (
@@ -348,6 +350,7 @@ def test_a_batch_is_chosen_by_model_first_then_by_the_nearest_memory_size(name: 
         ('"RTX" = 8, "48GB" = 16', "NVIDIA GeForce RTX 3090", 24.0, "RTX"),
         ('"RTX 4090" = 128, "16GB" = 32', "NVIDIA GeForce RTX 4090 Laptop GPU", 16.0, "16GB"),  # another GPU
         ('"H100" = 128, "94GB" = 256', "NVIDIA H100 NVL", 93.6, "94GB"),
+        ('"A100" = 8, "NVIDIA" = 4', "unknown NVIDIA GPU GPU-0000a100-a100", 80.0, "NVIDIA"),  # a UUID is no name
         ('"80GB" = 8, "72GB" = 16', "GPU of ours", 76.0, "80GB"),  # 5.0 % and 5.6 % off
         ('"MI300X" = 8, "MI300" = 4', "AMD Instinct MI300X", 191.7, "MI300X"),
         ('"MI300" = 4', "AMD Instinct MI300X", 191.7, "default"),

@@ -32,7 +32,8 @@ _FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
 _NAMELESS = re.compile(
     r"(?i)|none|n/a|amd gpu|ip discovery|(nvidia )?graphics device|.*\bunknown\b.*|armv\d.*|aarch64|arm64|x86_64|amd64|i[36]86"
     r"|riscv64|ppc64le|s390x|(qemu virtual|qemu tcg|common( \S+)? kvm|virtual) (cpu|processor).*|virtualapple.*|do-\w+"
-    r"|(apple part 0x000|implementer 0x00) ?.*"
+    r"|(apple part 0x000|implementer 0x00) ?.*|.*0000 ?%?@.*|qemu standard pc.*"
+    r"|[^(]*\b(qemu|kvm|virtual (machine|platform)|vmware\S*|virtualbox|domu|dummy-virt|compute engine|openstack nova)\b[^(]*"
 )
 """What stands for a name where there is none: drivers, kernels, hypervisors, clouds and earlier versions of ours write so."""
 

@@ -85,7 +85,7 @@ def _event(line: bytes) -> Event | None:
 def _event_in_odd_json(line: bytes) -> Event | None:
     """As Python's json writes it, which orjson, four times as fast, refuses: NaN, Infinity, half a character."""
     try:
-        event = json.loads(line)
+        event = json.loads(line.decode())  # of bytes it would guess the encoding
         if b"\\ud" in line:  # perhaps half a character, which a box can print but no file or table can hold
             event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):

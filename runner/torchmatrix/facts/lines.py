@@ -98,8 +98,9 @@ def ends_of(data: bytes) -> Lines:
 def _lines(data: bytes, read: bytes) -> Lines:
     verified, damage = _checked(data)
     events = list(events_in(read))
-    for event in events:
-        event.pop("crc", None)
+    checksums = [event.pop("crc") for event in events if "crc" in event]
+    if checksums and not verified and not damage:
+        damage = "its checksums are not written as this program writes them"
     if events and events[0]["event"] == DAMAGED:
         verified, damage = False, str(events[0].get("reason"))
     return Lines(events=events, verified=verified, damage=damage)

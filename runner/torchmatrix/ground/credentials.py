@@ -14,6 +14,11 @@ SHAPES = (
     r"r8_[A-Za-z0-9]{30,}", r"lsv2_\w{2}_[0-9a-f]{30,}", r"xai-[A-Za-z0-9]{40,}", r"pplx-[A-Za-z0-9]{30,}",
     r"ATATT3x[\w=-]{40,}", r"wandb_v\d_\w{20,}", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{30,}", r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}",
     r"tgp_v1_[\w-]{30,}",
+    r"(?:lin_api|fo1|fm\d|pscale_(?:tkn|pw|oauth)|pcsk|figd|ntn|sbp|rpa|sgp|bkua|jina|unkey|fw|secret|CLOJARS)_"
+    r"(?=[A-Za-z]{0,80}\d)[\w+/=-]{22,}",
+    r"sq0(?:atp|csp)-[\w-]{20,}", r"NRAK-[A-Z0-9]{27}", r"\.atlasv1\.[\w-]{50,}", r"HRKU-[\w-]{36,}", r"mfa\.[\w-]{60,}",
+    r"AKCp[A-Za-z0-9]{60,}", r"ATBB[A-Za-z0-9]{28,}", r"ops_eyJ[\w-]{40,}", r"\d{8,10}:AA[\w-]{33}", r"EAAAE[\w-]{50,}",
+    r"(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[\w+/=]{40,}",
     r"rubygems_[0-9a-f]{40,}", r"tskey-\w{2,10}-[\w-]{20,}", r"PMAK-[0-9a-f]{20,}", r"sntry[su]_[\w+/=]{30,}",
     r"discord(?:app)?\.com/api/webhooks/\d{1,25}/[\w-]{20,}", r"bot\d{6,12}:[\w-]{30,}", r"LS0tLS1CRUdJTi[\w+/=]{20,}",
     r"AGE-SECRET-KEY-1[0-9A-Z]{30,}", r"hooks\.slack\.com/services/[\w/]{20,}", r"sk-(?:proj|ant|svcacct|or|None)-[\w-]{20,}",

@@ -23,7 +23,7 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES"
 
 _Masks = list[tuple[str, str]]
 """The variables that are set, each with the reason why it leaves no more, or ""."""
-_NUMBER = re.compile(r"\+?\d{1,9}")
+_NUMBER = re.compile(r"\+?0*(\d{1,9})", re.ASCII)
 _UNCOUNTABLE = (
     "counts GPUs of different models, the fastest first, and NVIDIA doesn't say which that is: set "
     "CUDA_DEVICE_ORDER=PCI_BUS_ID to count as nvidia-smi does, or name UUIDs (nvidia-smi -L)"
@@ -73,7 +73,7 @@ def _is_uuid(word: str) -> bool:
 def _of_cuda(called: Sequence[Sequence[str]], word: str) -> int | None:
     """By the beginning of a UUID that only one device has, or a number, as C's strtoul reads it."""
     number = _NUMBER.match(word)
-    wanted = word if _is_uuid(word) else str(int(number[0])) if number else ""
+    wanted = word if _is_uuid(word) else str(int(number[1])) if number else ""
     exact = [place for place, names in enumerate(called) if wanted in names]
     begun = [place for place, names in enumerate(called) if _is_uuid(word) and any(n.startswith(word) for n in names)]
     places = exact or begun

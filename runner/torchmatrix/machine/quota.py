@@ -110,14 +110,14 @@ def _cpus(group: Path) -> float | None:
     said = (text_of(group / "cpu.max") or "").split()
     said = said or [text_of(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
     time, period = said if len(said) == 2 else ("", "")
-    return int(time) / int(period) if time.isdigit() and period.isdigit() and int(period) else None
+    return int(time) / int(period) if time.isdecimal() and period.isdecimal() and int(period) else None
 
 
 def _memory(group: Path) -> Iterator[int]:
     """Also the limit from which on a group is slowed down, and what version 1 tells of the groups above, seen or not."""
     told = [text_of(group / name) or "" for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
     told += _OF_ALL_ABOVE.findall(text_of(group / "memory.stat") or "")
-    yield from (int(said) for said in told if said.isdigit() and int(said) < _NO_LIMIT)
+    yield from (int(said) for said in told if said.isdecimal() and int(said) < _NO_LIMIT)
 
 
 def _throttled(group: Path) -> Throttled | None:

@@ -4,9 +4,11 @@ import re
 
 from torchmatrix.ground.toml_keys import shown
 
-_DOMAIN = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?"
+_DOMAIN = r"(?:localhost|(?=[^/]*[.:])[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?::[0-9]+)?"
 _PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _NAMED = re.compile(rf"(?:{_DOMAIN}/)?{_PATH}(?:/{_PATH})*(?::\w[\w.-]{{0,127}})?", re.ASCII)
+_LONGEST = 255
+"""Letters of a name, without tag and digest."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 """https://github.com/distribution/reference/blob/main/reference.go"""
 
@@ -19,7 +21,7 @@ def why_not(text: str) -> str | None:
     named, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         return f'has a malformed digest, "{shown(digest)}": a digest is sha256: and 64 of the digits 0-9 and a-f'
-    if not _NAMED.fullmatch(named):
+    if not _NAMED.fullmatch(named) or len(re.sub(r":[^/:]*\Z", "", named)) > _LONGEST:
         return f'is not an image reference such as nvcr.io/nvidia/pytorch:25.02-py3: "{shown(text)}"'
     return None
 

@@ -197,7 +197,7 @@ def batch_key(workload: Workload, name: str, memory_bytes: int | None) -> str:
     A name that says the model comes first, then a memory size, then a name that says only a part, such as a family; of two
     names the one of more words. Raises BadInput where two keys fit equally.
     """
-    gpu = gpu_words.words(name)
+    gpu = gpu_words.words(name.partition(" GPU ")[0] if name.startswith("unknown ") else name)  # without its UUID
     fits = {key: fit for key, _ in workload.batch_for if (fit := _fit(gpu_words.words(key), gpu, memory_bytes))}
     best = [key for key, fit in fits.items() if fit == max(fits.values())]
     if len(best) > 1:

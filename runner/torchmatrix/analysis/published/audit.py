@@ -1,5 +1,6 @@
 """Figures -> findings: what is impossible, or can't be judged, in published throughputs and in our own."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,10 @@ ABOVE_PEAK = 1.10
 """Up to so many times the peak a published figure is only suspect: the peak is that of the vendor's boost clock. Our own."""
 _PEAK_OF = {"fp32-conv-tf32": "tf32", "fp16": "amp", "bf16": "amp-bf16"}
 _FAST, _SLOW = ("amp", "amp-bf16", "fp16", "bf16"), ("fp32", "tf32", "fp32-conv-tf32")
+_ITEMS_PER_SECOND = re.compile(
+    r"(?i)((images?|imgs?|samples?|examples?|items?|sequences?|seqs?|sentences?|inferences?|requests?|quer(y|ies))?"
+    r" ?(/|per) ?s(ec(ond)?s?)?|[ifq]ps)?"
+)
 _ALL_BUT_PRECISION = tuple(name for name in SAME_JOB if "precision" not in name)
 
 
@@ -121,6 +126,8 @@ def _load(figure: Figure) -> tuple[float, float] | str:
         return f'gpus.csv lists no GPU that surely is "{figure.published_gpu}"' if figure.published_gpu else "no GPU is named"
     if flops is None:
         return _why_no_flops(figure)
+    if not figure.cell and not _ITEMS_PER_SECOND.fullmatch(figure.unit):
+        return f"it is in {figure.unit}, not in items per second"
     peak = gpu_specs.peak_flops(facts, _PEAK_OF.get(figure.precision, figure.precision))
     if peak is not None:
         return figure.throughput / figure.gpus * flops, peak

@@ -17,8 +17,14 @@ _FORMS = r"ti|super|ada|pcie|sxm\d?|nvl|gen\d|xtx?|blackwell|workstation|(?:hbm|
 _COUNTS_BEFORE = (r"N\s?x", r"x\s?N", r"N (?:gpus?|cards?):?", "^N")
 _COUNTS_AFTER = (r"x\s?N", r"N\s?x", "N (?:gpus?|cards?)")
 """How people write the number N of GPUs beside a name."""
-_PRODUCTS = frozenset(("laptop", "notebook", "mobile", "maxq", "maxp", "ti", "super", "d", "mig", "ada", "nvl", "pcie"))
-"""Words that make it another GPU wherever they stand."""
+_NO_LANES = r"(?<!gen\d)(?<!gen \d)(?<!\d\.0)(?!(?<=pcie) ?x ?16\b)"
+"""What follows the generation of a link is how wide that is."""
+_PRODUCTS = re.compile(
+    r"laptop|notebook|mobile|maxq|maxp|ti|super|d|mig|ada|nvl|pcie|vgpu|grid|gcds?|xcds?|[cdtq]px|partitions?|slices?|half"
+    r"|quarter|\d+g\.\d+gb|\d{1,2}[qc]"
+)
+"""Words that make it another GPU, or a part of one, wherever they stand."""
+_SHARE = re.compile(r"(?<![\w/])\d{1,2}/\d{1,2}(?![\w/])")
 
 
 def _row() -> re.Pattern[str]:
@@ -30,8 +36,8 @@ def _row() -> re.Pattern[str]:
 
     gpu = rf"{_NAME}(?:\s?(?:{_FORMS})(?![a-z]))*(?!\w)"
     tail = r"(?: (?!x ?\d|\d{1,4} ?x(?!\w)|\d+ (?:gpus?|cards?)\b|\d+ ?w\b|(?:on|in|at|with)\b)[\w.]+)*"
-    before = rf"(?P<before>.*?)(?:(?<![\w.])(?:{any_of(_COUNTS_BEFORE)})\)?\s?\(?)?"
-    after = rf"(?:\s?[(,]?\s?(?:{any_of(_COUNTS_AFTER)})\)?(?!\w)(?P<more>{tail}))?(?P<after>.*)"
+    before = rf"(?P<before>.*?)(?:(?<![\w.])(?<!\d[,/])(?:{any_of(_COUNTS_BEFORE)})\)?\s?\(?)?"
+    after = rf"(?:{_NO_LANES}\s?[(,]?\s?(?:{any_of(_COUNTS_AFTER)})\)?(?!\w)(?P<more>{tail}))?(?P<after>.*)"
     return re.compile(f"{before}(?P<gpu>{gpu}{tail}){after}", re.IGNORECASE | re.DOTALL)
 
 
@@ -39,9 +45,15 @@ _ROW, _MODEL = _row(), re.compile(rf"{_NAME}(?!\w)", re.IGNORECASE)
 _COUNTED = re.compile(r"(?P<count>\d{1,4}) ?x (?P<gpu>.+)", re.IGNORECASE)
 _HOSTS = r"(?:nodes?|servers?|machines?|hosts?)"
 _ANOTHER_COUNT = re.compile(
-    rf"(?<!\w)(?:\d{{1,4}} ?x|x ?\d{{1,4}}|per {_HOSTS}|0*(?:[2-9]|[1-9]\d{{1,3}}) {_HOSTS})(?!\w)", re.IGNORECASE
+    rf"(?<!\w)(?:\d+ ?x|x ?\d{{1,4}}|per {_HOSTS}|0*(?:[2-9]|[1-9]\d{{1,3}}) {_HOSTS})(?!\w)", re.IGNORECASE
 )
 """Of several nodes one can't tell whether they have so many GPUs each or together."""
+_IN_WORDS = re.compile(
+    r"(?<!\w)(?:dual|two|three|four|quad|five|six|seven|eight|sixteen|pair|multi)(?!\w)"
+    r"|\(\d{1,4}\)|\[\d{1,4}\]|[:#] ?\d{1,4}(?!\w)",
+    re.IGNORECASE,
+)
+"""Perhaps of GPUs."""
 _GLUED = ((r"[×✕*]", "x"), (r"(?<![\w.])(\d{1,4}x(?=[a-z])|\d{1,3}x(?=\d))", r"\1 "), (r"(?<=[\dsx])x(?=\d{1,4}(?!\w))", " x"))
 
 
@@ -68,8 +80,8 @@ def split(text: str) -> Named:
     if row is None or _is_another(rest := f"{row['before']} {row['after']}", row["model"]):
         return Named(gpu=text, count=None, rest="")
     counts = {int(said) for name, said in row.groupdict().items() if name.startswith("count") and said}
-    is_unclear = len(counts) > 1 or bool(_ANOTHER_COUNT.search(rest))
-    others = [word for word in words(rest) if word in _PRODUCTS]
+    is_unclear = len(counts) > 1 or bool(_ANOTHER_COUNT.search(rest)) or (not counts and bool(_IN_WORDS.search(rest)))
+    others = [*filter(_PRODUCTS.fullmatch, words(rest)), *_SHARE.findall(rest)]
     return Named(
         gpu=_spaced(" ".join((row["gpu"] + (row["more"] or ""), *others))),
         count=counts.pop() if counts and not is_unclear else None,
@@ -91,8 +103,9 @@ def _spaced(text: str) -> str:
 
 
 def _is_another(rest: str, model: str) -> bool:
-    """Does the rest of a row's name hold another GPU? Short words (v2, a1) and bare numbers are something else."""
-    others = [found for found in _MODEL.finditer(rest) if len(found["model"]) > 2 and not found.group().isdigit()]
+    """Does the rest of a row's name hold another GPU? Short words (v2, a1) are none, bare numbers only in 3090/4090."""
+    others = [found for found in _MODEL.finditer(rest) if len(found["model"]) > 2]
+    others = [one for one in others if not one.group().isdigit() or rest[: one.start()].rstrip().endswith(("/", "+", "&"))]
     return any(found["model"].casefold() != model.casefold() for found in others)
 
 

@@ -147,7 +147,7 @@ def _zip(archive: zipfile.ZipFile, found: Sorting) -> Source:
     """
     members, lost = dict[Name, zipfile.ZipInfo](), dict[Name, str]()
     for member in archive.infolist():
-        kind, name = member.external_attr >> 28, member.filename.replace("\\", "/")
+        kind, name = member.external_attr >> 28, member.filename.replace("\\", "/").removeprefix("./")
         problem = None if kind in (0, 8) else LINK
         if problem is None and member.flag_bits & 1:
             problem = "it is encrypted"

@@ -19,12 +19,12 @@ MOST_LETTERS = 1_000_000
 _CUT_LETTERS = 2_000
 """What goes, too, before such a cut: it may be the beginning of a credential."""
 _VARIABLES = re.compile(
-    r"TOKEN(?!IZ|S(?:_|$))|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|KEY|AUTHORIZATION|COOKIE|(?:^|_)(?:PASS|AUTH|CREDS|PW|PAT)$|_PWD$|(?:SSH|BIND|ROOT)P(?:ASS|W)$"
+    r"TOKEN(?!IZ|S(?:_|$))|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|KEY|AUTHORIZATION|COOKIE|(?:^|_)(?:PASS|AUTH|CREDS|PW|PAT)$|(?<!BY)(?<!COM)PASS$|_PWD$|(?:SSH|BIND|ROOT)P(?:ASS|W)$"
 )
 _NOUNS = (
-    "passwords?|passwd|passphrase|passcode|passwort|pwd|storepass|keypass|secrets?|credentials?|creds|authorization|cookies?|"
-    "auth_?token|(?:api|app|access|private|secret|sign(?:ing)?|account|encryption|shared|master|ssh|auth|deploy|service|"
-    "subscription|license|storage|session|webhook|ngc|wandb|client|fernet|hmac)_?key|(?:oauth|amz|goog)_signature|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf|pw)|"
+    "passwords?|passwd|passphrase|passcode|passwort|kennwort|contrase[nñ]a|wachtwoord|senha|pwd|storepass|keypass|secrets?|credentials?|creds|authorization|cookies?|"
+    "auth_?token|(?:api|app|access|private|secret|sign(?:ing)?|account|encryption|(?:pre_?)?shared|master|ssh|auth|deploy|service|"
+    "subscription|license|storage|session|webhook|ngc|wandb|client|fernet|hmac)_?key|(?:oauth|amz|goog)_signature|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf|pw|psk|t?otp)|"
     "(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass|(?:root|bind)pw"
 )
 _FIELDS = re.compile(
@@ -132,15 +132,21 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 )
 """What is a credential by its form."""
 
-_TELLING = re.compile(r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf|signature|p(?:w|at)\Z")
+_TELLING = re.compile(
+    r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf|signature|psk|otp|kennwort|contrase|wachtwoord|senha"
+    r"|p(?:w|at)\Z"
+)
 _NAME = re.compile(r"[\w.-]+")
 _LONGEST_NAME = 100
 _HEADER = re.compile(r"(?i)(?:authorization|cookie2?)$")
-_KIND_OF_KEY = re.compile(r"(?i)(?:api|access|secret|private|auth|account|licen[cs]e|encryption|signing|ssh)[ _-]\Z")
+_KIND_OF_KEY = re.compile(
+    r"(?i)(?:api|access|secret|private|auth|account|licen[cs]e|encryption|signing|ssh|product|shared)[ _-]\Z"
+)
 _DECLARES = re.compile(r"\b(?:ENV|ARG|setenv|SetEnv|setx?|set -\w{1,3})[ \t]{1,8}\Z")
 _SEPARATOR = re.compile(
     rf"(?P<close>(?:{QUOTE}|[\])]){{0,4}})(?P<gap>{GAP}{{0,12}})"
-    rf"(?P<sign>=>|->|!?[:=]{{1,3}}|%3[AaDd]|\\u003[AaDd]|,|>)?{GAP}{{0,20}}(?:-[ \t]+)?"
+    rf"(?P<sign>=>|->|<-|!?[:=]{{1,3}}|%3[AaDd]|\\u003[AaDd]|,|>)?{GAP}{{0,20}}(?:-[ \t]+)?"
+    r"(?:[!&][\w!:/.-]{1,80}[ \t]+){0,2}"
 )
 _NAMED_VALUE = re.compile(rf"(?i){QUOTE}?{GAP}{{0,4}},?{GAP}{{0,20}}{QUOTE}?value{QUOTE}?{GAP}{{0,4}}[:=]{GAP}{{0,8}}")
 """As Kubernetes and others write variables: name and value in fields of their own."""
@@ -173,7 +179,19 @@ _COMMANDS = (
     rf"\b(?:mysql|mariadb)\w{{0,12}}{_S}(?:{_W}{_S}){{0,8}}?-p(?![\s-]|ort|lugin|rotocol|rint|ager|ipe)",
     rf"\bredis-cli{_S}(?:{_W}{_S}){{0,8}}?-a{_S}",
     rf"\bldap\w{{3,10}}{_S}(?:{_W}{_S}){{0,8}}?-w(?:{_S})?",
-    rf"\b(?:ipmitool|sqlcmd|bcp|unzip|zip){_S}(?:{_W}{_S}){{0,8}}?-P(?:{_S})?",
+    rf"\b(?:ipmitool|sqlcmd|bcp|unzip|zip|mosquitto_\w{{3,5}}){_S}(?:{_W}{_S}){{0,8}}?-P(?:{_S})?",
+    rf"\bmongo\w{{0,12}}{_S}(?:{_W}{_S}){{0,8}}?-p{_S}",
+    rf"\bsqlplus{_S}(?:-\w+{_S}){{0,3}}[^\s/@]{{1,80}}/",
+    rf"\bhtpasswd{_S}(?:-\w{{1,8}}{_S}){{0,3}}-\w{{0,5}}b\w{{0,5}}{_S}{_W}{_S}{_W}{_S}",
+    rf"\bopenssl{_S}(?:{_W}{_S}){{0,8}}?-[kK]{_S}",
+    rf"\bvault{_S}(?:kv{_S})?(?:put|write|patch){_S}{_W}{_S}[\w-]{{1,80}}=",
+    rf"\brabbitmqctl{_S}(?:{_W}{_S}){{0,4}}?(?:add_user|change_password){_S}{_W}{_S}",
+    rf"\bhttps?{_S}(?:{_W}{_S}){{0,4}}?(?:-a|--auth){_S}[^\s:]{{1,200}}:",
+    rf"\blftp{_S}(?:{_W}{_S}){{0,4}}?-u{_S}[^\s,]{{1,200}},",
+    r"\blogin\(\s{0,4}(?:\w{1,20}=[^\s,]{1,100},\s{1,4}){0,3}key\s{0,2}=\s{0,2}",
+    rf"(?i:\b(?:one[ -]time|recovery|backup|verification|security|access|activation|pin|mfa|2fa)[ -](?:pass)?codes?"
+    rf"(?:(?:\s{{1,4}}(?:is|was):?|:)\s{{1,4}}(?=\S{{0,40}}\d)|\s{{1,4}}(?={QUOTE}?{_RANDOM})))",
+    r"(?i:\bmot de passe\s{0,4}:\s{0,4})",
     rf"\b7z\w?{_S}(?:{_W}{_S}){{0,4}}?-p",
     rf"\b(?:wandb|vault|ngc|huggingface-cli|hf|gh|glab|clearml){_S}(?:auth{_S})?login{_S}(?:--?\w+{_S}){{0,2}}(?!-)",
     rf"(?<![\w-])(?:-[uU]|--(?:proxy-)?user|--(?:src-|dest-)?creds|--cert)(?:{_S}|=)?(?!-)(?:[^\s:%,\"'/]{{1,200}}[:%])(?!\d{{1,7}}(?!\w))(?=\S)",
@@ -187,10 +205,10 @@ _COMMANDS = (
     r"(?i:\bcredentials?\s{1,4})(?=\()",
     r"\bjdbc:oracle:thin:[^\s/@]{1,200}/",
     r"(?i:\bpass(?:word|phrase|code)\s{1,4})(?=[\"'`])",
-    r"(?i:\bpass(?:word|phrase|code) for [^\n:]{1,80}:\s{1,4})(?=\S)",
+    r"(?i:\bpass(?:word|phrase|code) for (?:'[^'\n]{1,200}'|[^\n:]{1,80}):\s{1,4})(?=\S)",
     r"\b(?:Secret(?:Str|Bytes)?|HTTP(?:Basic|Digest|Proxy)Auth|BasicAuth)(?=\()",
     rf"\bcurl{_S}(?:{_W}{_S}){{0,8}}?-[bE](?:{_S})?",
-    r"\becho\s{1,8}(?=[^|\n]{1,300}\|[^\n]{0,200}(?:login|passwd|sudo -S|password-stdin))",
+    r"\becho\s{1,8}(?=[^|\n]{1,300}\|[^\n]{0,200}(?:login|passwd|sudo -S|password-stdin|kinit|cryptsetup))",
     r"(?m:^)[\w.*-]{1,200}:(?:\d{3,5}|\*):[^:\s]{1,100}:[^:\s\d][^:\s]{0,100}:(?![\d.]+(?m:$))(?=(?:[^:\s\\]|\\.){1,200}(?m:$))",
 )  # fmt: skip
 """Words of commands and files after which a credential comes, whatever its name: only those that mean nothing else there."""

@@ -13,7 +13,7 @@ _BARE = re.compile(
     r"""(?:"[^"\n]{0,1000}"|'[^'\n]{0,1000}'|\\.|[^\s"'`<>&,;)\]}\\]|[,;)\]}](?![\s,;)\]}&"'`\\<]|$))+""", re.MULTILINE
 )
 _GOES_ON = re.compile(r"[\w\"'$+/=.-]")
-_BLOCK = re.compile(r"[|>][+-]?\d?[ \t]*\n(?:[ \t]+[^\n]*(?:\n|\Z))+")
+_BLOCK = re.compile(r"[|>][+-]?\d?[ \t]*(?:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|\\n[ \t]+[^\n]*)")
 """A text of several lines in YAML."""
 _SCHEME = re.compile(r"(?i)(?:basic|bearer|token|digest|apikey|negotiate|ntlm)\Z")
 _HAS_QUOTES = re.compile(r"(?i)(?:digest|oauth)\b")

@@ -4,17 +4,17 @@ import re
 from dataclasses import dataclass
 
 _AT_ONCE = (
-    "idle", "allocated", "alloc", "mixed", "mix", "completing", "comp", "planned", "plnd", "-", "blocked", "cloud", "dynamic",
-    "dynamic_norm", "dynamic_future", "resume", "undrain",
+    "idle", "allocated", "alloc", "mixed", "mix", "completing", "comp", "planned", "plnd", "-", "blocked", "block", "cloud",
+    "dynamic", "dynamic_norm", "dynamic_future", "resume", "resm", "undrain", "cancel_reboot", "canc_r",
 )  # fmt: skip
 """A job waits for its turn at most."""
 _LATER = {
-    "it is powered down; Slurm starts it for a job": ("powered_down", "~"),
-    "it is being started": ("powering_up", "power_up", "#"),
-    "it is being powered down; Slurm starts it again for a job": ("powering_down", "%"),
-    "it is about to be powered down; Slurm starts it again for a job": ("power_down", "!"),
+    "it is powered down; Slurm starts it for a job": ("powered_down", "powered_dn", "~"),
+    "it is being started": ("powering_up", "power_up", "pow_up", "#"),
+    "it is being powered down; Slurm starts it again for a job": ("powering_down", "powring_dn", "%"),
+    "it is about to be powered down; Slurm starts it again for a job": ("power_down", "pow_dn", "!"),
     "it is to be rebooted first": ("reboot_requested", "@"),
-    "it is being rebooted": ("reboot_issued", "reboot", "^"),
+    "it is being rebooted": ("reboot_issued", "reboot", "boot", "^"),
 }
 """Slurm brings the node up by itself; until then it need not answer. https://slurm.schedmd.com/power_save.html"""
 _NEVER = {
