@@ -13,7 +13,7 @@ from torchmatrix.ground.texts import count, printable
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.rewriting import rewritten
 from torchmatrix.reporting import words
-from torchmatrix.reporting.cubes.telling import combination, ratio_of
+from torchmatrix.reporting.cubes import combination, ratio_of
 
 MOST_AS_GOOD = 4
 

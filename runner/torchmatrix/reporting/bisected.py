@@ -8,7 +8,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.ground.texts import clipped, count, printable
 from torchmatrix.reporting import words
-from torchmatrix.reporting.cubes.telling import ratio_of
+from torchmatrix.reporting.cubes import ratio_of
 
 
 def plan_in_words(search: Search, job: str, rounds: int) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchmatrix.reporting.exports.archive import Archive, facts_archive
 from torchmatrix.reporting.exports.formats import FORMATS, names_of, to_csv
-from torchmatrix.reporting.exports.machine_columns import ABOUT_EACH as ABOUT
+from torchmatrix.reporting.exports.machines import ABOUT_EACH as ABOUT
 from torchmatrix.reporting.exports.rows import Facts
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
 

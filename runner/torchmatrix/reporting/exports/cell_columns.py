@@ -1,9 +1,27 @@
-"""What every column of the tables `cells` and `launches` means, and what names a cell in all tables. Kinds as in columns.py."""
+"""What the columns of the tables of cells, launches and requests mean, and what names a cell in all tables."""
+
+from collections.abc import Iterable
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, Factor
 from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
-from torchmatrix.reporting.exports.request_columns import launch_columns
+
+
+def request_columns(definition: str) -> Iterable[Column]:
+    """Behind what names a cell; `definition`: a key of the glossary."""
+    yield a_whole("batch_per_request", "items of one request, per device", "batch")
+    yield a_whole("device_count", "how many devices (N); all serve their own requests at once", "count")
+    yield a_whole("launches_ok", "launches behind it", "n")
+    yield a_whole("requests", "their requests together")
+    for name in PERCENTILES:
+        which = "the longest" if name == "max" else name
+        yield from an_interval(name, f"{which}. {DEFINITIONS[definition]}", name, unit="_seconds")
+
+
+def _of_a_launch() -> Iterable[Column]:
+    for metric in (one for some in OF_REQUESTS.values() for one in some):
+        yield a_number(f"{metric.name}_seconds", f"{metric.title} of this launch's requests", metric.name)
 
 
 def _factor(factor: Factor) -> Column:
@@ -127,7 +145,7 @@ LAUNCHES = (
     a_number("launch_seconds", "from start to exit", "seconds"),
     a_number("items_per_second", "items of all processes in the timed windows over the wall time of the slowest", "throughput"),
     a_number("items_per_second_per_device", "the same over the number of devices", "per_device"),
-    *launch_columns(),
+    *_of_a_launch(),
     *_RUNNING,
     a_number("energy_joules", "energy of all devices in all timed windows"),
     a_number("temperature_first_celsius", "hottest device at the start of the timed windows", "temperature_first"),

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
-from torchmatrix.reporting.exports.cell_columns import CELLS, LAUNCHES, PAIRS, WHERE
+from torchmatrix.reporting.exports.cell_columns import CELLS, LAUNCHES, PAIRS, WHERE, request_columns
 from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.reporting.exports.cube_rows import ABOUT_CUBES, CUBE_TABLES
-from torchmatrix.reporting.exports.request_columns import request_columns
 
 
 def _ratio(name: str, key: str) -> Iterable[Column]:

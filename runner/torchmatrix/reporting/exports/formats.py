@@ -17,7 +17,7 @@ import pandas as pd
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
-from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE
+from torchmatrix.reporting.exports.machines import EVERY_TABLE
 from torchmatrix.reporting.exports.markdown import to_markdown
 from torchmatrix.reporting.exports.table_set import Values, columns, frame, records
 

@@ -12,10 +12,10 @@ import pandas as pd
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.ground.numbers import number_or_nan
-from torchmatrix.reporting.exports import machine_rows, rows
+from torchmatrix.reporting.exports import machines, rows
 from torchmatrix.reporting.exports.column import Column
 from torchmatrix.reporting.exports.columns import TABLES
-from torchmatrix.reporting.exports.machine_columns import EVERY_TABLE, MACHINE_TABLES
+from torchmatrix.reporting.exports.machines import EVERY_TABLE, MACHINE_TABLES
 
 Values: TypeAlias = Mapping[str, list[Any]]
 """A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
@@ -43,9 +43,9 @@ def of(view: rows.Facts, held: PriceList = NONE) -> Tables:
     return Tables(run=view.id, values={name: _values(columns, found[name]) for name, columns in TABLES.items()})
 
 
-def of_machines(facts: machine_rows.Compared, relative: Relative, held: PriceList = NONE) -> Tables:
+def of_machines(facts: machines.Compared, relative: Relative, held: PriceList = NONE) -> Tables:
     """All tables of several machines, and how they compare with the baseline GPU."""
-    found = machine_rows.rows_of(facts, relative, held)
+    found = machines.rows_of(facts, relative, held)
     return Tables(run="of machines", values={name: _values(columns, found[name]) for name, columns in MACHINE_TABLES.items()})
 
 

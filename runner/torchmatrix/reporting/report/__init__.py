@@ -16,13 +16,13 @@ from torchmatrix.analysis.since import Since, since
 from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.reporting import audited, cubes, exports, redaction
+from torchmatrix.reporting import audited, cubes, explorers, exports, redaction
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data
+from torchmatrix.reporting.explorers.parts import Within
 from torchmatrix.reporting.overview import Answers, Cells, Overview, colours, overview
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
-from torchmatrix.reporting.report.gallery import explorers_of
 from torchmatrix.reporting.report.page import save
 from torchmatrix.reporting.report.view import View, make_view, view_of
 
@@ -101,6 +101,19 @@ def rendered(
         **_context(view, explorers),
     )
     return Page(text=text, answers=shown.answers)
+
+
+def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
+    """The explorers of one run."""
+    published = {("", *place): found for place, found in beside.throughputs(beside.paired(view.measured)[0]).items()}
+    within = Within(
+        decomposition=view.decomposition,
+        devices=view.devices,
+        phases=view.digest.phases,
+        steps=view.digest.steps,
+        traces=view.digest.traces,
+    )
+    return explorers.of(view.table, view.cells, view.scaling, view.ratios, held, published, within)
 
 
 def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:

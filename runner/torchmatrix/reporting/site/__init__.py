@@ -33,7 +33,7 @@ from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.names import Pseudonyms, load
 from torchmatrix.reporting.site import badges, for_programs, front, permalinks
-from torchmatrix.reporting.site.rendering import Waiting, rendered
+from torchmatrix.reporting.site.pages import Waiting, rendered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.ground.numbers import is_known, without_nan
 from torchmatrix.reporting import exports, history_page, machines_page, redaction
-from torchmatrix.reporting.exports import machine_columns
+from torchmatrix.reporting.exports.machines import MACHINE_TABLES as TABLES
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.report import page
 from torchmatrix.reporting.report.filters import utc
@@ -26,7 +26,7 @@ from torchmatrix.reporting.site.permalinks import RUNS, Page
 
 HISTORY, CELLS = "history.html", "newest.json"
 HISTORY_DATA, FRONT_DATA = "history.json", "front.json"
-MACHINE_TABLES = frozenset(place_of(name, word) for name in (*machine_columns.MACHINE_TABLES, "columns") for word in WORDS)
+MACHINE_TABLES = frozenset(place_of(name, word) for name in (*TABLES, "columns") for word in WORDS)
 MOST_NIGHTS = 10
 MOST_CELLS = 1000
 """The most rows in the table of newest figures; newest.json has them all."""

@@ -1,8 +1,20 @@
-"""The tables of several machines, as columns.py has those of one run: columns, their meanings, and a line about each table."""
+"""The tables of several machines, as columns.py and rows.py have those of one run: columns, their meanings, rows."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
+import pandas as pd
+
+from torchmatrix.analysis import across, fleet_tables
+from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.machines import Chosen
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.tables import records
+from torchmatrix.reporting.exports import rows
 from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
+from torchmatrix.reporting.exports.rows import Row
 
 _MACHINE = a_text("machine", "the machine's name on the page of machines")
 _GPU = a_text("gpu", "the GPU model by its short name; of machines without GPUs their CPU")
@@ -74,3 +86,59 @@ ABOUT_MACHINES = {
 EVERY_TABLE = TABLES | MACHINE_TABLES
 ABOUT_EACH = ABOUT | ABOUT_MACHINES
 """One line about each of them."""
+
+
+_CELL = ("machine", "stack", "workload", "devices")
+
+
+class Compared(Protocol):
+    """What the rows are made from: the machines, each with its run, and the tables of all their launches."""
+
+    @property
+    def chosen(self) -> Sequence[Chosen]: ...
+    @property
+    def cells(self) -> pd.DataFrame: ...
+    @property
+    def scaling(self) -> pd.DataFrame: ...
+
+
+def rows_of(facts: Compared, relative: Relative, held: PriceList) -> dict[str, list[Row]]:
+    """Of each table."""
+    machines, base = [one.machine for one in facts.chosen], {"baseline_gpu": relative.baseline}
+    gpus = {machine.label: machine.gpu for machine in machines}
+    return {
+        "machines": [_machine(one) for one in facts.chosen],
+        "machine_gpus": records(fleet_tables.fleet_gpu_table(machines, facts.cells)),
+        "machine_cells": _cells(facts.cells, held),
+        "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in records(facts.scaling)],
+        "relative": [row | base for row in records(relative.table)],
+        "relative_means": [_mean(row) | base for row in records(across.relative_means(relative.table))],
+        "not_compared": [
+            {"gpu": one.a, "baseline_gpu": one.b, "field": one.field, "cells": one.rows, "values": _pairs(one.values)}
+            for one in relative.refused
+        ],
+    }
+
+
+def _machine(one: Chosen) -> Row:
+    machine = one.machine
+    names = ("gpu", "gpu_count", "cpu", "cores", "memory_bytes", "driver", "os", "kernel", "verified")
+    return {name: getattr(machine, name) for name in names} | {"machine": machine.label, "run": one.run.id, "note": one.note}
+
+
+def _cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
+    """The cells with what they give per watt and GiB."""
+    worth = {tuple(row[name] for name in _CELL): row for row in records(fleet_tables.worth_table(table, held))}
+    found = []
+    for row in rows.cells(table, held):
+        own = worth.get(tuple(row[name] for name in _CELL), {})
+        found.append(row | {name: own.get(name) for name in ("per_watt", "per_gb")})
+    return found
+
+
+def _mean(row: Row) -> Row:
+    return row | {"ratio_low": row["low"], "ratio_high": row["high"]}
+
+
+def _pairs(values: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{a} and {b}" for a, b in values]

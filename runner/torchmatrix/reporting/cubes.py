@@ -1,0 +1,160 @@
+"""Cubes (analysis/cube) -> what the report says of them: sentences, the charts of what a faster combination costs, tables."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchmatrix.analysis.cube import Cube, cubes_of
+from torchmatrix.analysis.cube.front import front_of
+from torchmatrix.analysis.cube.path import Best
+from torchmatrix.analysis.cube.points import COSTS, Cost, Point, Points, word_of
+from torchmatrix.analysis.intervals import Interval
+from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.texts import count
+from torchmatrix.matrix.factors import Value
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts.rows import Chart, Panel, Row, scale_of
+
+MOST_CUBES = 6
+"""Of one page; all are in the exported tables."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """What a report shows of one cube."""
+
+    title: str
+    sentences: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    explained: tuple[dict[str, Any], ...]
+    unexplained: float
+    why_not: str
+
+
+def sections_of(launches: Sequence[dict[str, Any]]) -> list[Section]:
+    """One for each of the first cubes of a run's launches."""
+    return [_section(cube, place) for place, cube in enumerate(cubes_of(launches)[:MOST_CUBES])]
+
+
+def _section(cube: Cube, place: int) -> Section:
+    return Section(
+        title=title_of(cube),
+        sentences=tuple(sentences(cube)),
+        charts=tuple(_charts(cube, place)),
+        explained=tuple(
+            {"settings": " × ".join(one.settings), "share": one.share, "p": one.adjusted_p_value}
+            for one in cube.interactions.explained
+        ),
+        unexplained=cube.interactions.unexplained,
+        why_not=cube.interactions.why_not,
+    )
+
+
+MOST_TOGETHER = 6
+_CONTROLS = {
+    "still": "changes nothing, as it must",
+    "moved": "can't matter, but seems to: something else differs between these cells (look for it before trusting the rest)",
+    "uncertain": "can't matter; too few or too noisy launches to confirm it",
+}
+
+
+def title_of(cube: Cube) -> str:
+    points = cube.points
+    return f"{points.model}, {points.mode}, {words.devices(points.devices)}"
+
+
+def sentences(cube: Cube) -> Iterator[str]:
+    """The best, the cheap way to it, what works only together, what can't matter."""
+    points = cube.points
+    if cube.best is None:
+        yield f"None of {count(len(points.points), 'combination')} has a figure."
+        return
+    yield _best(points, cube.best)
+    yield from _steps(cube.best)
+    yield from (f"{one.sentence}." for one in cube.interactions.together[:MOST_TOGETHER])
+    for effect in (one for one in cube.effects if one.control):
+        name, pairs = word_of(effect.setting, effect.value), count(effect.n, "pair")
+        yield f"Negative control: {name} {_CONTROLS[effect.control]}: {ratio_of(effect.found)} over {pairs}."
+
+
+def combination(settings: Mapping[str, Value]) -> str:
+    """Settings for a reader."""
+    return ", ".join(word_of(name, value) for name, value in settings.items())
+
+
+def _best(points: Points, best: Best) -> str:
+    failed = len(points.points) - best.candidates
+    lost = f" ({count(failed, 'other')} without a figure)" if failed else ""
+    found = f"{combination(best.point.settings)}, {_figure(points, best)}"
+    said = f"The highest of {count(best.candidates, 'combination')}{lost}: {found}"
+    also = best.as_good - 1
+    shared = f"; no difference shown from {count(also, 'other')}" if also else ""
+    return f"{said}, {ratio_of(best.gain)} over {combination(best.start.settings)}{shared}."
+
+
+def _figure(points: Points, best: Best) -> str:
+    metric, unit = points.metric, str(best.point.row["unit"])
+    values = [metric.times * metric.speed(one) for one in (best.figure.value, best.figure.low, best.figure.high)]
+    limits = (
+        "one launch"
+        if math.isnan(values[1])
+        else f"{figure(values[1])} to {figure(values[2])}, which allows for being the highest of {best.candidates}"
+    )
+    return f"{figure(values[0])} {metric.said(unit)} ({limits})"
+
+
+def _steps(best: Best) -> Iterator[str]:
+    if not best.steps:
+        return
+    said = ", then ".join(f"{word_of(step.setting, step.value)} {ratio_of(step.gain)}" for step in best.steps)
+    reached = best.steps[-1].point.speed / best.point.speed
+    end = (
+        "together the highest" if best.steps[-1].point is best.point else f"together {words.percent(reached, 1)} of the highest"
+    )
+    yield f"Largest gain first: {said}; {end}."
+
+
+def ratio_of(found: Interval) -> str:
+    """Such as 1.20× (1.18 to 1.22)."""
+    if math.isnan(found.value):
+        return "not measured"
+    limits = words.effect_interval(found.value, found.low, found.high)
+    return f"{words.effect(found.value)} {limits or '(not tested)'}"
+
+
+FEWEST = 3
+"""Cells whose cost is known; fewer make no picture."""
+ALIKE = 1.02
+"""Costs whose ratio is smaller are the same: there is nothing to choose."""
+MOST_ROWS = 12
+
+
+def _charts(cube: Cube, place: int) -> Iterator[Chart]:
+    """`place`: of the cube on its page, for the ids."""
+    for cost in COSTS:
+        known = [point for point in cube.points.measured if point.costs[cost.name] > 0]
+        costs = [point.costs[cost.name] for point in known]
+        if len(known) >= FEWEST and max(costs) > ALIKE * min(costs):
+            yield _front(cube, cost, known, place)
+
+
+def _front(cube: Cube, cost: Cost, known: list[Point], place: int) -> Chart:
+    points, front = cube.points, front_of(cube.points, cost)
+    metric, unit = points.metric, str(known[0].row["unit"])
+    rows = tuple(_row(cube, cost, one, metric.said(unit)) for one in front[:MOST_ROWS])
+    title = f"{len(front)} of {len(known)} combinations have no other that is both faster and lower in {cost.title}"
+    return Chart(
+        id=f"front-{place}-{words.slug(points.model, points.mode, cost.name)}",
+        title="One combination is best in both: fastest, and lowest in " + cost.title if len(front) == 1 else title,
+        sub=f"{title_of(cube)}. Columns: {metric.said(unit)}, {cost.title} in {cost.unit}. Medians of the launches.",
+        panels=((Panel(title="", rows=rows, high=scale_of(rows), kind="latency"),),),
+        more=f"{len(front) - MOST_ROWS} more" if len(front) > MOST_ROWS else "",
+    )
+
+
+def _row(cube: Cube, cost: Cost, one: Point, unit: str) -> Row:
+    metric = cube.points.metric
+    speed = metric.times * metric.speed(one.speed)
+    spent = words.with_unit(cost.times * one.costs[cost.name], cost.unit)
+    return Row(label=combination(one.settings), value=speed, figures=(words.short(speed), spent))
