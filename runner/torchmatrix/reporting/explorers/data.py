@@ -15,6 +15,7 @@ from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Factor
+from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import figures
 from torchmatrix.reporting.explorers.figures import Metric, Row
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
@@ -143,7 +144,7 @@ def _keys(row: Row, gpu: str) -> Keys:
     noun = "core group" if kind == "CPU" else "GPU"
     devices = f"{count} {noun}{'s' * (count > 1)}{place}"
     named = f"{noun}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
-    found = {name: (str(row[name]), str(row[name])) for name in (*_FIRST,)}
+    found = {"model": (str(row["model"]), words.model(row["model"])), "mode": (str(row["mode"]), words.mode(row["mode"]))}
     short = (f"{count}" if kind == "GPU" else f"{count}-cpu") + (f"-{nodes}nodes" if nodes > 1 else "")
     found |= {"devices": (short, devices)}
     found |= {name: (_word(row[name]), _label(_FACTORS[name], row[name])) for name in _LATER}
@@ -183,6 +184,7 @@ def _dims(keyed: Sequence[Keys]) -> Iterable[Dim]:
     for name in _ORDER:
         labels = {keys[name][0]: keys[name][1] for keys in keyed}
         values = sorted(labels, key=_number) if name in _SORTED else list(labels)
+        labels |= words.stacks(values) if name == "stack" else {}
         title = _TITLES.get(name, name.replace("_", " "))
         yield Dim(name=name, title=title, values=tuple(values), labels=tuple(labels[v] for v in values), own=name in _OWN)
 
@@ -202,11 +204,11 @@ def _sized(value: int | None, unit: str) -> tuple[str, str]:
 
 
 def _label(factor: Factor, value: Any) -> str:
-    """The words that charts of this setting's two values use."""
-    words = {pair.value: pair.words[0] for pair in factor.contrasts} | {pair.over: pair.words[1] for pair in factor.contrasts}
-    if isinstance(value, bool):
-        return words.get(value, str(value))
-    return UNKNOWN if value is None else (factor.label or "{}").format(value)
+    """As pages write it, by the words of the factor's contrasts where it has any."""
+    told = {value: text for pair in factor.contrasts for value, text in zip((pair.value, pair.over), pair.words, strict=True)}
+    if value is None or factor.name == "precision":
+        return UNKNOWN if value is None else words.precision(value)
+    return told.get(value, str(value) if isinstance(value, bool) else (factor.label or "{}").format(value))
 
 
 def _short(value: Any) -> Any:

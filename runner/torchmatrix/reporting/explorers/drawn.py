@@ -14,7 +14,7 @@ from typing import Any
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
-from torchmatrix.reporting.explorers.data import Data, Dim
+from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.explorers.figures import Metric, Row, rounded
 
 _CARRIED = ("n", "failed", "bs", "unit", "which")
@@ -90,9 +90,9 @@ def speedup(data: Data) -> Iterator[View]:
 
 
 def _over(data: Data, pair: Row) -> str:
-    names = next(dim.values for dim in data.dims if dim.name == "stack")
-    labels = words.stacks(names)
-    return f"{labels[names[data.rows[pair['at']]['stack']]]} over {labels.get(pair['base'], pair['base'])}"
+    stacks = next(dim for dim in data.dims if dim.name == "stack")
+    labels = dict(zip(stacks.values, stacks.labels, strict=True))
+    return f"{stacks.labels[data.rows[pair['at']]['stack']]} over {labels.get(pair['base'], pair['base'])}"
 
 
 def _pair(pair: Row, what: str) -> Row:
@@ -125,8 +125,7 @@ def as_json(data: Data, explorers: Sequence[Mapping[str, Any]]) -> str:
     names = [*(dim.name for dim in data.dims), *_CARRIED]
     cells = [{name: row[name] for name in names} for row in data.rows]
     dims = [
-        {"name": one.name, "title": one.title, "values": one.values, "labels": _written(one), "own": one.own}
-        for one in data.dims
+        {"name": one.name, "title": one.title, "values": one.values, "labels": one.labels, "own": one.own} for one in data.dims
     ]
     found = {"dims": dims, "cells": _columns(cells), "explorers": explorers}
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
@@ -134,22 +133,6 @@ def as_json(data: Data, explorers: Sequence[Mapping[str, Any]]) -> str:
 
 def packed(view: View) -> dict[str, Any]:
     return {"name": view.name, "title": view.title, "unit": view.unit, "unsaid": view.unsaid, "rows": _columns(view.rows)}
-
-
-def _written(dim: Dim) -> list[str]:
-    """The labels as a page writes them."""
-    if dim.name == "stack":
-        return list(words.stacks(dim.values).values())
-    write = {"model": words.model, "mode": words.mode, "precision": words.precision}.get(dim.name)
-    return [write(label) if write else _WORDS.get((dim.name, label), label) for label in dim.labels]
-
-
-_WORDS = {
-    (factor.name, str(value)): text
-    for factor in CONTRASTED
-    for pair in factor.contrasts
-    for value, text in zip((pair.value, pair.over), pair.words, strict=True)
-}
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.matrix.factors import FACTORS
-from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import colours
 
@@ -51,7 +50,7 @@ class Cells:
 
     @cached_property
     def _stacks(self) -> dict[str, str]:
-        found = words.stacks(self.dims["stack"].values)
+        found = dict(zip(self.dims["stack"].values, self.dims["stack"].labels, strict=True))
         named = found | {name: f"torch {version}" for name, version in self.builds.items()}
         return {name: shortened(text) for name, text in named.items()}
 
@@ -73,7 +72,7 @@ class Cells:
 
     def model(self, row: Row) -> str:
         """The model's name, and inference where it is that."""
-        name = shortened(words.model(self.value(row, "model")))
+        name = shortened(self.label(row, "model"))
         return f"{name}, inference" if self.value(row, "mode") == "infer" and self.is_mixed else name
 
     @cached_property
@@ -82,7 +81,7 @@ class Cells:
         return len(self.dims["mode"].values) > 1
 
     def precision(self, row: Row) -> str:
-        return words.precision(self.value(row, "precision"))
+        return self.label(row, "precision")
 
     def engine(self, row: Row) -> str:
         """What runs the model: eager, torch.compile or another runtime."""

@@ -45,7 +45,7 @@ def _panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Pane
     ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
     top = scale_of(bars)
     rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
-    name = words.model(cells.value(job[0], "model"))
+    name = cells.label(job[0], "model")
     return (
         Panel(title=f"{name}: latency", unit="milliseconds", rows=tuple(_dot(cells, row) for row in rows), low=low, high=high,
               is_log=True, kind="latency", ticks=ticks),

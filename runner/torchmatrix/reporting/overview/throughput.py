@@ -41,7 +41,7 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
 
 
 def _doing(cells: Cells) -> str:
-    modes = [words.mode(value) for value in cells.dims["mode"].values]
+    modes = cells.dims["mode"].labels
     return " and ".join(modes).capitalize()
 
 
