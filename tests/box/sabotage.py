@@ -233,6 +233,20 @@ def products_summed_in_bfloat16():
     torch.matmul = summed
 
 
+def gloo_without_bfloat16():
+    """As that of torch 1.12. No sabotage."""
+    import torch
+
+    real = torch.distributed.all_reduce
+
+    def all_reduce(tensor, *words, **named):
+        if tensor.dtype is torch.bfloat16:
+            raise RuntimeError("Invalid scalar type")
+        return real(tensor, *words, **named)
+
+    torch.distributed.all_reduce = all_reduce
+
+
 def stale_outputs():
     """The compiled model returns what it first computed."""
     import torch

@@ -330,9 +330,12 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'raise Numerics("GradScaler skipped all %d steps of window %d: nothing was trained" % (count, window))',
         'raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))',
     ],
-    "world.py": [  # FSDP, complex weights over gloo, parameters without a gradient, which other tests prove
+    "world.py": [  # FSDP, types that gloo lacks, parameters without a gradient, which other tests prove
         "return sharded.shard(model, self.device)",
         'raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")',
+        "except RuntimeError as error:",
+        'text = "%s of torch %s can\'t add up numbers of type %s over ranks: %s"',
+        "raise Unsupported(text % (self.backend, torch.__version__, str(one)[6:], error)) from error",
         "except RuntimeError as error:",
         "found = _WITHOUT_GRADIENT.search(str(error))",
         "if not found:",

@@ -136,6 +136,14 @@ def test_products_that_are_added_up_in_bfloat16_are_bfloat16_and_told(real_pytho
     ]
 
 
+def test_a_type_that_ranks_cannot_add_up_is_unsupported(real_python: str) -> None:
+    words, before = (*sabotaged.RESNET, *sabotaged.IN_HALF), sabotaged.BEFORE.format("gloo_without_bfloat16")
+    code, events, _ = bench(real_python, *words, processes=2, before=before)
+    failures = [event for event in events if event["event"] == "failure"]
+    assert code and {event["kind"] for event in failures} == {"unsupported"}
+    assert "can't add up numbers of type bfloat16 over ranks: Invalid scalar type" in failures[0]["message"]
+
+
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_setting_that_the_matrix_decides_is_not_changed_by_a_models_file(real_python: str, tmp_path: Path, what: str) -> None:
     init, forward, said = CHANGED[what]
