@@ -168,8 +168,8 @@ def window(world, step, steps, first, ended=_nothing):
 
     A record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
     that the host shares), `enqueue_seconds` (until the last step was submitted to the device), `step_seconds` (`steps` numbers)
-    and `losses`, both read after the window. Nothing else happens inside it. `ended` is called
-    right after it, before the ranks wait for each other.
+    and `losses`, both read after the window. Nothing else happens inside it. `ended` is called right
+    after it, before the ranks wait for each other.
     """
     run, marks, taken = step.run, _Marks(world.device), step.taken()
     with no_garbage_collection():

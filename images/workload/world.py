@@ -54,11 +54,16 @@ class World:
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, **words)
 
     def _require_reduction(self, types):
-        """Raise Unsupported where the backend can't add up gradients of one of `types`, as gloo of old torch can't bfloat16."""
+        """Raise Unsupported where the backend can't add up gradients of one of `types`, as gloo of old torch can't bfloat16.
+
+        Whatever else goes wrong, such as a rank that is gone, is no matter of types.
+        """
         for one in sorted(types, key=str):
             try:
                 dist.all_reduce(torch.zeros(1, dtype=one, device=self.device))
             except RuntimeError as error:
+                if "scalar type" not in str(error):
+                    raise
                 text = "%s of torch %s can't add up numbers of type %s over ranks: %s"
                 raise Unsupported(text % (self.backend, torch.__version__, str(one)[6:], error)) from error
 

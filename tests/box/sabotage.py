@@ -235,13 +235,22 @@ def products_summed_in_bfloat16():
 
 def gloo_without_bfloat16():
     """As that of torch 1.12. No sabotage."""
+    _fail_all_reduce("Invalid scalar type")
+
+
+def gloo_that_loses_a_rank():
+    _fail_all_reduce("Connection closed by peer [127.0.0.1]:4321")
+
+
+def _fail_all_reduce(message):
+    """Of numbers in bfloat16."""
     import torch
 
     real = torch.distributed.all_reduce
 
     def all_reduce(tensor, *words, **named):
         if tensor.dtype is torch.bfloat16:
-            raise RuntimeError("Invalid scalar type")
+            raise RuntimeError(message)
         return real(tensor, *words, **named)
 
     torch.distributed.all_reduce = all_reduce

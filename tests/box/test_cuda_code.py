@@ -334,6 +334,8 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "return sharded.shard(model, self.device)",
         'raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")',
         "except RuntimeError as error:",
+        'if "scalar type" not in str(error):',
+        "raise",
         'text = "%s of torch %s can\'t add up numbers of type %s over ranks: %s"',
         "raise Unsupported(text % (self.backend, torch.__version__, str(one)[6:], error)) from error",
         "except RuntimeError as error:",

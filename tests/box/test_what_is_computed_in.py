@@ -136,12 +136,19 @@ def test_products_that_are_added_up_in_bfloat16_are_bfloat16_and_told(real_pytho
     ]
 
 
-def test_a_type_that_ranks_cannot_add_up_is_unsupported(real_python: str) -> None:
-    words, before = (*sabotaged.RESNET, *sabotaged.IN_HALF), sabotaged.BEFORE.format("gloo_without_bfloat16")
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("gloo_without_bfloat16", "unsupported", "can't add up numbers of type bfloat16 over ranks: Invalid scalar type"),
+        ("gloo_that_loses_a_rank", "crashed", "RuntimeError: Connection closed by peer"),
+    ],
+)
+def test_only_a_type_that_ranks_cannot_add_up_is_unsupported(real_python: str, name: str, kind: str, said: str) -> None:
+    words, before = (*sabotaged.RESNET, *sabotaged.IN_HALF), sabotaged.BEFORE.format(name)
     code, events, _ = bench(real_python, *words, processes=2, before=before)
     failures = [event for event in events if event["event"] == "failure"]
-    assert code and {event["kind"] for event in failures} == {"unsupported"}
-    assert "can't add up numbers of type bfloat16 over ranks: Invalid scalar type" in failures[0]["message"]
+    assert code and {event["kind"] for event in failures} == {kind}
+    assert said in failures[0]["message"]
 
 
 @pytest.mark.parametrize("what", CHANGED)

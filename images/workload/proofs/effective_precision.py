@@ -185,8 +185,8 @@ def _operations(device, few=False):
     image = random(2, CHANNELS, pixels, pixels)
     kernel = random(CHANNELS, CHANNELS, 3, 3)
     if few:
-        left, right, kernel[:, :, 1, 1] = map(_two_in_a_row, (left, right, kernel[:, :, 1, 1]))
-        kernel *= torch.nn.functional.pad(torch.ones(1, 1), (1, 1, 1, 1))
+        left, right, centre = map(_two_in_a_row, (left, right, kernel[:, :, 1, 1]))
+        kernel = torch.nn.functional.pad(centre[:, :, None, None], (1, 1, 1, 1))
         image *= torch.nn.functional.one_hot(torch.arange(2 * CHANNELS) * 7 % (pixels * pixels), pixels * pixels).view_as(image)
     return {
         "matmul": (Operation(torch.matmul, right), left),

@@ -62,13 +62,13 @@ def _after(window: Edges, where: str, stamps: Sequence[Stamp], timed: Sequence[E
     begin, end = window
     allowed = IDLE_SECONDS + IDLE_RELATIVE * (end - begin)
     later = [stamp for stamp in stamps if stamp[0] >= end][:2]
-    moments = [told for told, _ in later] + [first for first, _ in timed if first >= end]
-    idle = min(moments, default=end) - end
+    begins = [first for first, _ in timed if first >= end]
+    idle = min([told for told, _ in later] + begins, default=end) - end
     if idle > allowed:
         yield Judged(f"the box tells of nothing in the {idle:.3f} s {where} of {end - begin:.3f} s")
     if len(later) == 2:
         own, hosts = (later[1][clock] - later[0][clock] for clock in (0, 1))
-        if own - hosts > allowed and min([own, *(moment - later[0][0] for moment in moments[2:])]) > allowed:
+        if own - hosts > allowed and min([own, *(begun - later[0][0] for begun in begins)]) > allowed:
             yield Judged(f"right {where} of {end - begin:.3f} s, {_passed(own, hosts)}")
 
 

@@ -91,12 +91,13 @@ def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence
     if top is None:
         why = f": {words.counted(failed)}" if failed else ""
         return Answers(lead=f"No cell was measured{why}.", each=())
+    equal = fastest(cells, top)
     found = [
-        _fastest(cells, top), _setting(cells, AMP, "precision"), _setting(cells, (COMPILE,), "compile"),
+        _fastest(cells, top, equal), _setting(cells, AMP, "precision"), _setting(cells, (COMPILE,), "compile"),
         _devices(cells, top), _energy(cells, held), _since(since),
     ]  # fmt: skip
     each = tuple(answer for answer in found if answer)
-    return Answers(lead=_lead(cells, top, each), each=each, rule=RULE)
+    return Answers(lead=_lead(cells, top, equal, each), each=each, rule=RULE)
 
 
 def candidates(cells: Cells, top: Row) -> list[Row]:
@@ -118,8 +119,7 @@ def picked_interval(cells: Cells, top: Row) -> Interval:
     return best.of_picked(own, top["n"], len(candidates(cells, top)))
 
 
-def _fastest(cells: Cells, top: Row) -> Answer:
-    equal = fastest(cells, top)
+def _fastest(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
     found = picked_interval(cells, top)
     every = candidates(cells, top)
     several = len({cells.who(row) for row in every}) > 1
@@ -284,13 +284,12 @@ def what_else(found: Since) -> str:
     return f"What else changed: {changed}." if changed else f"Nothing else changed: {found.compared.in_words}."
 
 
-def _lead(cells: Cells, top: Row, each: Sequence[Answer]) -> str:
+def _lead(cells: Cells, top: Row, equal: Sequence[Row], each: Sequence[Answer]) -> str:
     """At most 30 words: what to use, what it brings, how far it scales."""
-    return "".join(_lead_parts(cells, top, {answer.name: answer for answer in each}))
+    return "".join(_lead_parts(cells, top, equal, {answer.name: answer for answer in each}))
 
 
-def _lead_parts(cells: Cells, top: Row, found: dict[str, Answer]) -> Iterator[str]:
-    equal = fastest(cells, top)
+def _lead_parts(cells: Cells, top: Row, equal: Sequence[Row], found: dict[str, Answer]) -> Iterator[str]:
     stacks = list(dict.fromkeys(cells.who(row) for row in equal))
     who = words.enumerated(stacks).replace(" and ", " or ") if len(stacks) < 3 else f"any of {len(stacks)} stacks"
     shared = [word for word in cells.settings(top).split(", ") if all(word in cells.settings(row).split(", ") for row in equal)]

@@ -99,7 +99,8 @@ def _context(
 def _newest(known: Mapping[str, Page]) -> dict[str, Any] | None:
     """The answers of the newest complete run, and its page; None if an older version wrote its folder."""
     runs = [(about.get("started_unix_seconds") or 0.0, slug) for slug, about in known.items() if about.get("complete")]
-    told, slug = (known[max(runs)[1]].get("answers"), max(runs)[1]) if runs else (None, "")
+    slug = max(runs)[1] if runs else ""
+    told = known[slug].get("answers") if runs else None
     if not isinstance(told, dict):
         return None
     return {"lead": told.get("lead"), "each": told.get("answers"), "page": _page_of(slug)}
