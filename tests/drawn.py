@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from read_back import spent, traces_of
 
 from records import launch_lines
 from torchmatrix.analysis import ratios, scaling, time_split
 from torchmatrix.analysis import tables as run_tables
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.prices import NONE, Price, PriceList
 from torchmatrix.analysis.ratios import Ratios
-from torchmatrix.analysis.tables import records
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting import explorers
@@ -31,37 +31,36 @@ HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff"
 class Tables:
     """All that the charts are made from."""
 
-    table: pd.DataFrame
-    cells: pd.DataFrame
+    index: CellIndex
+    cells: list[Row]
     ratios: Ratios
-    scales: pd.DataFrame
-    decomposition: pd.DataFrame
-    devices: pd.DataFrame
+    scales: list[Row]
+    decomposition: list[Row]
+    devices: list[Row]
     launches: list[Launch]
 
     def explorers(self, held: PriceList = NONE) -> Explorers:
         within = Within(
             decomposition=self.decomposition,
             devices=self.devices,
-            phases=records(time_split.phases_table(spent(self.launches))),
-            steps=records(time_split.steps_table(spent(self.launches))),
+            phases=time_split.phases_table(spent(self.launches)),
+            steps=time_split.steps_table(spent(self.launches)),
             traces=traces_of(self.launches),
         )
-        return explorers.of(self.table, self.cells, self.scales, self.ratios, held, within=within)
+        return explorers.of(self.index, self.cells, self.scales, self.ratios, held, within=within)
 
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:
     """Of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
     launches = [launch(_faster(cell, factor), i) for cell in cells for i, factor in enumerate(factors)]
-    table = run_tables.launches_table(launches)
-    found = run_tables.cells_table(table)
+    index = CellIndex(run_tables.launch_rows(launches))
     return Tables(
-        table=table,
-        cells=found,
-        ratios=ratios.ratios_of(table, baseline),
-        scales=scaling.scaling_table(table),
-        decomposition=scaling.decomposition_table(table),
-        devices=scaling.devices_table(table),
+        index=index,
+        cells=run_tables.cells_table(index),
+        ratios=ratios.ratios_of(index, baseline),
+        scales=scaling.scaling_table(index),
+        decomposition=scaling.decomposition_table(index),
+        devices=scaling.devices_table(index),
         launches=launches,
     )
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from records import write_run
 from torchmatrix.analysis import across, comparable, fleet_tables, machines, prices, tables
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import Refused, StackUsed
 from torchmatrix.analysis.intervals import ratio
 from torchmatrix.analysis.prices import Price, PriceList
@@ -28,7 +29,7 @@ def launch(rate: float, stack: dict[str, Any] = CUDA, job: dict[str, Any] | None
     return {"rate": rate, "stack": stack, "job": {"batch": 4, **(job or {})}, **more}
 
 
-def fleet(root: Path, **boxes: tuple[str, list[dict[str, Any]]]) -> pd.DataFrame:
+def fleet(root: Path, **boxes: tuple[str, list[dict[str, Any]]]) -> list[Row]:
     """The table of these machines: by name the GPU (of GPUS) and the launches."""
     parts = []
     for name, (gpu, launches) in boxes.items():
@@ -38,7 +39,7 @@ def fleet(root: Path, **boxes: tuple[str, list[dict[str, Any]]]) -> pd.DataFrame
         own = [{"device": driver, "memory_bytes": gib * 2**30, "cell": _cell(one), **one} for one in launches]
         run = write_run(root / name, own, folder=name, host=host, machine=f"id-{name}")
         parts.append((machines.of_runs([run])[0], tables.launch_rows(run.launches())))
-    return machines.fleet_table(parts)
+    return machines.fleet_rows(parts)
 
 
 def _cell(one: dict[str, Any]) -> str:
@@ -47,7 +48,7 @@ def _cell(one: dict[str, Any]) -> str:
 
 
 def shown(relative: across.Relative, *columns: str) -> list[tuple[Any, ...]]:
-    return [tuple(row[name] for name in columns) for row in tables.records(relative.table)]
+    return [tuple(row[name] for name in columns) for row in relative.table]
 
 
 def test_each_gpu_is_set_over_the_baseline_gpu_by_workload_stack_and_number_of_devices(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_each_gpu_is_set_over_the_baseline_gpu_by_workload_stack_and_number_of_d
         ("H100 SXM5 80GB", "rack", 1, "equal", "launches", "", 3, 3),
         ("H100 SXM5 80GB", "rack", 2, "equal", "launches", "", 1, 1),
     ]  # fmt: skip
-    of_slow, _, of_one, of_two = tables.records(found.table)
+    of_slow, _, of_one, of_two = found.table
     expected = ratio(fast, slow)
     assert (of_slow["ratio"], of_slow["ratio_low"], of_slow["ratio_high"]) == (1.0, 1.0, 1.0)
     assert (of_one["ratio"], of_one["ratio_low"], of_one["ratio_high"]) == pytest.approx(
@@ -86,7 +87,7 @@ def test_two_machines_with_one_gpu_are_two_rows_and_one_row_over_machines(tmp_pa
         ("H100 SXM5 80GB", None, 2, True, 6, "machines"), ("H100 SXM5 80GB", "c", 1, False, 3, "launches"),
         ("H100 SXM5 80GB", "d", 1, False, 3, "launches"),
     ]  # fmt: skip
-    rows = tables.records(found.table)
+    rows = found.table
     over_machines = ratio([200, 212], [100, 104], "mean")
     assert (rows[3]["ratio"], rows[3]["ratio_low"], rows[3]["ratio_high"]) == pytest.approx(
         (206 / 102, over_machines.low, over_machines.high)
@@ -101,12 +102,12 @@ def test_one_machine_beside_two_has_an_interval_over_launches_and_says_so(tmp_pa
     table = fleet(
         tmp_path, a=("4090", noisy), b=("h100", [launch(200.0)] * 3), c=("h100", [launch(220.0)] * 3),
     )  # fmt: skip
-    (pooled,) = (row for row in tables.records(across.relative_table(table, "4090").table) if row["machines"] == 2)
+    (pooled,) = (row for row in across.relative_table(table, "4090").table if row["machines"] == 2)
     over_launches = ratio([210.0, 210.0, 210.0], [99.0, 100.0, 101.0])
     assert (pooled["level"], pooled["ratio"]) == ("launches", pytest.approx(2.1))
     assert (pooled["ratio_low"], pooled["ratio_high"]) == pytest.approx((over_launches.low, over_launches.high), rel=1e-3)
     other = across.relative_table(table, "H100")
-    (single,) = (row for row in tables.records(other.table) if row["machine"] == "a")
+    (single,) = (row for row in other.table if row["machine"] == "a")
     assert (single["level"], single["ratio"]) == ("launches", pytest.approx(1 / 2.1))
     assert single["ratio_low"] == pytest.approx(1 / pooled["ratio_high"])
 
@@ -218,7 +219,7 @@ def test_verdicts_are_corrected_for_the_number_of_ratios_and_the_baseline_has_no
     rates = [200.0, 50.0, *[100.0] * 9, 102.4]
     table = fleet(tmp_path, desk=("4090", launches(*[100.0] * 12)), rack=("h100", launches(*rates)))
     found = across.relative_table(table, "RTX 4090")
-    rows = [row for row in tables.records(found.table) if row["gpu"].startswith("H100")]
+    rows = [row for row in found.table if row["gpu"].startswith("H100")]
     said = {round(row["ratio"], 3): row["verdict"] for row in rows}
     assert said == {2.0: "FASTER", 0.5: "SLOWER", 1.0: "AMBIGUOUS", 1.024: "AMBIGUOUS"}
     (close,) = [row for row in rows if round(row["ratio"], 3) == 1.024]
@@ -232,7 +233,7 @@ def test_pooled_machines_are_judged_by_the_launches_of_all(tmp_path: Path) -> No
 
     table = fleet(tmp_path, a=("h100", box(300.0)), b=("h100", box(310.0)), desk=("4090", box(100.0)))
     for baseline, verdict in (("RTX 4090", "FASTER"), ("H100", "SLOWER")):
-        rows = [row for row in tables.records(across.relative_table(table, baseline).table) if row["of_gpu"] and row["level"]]
+        rows = [row for row in across.relative_table(table, baseline).table if row["of_gpu"] and row["level"]]
         assert [row["verdict"] for row in rows] == [verdict] and rows[0]["adjusted_p_value"] < 0.001
 
 
@@ -242,7 +243,7 @@ def test_geometric_means_count_what_is_missing_and_why(tmp_path: Path) -> None:
         tmp_path, a=("4090", [launch(100.0, job=job) for job in jobs]),
         b=("h100", [launch(200.0, job=jobs[0]), launch(800.0, job=jobs[1]), launch(0.1, job=jobs[2], outcome="oom")]),
     )  # fmt: skip
-    means = tables.records(across.relative_means(across.relative_table(table, "4090").table))
+    means = across.relative_means(across.relative_table(table, "4090").table)
     assert [(row["gpu"], row["count"], row["n"], row["missing"], row["missing_why"]) for row in means] == [
         ("RTX 4090", 1, 4, 0, ""), ("H100 SXM5 80GB", 1, 2, 2, "1 oom, 1 not measured"),
     ]  # fmt: skip
@@ -259,13 +260,13 @@ def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp
     for part in ("H10", "090"):  # whole words
         with pytest.raises(BadInput, match=f"no GPU {part}"):
             across.relative_table(table, part)
-    assert across.relative_table(table.head(0)).table.empty
+    assert across.relative_table([]).table == []
 
 
 def test_a_fleet_s_gpus_have_their_specifications_their_machines_and_the_driver_s_own_limits(tmp_path: Path) -> None:
     table = fleet(tmp_path, a=("4090", [launch(1.0)]), b=("h100", [launch(1.0)]), c=("h100", [launch(1.0)]))
     runs = [machines.RunFolder(path.parent) for path in sorted(tmp_path.glob("*/*/*/run.jsonl"))]
-    found = tables.records(fleet_tables.fleet_gpu_table(machines.of_runs(runs), tables.cells_table(table)))
+    found = fleet_tables.fleet_gpu_table(machines.of_runs(runs), tables.cells_table(CellIndex(table)))
     names = (
         "gpu",
         "machines",
@@ -288,8 +289,8 @@ def test_throughput_per_watt_joule_gigabyte_and_price(tmp_path: Path) -> None:
     ]
     table = fleet(tmp_path, a=("4090", [launch(2.0, readings=readings)]))  # 40 items in 20 s
     price = Price(gpu="GeForce RTX 4090", per_hour=0.5, purchase=1600.0, currency="EUR", source="s", date="2026-01-01")
-    (row,) = tables.records(fleet_tables.worth_table(tables.cells_table(table), PriceList(prices={price.gpu: price})))
+    (row,) = fleet_tables.worth_table(tables.cells_table(CellIndex(table)), PriceList(prices={price.gpu: price}))
     assert row["per_watt"] == pytest.approx(2 / 200) and row["per_gb"] == pytest.approx(2 / 24)
     assert row["per_price"] == pytest.approx(2 / 1.6) and row["per_rent"] == pytest.approx(2 * 3600 / 0.5)
-    (unpriced,) = tables.records(fleet_tables.worth_table(tables.cells_table(table), prices.NONE))
+    (unpriced,) = fleet_tables.worth_table(tables.cells_table(CellIndex(table)), prices.NONE)
     assert math.isnan(unpriced["per_price"]) and unpriced["machine"] == "a"

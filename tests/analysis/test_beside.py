@@ -9,6 +9,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import glossary, intervals, scaling, tables
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published import beside, claims, figure_files, figures
 from torchmatrix.analysis.published.claims import Claim
@@ -33,9 +34,9 @@ def ours(**other: Any) -> Measured:
 
 
 def run_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> tuple[tuple[Measured, ...], list[dict[str, Any]]]:
-    table = tables.launches_table(write_run(tmp_path, list(launches), **header).launches())
-    cells = tables.cells_table(table).to_dict("records")
-    return figures.measured(cells, table.to_dict("records")), scaling.scaling_table(table).to_dict("records")
+    rows = tables.launch_rows(write_run(tmp_path, list(launches), **header).launches())
+    index = CellIndex(rows)
+    return figures.measured(tables.cells_table(index), rows), scaling.scaling_table(index)
 
 
 def page_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> str:

@@ -9,6 +9,7 @@ from test_time_split import launch, told
 
 from records import write_run
 from torchmatrix.analysis import tables
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.compiling import compiles_table
 from torchmatrix.reporting import report
 
@@ -18,7 +19,7 @@ def compiled(rate: float, cache: str, first: float = 9.0, **more: Any) -> Any:
 
 
 def found(*launches: Any) -> list[dict[str, Any]]:
-    return compiles_table(tables.launches_table(list(launches))).to_dict("records")  # type: ignore[return-value]
+    return compiles_table(CellIndex(tables.launch_rows(list(launches))))
 
 
 def test_first_steps_and_both_scatters_are_those_of_their_launches() -> None:

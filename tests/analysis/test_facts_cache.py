@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from records import launch_lines, nights, write_run
@@ -71,9 +70,6 @@ def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
     truth = tables.launch_rows(launches)
     for found in (cold[0], warm[0]):
         assert plain(found.launches) == plain(truth)
-        pd.testing.assert_frame_equal(
-            tables.cells_table(tables.table_of(found.launches)), tables.cells_table(tables.launches_table(launches))
-        )
         assert (found.id, found.host, found.path, found.started) == (run.id, "testhost", run.path, 1767225600.0)
         assert found.workload_hash == "w" and found.complete
         assert found.skipped == {"rocm/w/gpu0": "needs an AMD GPU"} and found.planned == tuple(

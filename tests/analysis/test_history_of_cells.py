@@ -31,9 +31,9 @@ def trends_of(root: Path) -> list[Trend]:
 def test_a_row_says_what_the_report_of_that_run_says(tmp_path: Path) -> None:
     write_run(tmp_path, [{"rate": 99.0}, {"rate": 100.0}, {"rate": 104.0}, {"outcome": "crashed"}])
     results = Results(tmp_path)
-    (row,) = series(facts_cache.read(results, results.runs())).to_dict("records")
+    (row,) = series(facts_cache.read(results, results.runs()))
     assert (row["host"], row["cell"], row["run"], row["outcome"]) == ("testhost", CELL, "20260101T000000Z", "ok")
-    assert (row["n"], row["failed"], row["throughput"], row["unit"]) == (3, 1, pytest.approx(100.0), "images")
+    assert (row["n"], row["failed"], row["value"], row["unit"]) == (3, 1, pytest.approx(100.0), "images")
     assert row["low"] < 99 and row["high"] > 104 and row["started"] == 1767225600.0 and row["environment"] == {}
 
 
@@ -48,7 +48,7 @@ def test_failed_skipped_and_unlaunched_cells_are_rows_with_their_reason(tmp_path
     assert [row["reason"] for row in trend.rows] == [
         None, "CUDA out of memory", "the driver is too old", "the run is not finished",
     ]  # fmt: skip
-    assert [math.isnan(row["throughput"]) for row in trend.rows] == [False, True, True, True]
+    assert [math.isnan(row["value"]) for row in trend.rows] == [False, True, True, True]
     assert trend.unit == "images" and trend.first == trend.last and math.isnan(trend.change)
 
 

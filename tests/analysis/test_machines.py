@@ -8,6 +8,8 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import across, machines, ratios, scaling, tables
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 
@@ -73,10 +75,12 @@ def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: di
     ]
     found = machines.of_runs(runs)
     assert (found[0].gpu == found[1].gpu) is pooled
-    table = machines.fleet_table((one, tables.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
-    assert list(table["gpu"]) == [one.gpu for one in found]
-    together = across.relative_table(table).table["machines"]
-    assert max(together) == (2 if pooled else 1), "one figure of both machines only if they are alike"
+    table = machines.fleet_rows((one, tables.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
+    assert [row["gpu"] for row in table] == [one.gpu for one in found]
+    together = across.relative_table(table).table
+    assert max(row["machines"] for row in together) == (2 if pooled else 1), (
+        "one figure of both machines only if they are alike"
+    )
 
 
 def test_a_run_without_an_identity_is_of_the_machine_of_its_folder_if_that_has_one(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_a_machine_is_named_by_its_label_its_id_or_its_name_if_that_is_unique(tm
     assert "gpu01#1111, gpu01#2222" in error.value.hint
 
 
-def fleet(tmp_path: Path) -> Any:
+def fleet(tmp_path: Path) -> list[Row]:
     """Two machines that measured the same cells: the second is twice as fast, and scales worse."""
     cells = [{"rate": 100.0}, {"rate": 102.0}, {"rate": 190.0, "devices": (0, 1)}, {"rate": 50.0, "stack": "stack-b"}]
     other = [{**cell, "rate": 2 * float(cell["rate"])} for cell in cells[:2]]
@@ -115,11 +119,11 @@ def fleet(tmp_path: Path) -> Any:
     ours, theirs = ([cell | {"device": gpu["name"]} for cell in side] for side, gpu in ((cells, H100), (other, RTX4090)))
     runs = [run_on(tmp_path / "a", "1111", ours), run_on(tmp_path / "b", "2222", theirs, (RTX4090,))]
     found = zip(machines.of_runs(runs), runs, strict=True)
-    return machines.fleet_table((machine, tables.launch_rows(run.launches())) for machine, run in found)
+    return machines.fleet_rows((machine, tables.launch_rows(run.launches())) for machine, run in found)
 
 
 def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
-    cells = tables.records(tables.cells_table(fleet(tmp_path)))
+    cells = tables.cells_table(CellIndex(fleet(tmp_path)))
     assert [tuple(row[name] for name in ("machine", "gpu", "stack", "count", "n", "throughput")) for row in cells] == [
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 1, 2, pytest.approx(101)),
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 2, 1, pytest.approx(190)),
@@ -131,12 +135,12 @@ def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
 
 
 def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> None:
-    table = fleet(tmp_path)
-    scales = tables.records(scaling.scaling_table(table))
+    table = CellIndex(fleet(tmp_path))
+    scales = scaling.scaling_table(table)
     assert [(row["machine"], row["S"]) for row in scales] == [
         ("gpu01#1111", pytest.approx(190 / 101)), ("gpu01#2222", pytest.approx(300 / 202)),
     ]  # fmt: skip
-    speeds = tables.records(ratios.speedup_table(table))
+    speeds = ratios.speedup_table(table)
     found = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
     assert found["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / 101), "")
     assert found["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
@@ -147,9 +151,8 @@ def test_a_fleet_takes_one_run_of_each_machine(tmp_path: Path) -> None:
     run = run_on(tmp_path, "1111")
     (machine,), rows = machines.of_runs([run]), tables.launch_rows(run.launches())
     with pytest.raises(BadInput, match="two runs of gpu01"):
-        machines.fleet_table([(machine, rows), (machine, rows)])
-    empty = machines.fleet_table([])
-    assert empty.empty and list(empty.columns[-2:]) == ["machine", "gpu"]
+        machines.fleet_rows([(machine, rows), (machine, rows)])
+    assert machines.fleet_rows([]) == []
 
 
 @pytest.mark.parametrize(

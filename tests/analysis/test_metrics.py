@@ -47,10 +47,10 @@ def test_a_percentile_of_too_few_requests_is_unknown(count: int, share: int) -> 
 
 
 def test_a_launch_that_failed_has_no_latency_and_one_that_trains_has_none() -> None:
-    assert metrics.named("latency_p50").of(launch(**served(0.05))) == pytest.approx(0.05)
+    assert metrics.named("latency_p50").value(launch(**served(0.05))) == pytest.approx(0.05)
     refused = launch(**served(0.05), job={"requests": 50})
-    assert refused.outcome == "crashed" and math.isnan(metrics.named("latency_p50").of(refused))
-    assert math.isnan(metrics.named("latency_p50").of(launch())) and row_of(launch())["requests"] is None
+    assert refused.outcome == "crashed" and math.isnan(metrics.named("latency_p50").value(refused))
+    assert math.isnan(metrics.named("latency_p50").value(launch())) and row_of(launch())["requests"] == 0
     with pytest.raises(BadInput, match="unknown metric"):
         metrics.named("speed")
 

@@ -97,7 +97,7 @@ def test_items_per_unit_of_the_currency_count_all_devices(tmp_path: Path) -> Non
     assert cells["items_per_currency"].tolist()[:2] == pytest.approx([100 * 3600 / 3.6, 180 * 3600 / 7.2])
     assert cells["items_per_second_per_currency"].tolist()[:2] == pytest.approx([100 / 36000, 180 / 72000])
     assert math.isnan(cells["items_per_currency"][2]) and cells["currency"].tolist() == ["EUR"] * 3
-    costs = [prices.cost(held, row, "per_hour") for row in view.every_cell.to_dict("records")]
+    costs = [prices.cost(held, row, "per_hour") for row in view.every_cell]
     assert costs[:2] == pytest.approx([3.6, 7.2]) and math.isnan(costs[2])
     assert exports.of(view, held).frames["prices"]["purchase_price"].tolist() == [36000]
 

@@ -8,6 +8,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import compare, facts_cache, ratios, tables
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 from torchmatrix.nightly import gate
@@ -62,8 +63,8 @@ def test_a_report_has_no_ratio_of_two_stacks_that_do_other_work(tmp_path: Path) 
     rows = [
         {"stack": stack, "rate": 100.0 + n, "flops": flops} for stack, flops in (("x", 4.1e9), ("y", 8.2e9)) for n in (0, 1)
     ]
-    found = ratios.ratios_of(tables.launches_table(write_run(tmp_path, rows).launches()))
-    (row,) = [one for one in tables.records(found.speedups) if one["stack"] == "y"]
+    found = ratios.ratios_of(CellIndex(tables.launch_rows(write_run(tmp_path, rows).launches())))
+    (row,) = [one for one in found.speedups if one["stack"] == "y"]
     assert row["why"] == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row["ratio"]) and row["verdict"] == ""
 
 
@@ -87,7 +88,7 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
         for value, own in zip(values, (1e12, 2e12), strict=True)
         for stack, flops in (("counts", own), ("old", None))
     ]
-    cells = tables.records(tables.cells_table(tables.launches_table(write_run(tmp_path, rows).launches())))
+    cells = tables.cells_table(CellIndex(tables.launch_rows(write_run(tmp_path, rows).launches())))
     found = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
     small, large = (f"w-{value}" for value in values)
     assert found["counts", small] == (1e12, None) and found["counts", large] == (2e12, None)

@@ -5,43 +5,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from records import write_run
 from torchmatrix.analysis import scaling, tables
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.collectives import collectives_table
 
 RATES = (0.99, 1.0, 1.01)
 
 
-def table(tmp_path: Path, *cells: dict[str, Any]) -> pd.DataFrame:
+def index(tmp_path: Path, *cells: dict[str, Any]) -> CellIndex:
     """Three launches of each cell, whose median is the cell's `rate`."""
     launches = [{**cell, "rate": cell["rate"] * factor} for cell in cells for factor in RATES]
-    return tables.launches_table(write_run(tmp_path, launches).launches())
+    return CellIndex(tables.launch_rows(write_run(tmp_path, launches).launches()))
 
 
 def test_e_star_is_over_the_sum_of_the_very_devices_each_alone(tmp_path: Path) -> None:
-    found = table(tmp_path, {"rate": 100.0}, {"rate": 80.0, "devices": (1,)}, {"rate": 150.0, "devices": (0, 1)})
-    (row,) = scaling.scaling_table(found).to_dict("records")
+    found = index(tmp_path, {"rate": 100.0}, {"rate": 80.0, "devices": (1,)}, {"rate": 150.0, "devices": (0, 1)})
+    (row,) = scaling.scaling_table(found)
     assert (row["E"], row["E_star"]) == pytest.approx((0.75, 150 / 180))
     assert row["E_star_low"] < 150 / 180 < row["E_star_high"]
 
 
 def test_e_star_is_unknown_unless_every_device_was_measured_alone(tmp_path: Path) -> None:
-    (row,) = scaling.scaling_table(table(tmp_path, {"rate": 100.0}, {"rate": 150.0, "devices": (0, 1)})).to_dict("records")
+    (row,) = scaling.scaling_table(index(tmp_path, {"rate": 100.0}, {"rate": 150.0, "devices": (0, 1)}))
     assert row["E"] == pytest.approx(0.75) and math.isnan(row["E_star"])
 
 
 def test_a_weak_device_stands_out_and_a_slightly_slower_one_does_not(tmp_path: Path) -> None:
     cells = [{"rate": rate, "devices": (i,)} for i, rate in enumerate((100.0, 90.0, 101.0, 98.5))]
-    found = scaling.devices_table(table(tmp_path, *cells))
-    assert dict(zip(found["device"], found["weak"], strict=True)) == {"gpu0": False, "gpu1": True, "gpu2": False, "gpu3": False}
-    assert found["ratio"].tolist() == pytest.approx([1.0, 0.9, 1.01, 0.985])
+    found = scaling.devices_table(index(tmp_path, *cells))
+    assert {row["device"]: row["weak"] for row in found} == {"gpu0": False, "gpu1": True, "gpu2": False, "gpu3": False}
+    assert [row["ratio"] for row in found] == pytest.approx([1.0, 0.9, 1.01, 0.985])
 
 
 def test_one_device_alone_is_compared_with_nothing(tmp_path: Path) -> None:
-    assert scaling.devices_table(table(tmp_path, {"rate": 100.0})).empty
+    assert not scaling.devices_table(index(tmp_path, {"rate": 100.0}))
 
 
 def explained(tmp_path: Path) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def explained(tmp_path: Path) -> dict[str, Any]:
     cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 90.0, "devices": (1,)}, {"rate": 144.0, **both}]
     cells += [{"rate": 171.0, **both, "workload": f"{workload}-independent", "parallel": "independent"}]
     cells += [{"rate": 160.0, **both, "workload": f"{workload}-no-sync", "parallel": "no-sync"}]
-    (row,) = scaling.decomposition_table(table(tmp_path, *cells)).to_dict("records")
-    return {str(key): value for key, value in row.items()}
+    (row,) = scaling.decomposition_table(index(tmp_path, *cells))
+    return row
 
 
 def test_the_loss_is_decomposed_into_factors_whose_product_it_is(tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ def test_a_factor_whose_launches_failed_is_unknown(tmp_path: Path) -> None:
     cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 90.0, "devices": (1,)}, {"rate": 144.0, **both}]
     cells += [{"rate": 1.0, **both, "workload": f"{workload}-independent", "parallel": "independent", "outcome": "crashed"}]
     cells += [{"rate": 160.0, **both, "workload": f"{workload}-no-sync", "parallel": "no-sync"}]
-    (row,) = scaling.decomposition_table(table(tmp_path, *cells)).to_dict("records")
+    (row,) = scaling.decomposition_table(index(tmp_path, *cells))
     assert math.isnan(row["E_corun"]) and math.isnan(row["E_ddp"]) and row["E_comm"] == pytest.approx(0.9)
 
 
 def test_the_helper_cells_of_an_explanation_give_no_scale_factor_of_their_own(tmp_path: Path) -> None:
     cells: list[dict[str, Any]] = [{"rate": 100.0}, {"rate": 200.0, "devices": (0, 1), "parallel": "independent",
                                                     "workload": "resnet50-train-fp32-b4-independent"}]  # fmt: skip
-    assert scaling.scaling_table(table(tmp_path, *cells)).empty
+    assert not scaling.scaling_table(index(tmp_path, *cells))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ NODES: tuple[dict[str, Any], ...] = (
 
 
 def test_a_loss_over_nodes_is_what_is_lost_inside_a_node_times_what_is_lost_between(tmp_path: Path) -> None:
-    rows = {row["per_node"]: row for row in scaling.nodes_table(table(tmp_path, *NODES)).to_dict("records")}
+    rows = {row["per_node"]: row for row in scaling.nodes_table(index(tmp_path, *NODES))}
     assert (rows[2]["count"], rows[2]["nodes"], rows[2]["devices"]) == (4, 2, "gpu0+1@2nodes")
     assert (rows[2]["S_nodes"], rows[2]["E_inside"], rows[2]["E_between"]) == pytest.approx((1.7, 0.9, 0.85))
     assert rows[2]["E"] == pytest.approx(0.9 * 0.85) and rows[2]["E_low"] < 0.765 < rows[2]["E_high"]
@@ -118,14 +118,14 @@ def test_a_loss_over_nodes_is_what_is_lost_inside_a_node_times_what_is_lost_betw
 
 
 def test_scale_factors_go_on_over_nodes_against_one_device(tmp_path: Path) -> None:
-    found = {row["devices"]: row for row in scaling.scaling_table(table(tmp_path, *NODES)).to_dict("records")}
+    found = {row["devices"]: row for row in scaling.scaling_table(index(tmp_path, *NODES))}
     row = found["gpu0+1@2nodes"]
     assert (row["count"], row["S"], row["E"], row["s"]) == pytest.approx((4, 3.06, 0.765, 2.06 / 3))
     assert row["baseline"].endswith("/gpu0") and math.isnan(row["E_star"]), "the devices of other nodes were not measured alone"
 
 
 def test_without_its_node_alone_a_cell_over_nodes_has_no_ratio_to_it(tmp_path: Path) -> None:
-    (row,) = scaling.nodes_table(table(tmp_path, NODES[0], NODES[2])).to_dict("records")
+    (row,) = scaling.nodes_table(index(tmp_path, NODES[0], NODES[2]))
     assert math.isnan(row["E_between"]) and math.isnan(row["S_nodes"]) and row["E"] == pytest.approx(0.765)
 
 
@@ -142,7 +142,7 @@ def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: 
         for seconds in (1.0, 2.0, 4.0)
     ]
     launches += [{"devices": (0, 1), "outcome": "oom"}]
-    found = collectives_table(tables.launches_table(write_run(tmp_path, launches).launches())).to_dict("records")
+    found = collectives_table(tables.launch_rows(write_run(tmp_path, launches).launches()))
     assert [(row["operation"], row["bytes"], row["n"], row["seconds"], row["bus_bytes_per_second"]) for row in found] == [
         ("all-reduce", 2**20, 3, 2.0, 2**19), ("all-gather", 2**20, 3, 4.0, 2**18),
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def test_a_bus_bandwidth_stands_beside_what_the_links_carry(tmp_path: Path, link
     told = [{"event": "all-reduce", "sizes": [{"bytes": 2**20, "seconds": 1.0, "bus_bytes_per_second": 360e9}]}]
     host = {"name": "testhost", "links": links}
     run = write_run(tmp_path, [{"devices": (0, 1), "nodes": nodes, "told": told, "host": host}])
-    (row,) = collectives_table(tables.launches_table(run.launches())).to_dict("records")
+    (row,) = collectives_table(tables.launch_rows(run.launches()))
     assert row["of_link"] == pytest.approx(share, nan_ok=True) and row["bus_bytes_per_second"] == 360e9
 
 
@@ -172,4 +172,4 @@ def test_what_a_library_can_not_do_has_no_row(tmp_path: Path) -> None:
     told = [{"event": "collective", "operation": "reduce-scatter", "sizes": [], "error": "gloo can't"}]
     run = write_run(tmp_path, [{"devices": (0, 1), "told": told}])
     assert run.launches()[0].collectives[0].error == "gloo can't" and run.launches()[0].outcome == "ok"
-    assert collectives_table(tables.launches_table(run.launches())).empty
+    assert not collectives_table(tables.launch_rows(run.launches()))

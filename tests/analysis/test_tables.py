@@ -4,16 +4,21 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from records import write_run
 from torchmatrix.analysis import intervals, ratios, scaling
 from torchmatrix.analysis import tables as run_tables
+from torchmatrix.analysis.cells import CellIndex
 
 
 def tables(tmp_path: Path, launches: list[dict]) -> tuple:
-    table = run_tables.launches_table(write_run(tmp_path, launches).launches())
-    return table, run_tables.cells_table(table), scaling.scaling_table(table), ratios.speedup_table(table)
+    """Of launches, cells, scaling and speed-ups, for pandas."""
+    rows = run_tables.launch_rows(write_run(tmp_path, launches).launches())
+    cells = CellIndex(rows)
+    found = (rows, run_tables.cells_table(cells), scaling.scaling_table(cells), ratios.speedup_table(cells))
+    return tuple(pd.DataFrame(rows, dtype=object) for rows in found)
 
 
 def test_throughput_is_all_items_over_the_slowest_rank_without_warm_up(tmp_path: Path) -> None:

@@ -36,14 +36,14 @@ def told(**seconds: float) -> tuple[dict[str, Any], ...]:
 
 def test_the_phases_are_medians_over_launches_and_the_rest_is_what_is_left() -> None:
     some = [launch(told(**{"import": 2.0, "init": 1.0, "model": 3.0, "first_step": first})) for first in (4.0, 5.0, 9.0)]
-    (row,) = time_split.phases_table(spent(some)).to_dict("records")
+    (row,) = time_split.phases_table(spent(some))
     assert (row["import"], row["init"], row["model to device"], row["first step"]) == (2.0, 1.0, 3.0, 5.0)
     assert (row["warm-up"], row["measure"], row["total"], row["n"]) == (0.4, 0.4, 40.0, 3)
     assert row["the rest"] == pytest.approx(40 - 2 - 1 - 3 - 5 - 0.8) and row["cache"] == ""
 
 
 def test_a_phase_that_was_not_told_is_unknown_and_in_the_rest() -> None:
-    (row,) = time_split.phases_table(spent([launch(told(init=1.0))])).to_dict("records")
+    (row,) = time_split.phases_table(spent([launch(told(init=1.0))]))
     assert math.isnan(row["import"]) and row["the rest"] == pytest.approx(40 - 1 - 0.8)
 
 
@@ -51,19 +51,22 @@ def test_cold_and_warm_compilations_are_kept_apart_and_failed_launches_out() -> 
     job = {"compile": True}
     cold, warm, failed = launch(job=job), launch(job=job, cache="warm"), launch(job=job, outcome="oom")
     found = time_split.phases_table(spent([cold, warm, failed]))
-    assert found[["cache", "n"]].to_dict("records") == [{"cache": "cold", "n": 1}, {"cache": "warm", "n": 1}]
+    assert [{name: row[name] for name in ("cache", "n")} for row in found] == [
+        {"cache": "cold", "n": 1},
+        {"cache": "warm", "n": 1},
+    ]
 
 
 def test_step_times_of_all_ranks_and_launches_are_pooled() -> None:
     one, two = [[0.01 * (i + 1) for i in range(50)]] * 2, [[0.01 * (i + 1) for i in range(50, 101)]] * 2
     some = [launch(steps=one, devices=(0, 1)), launch(steps=two, devices=(0, 1)), launch(outcome="crashed", devices=(0, 1))]
-    (row,) = time_split.steps_table(spent(some)).to_dict("records")
+    (row,) = time_split.steps_table(spent(some))
     assert (row["launches"], row["steps"], row["devices"]) == (2, 202, "gpu0+1")
     assert (row["p50"], row["max"]) == pytest.approx((0.51, 1.01)) and row["p95"] == pytest.approx(0.96, abs=0.006)
 
 
 def test_no_launch_gives_empty_tables() -> None:
-    assert time_split.phases_table([]).empty and time_split.steps_table([]).empty and traces_of([]) == []
+    assert time_split.phases_table([]) == time_split.steps_table([]) == traces_of([]) == []
 
 
 def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]]:

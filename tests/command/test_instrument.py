@@ -11,6 +11,7 @@ import pytest
 
 from support import PATIENCE_SECONDS, Command
 from torchmatrix.analysis import scaling, tables
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts import lines
@@ -80,7 +81,7 @@ def test_energy_per_item_is_exact(fake_matrix: Path, cpu_host: Host, monkeypatch
     (file,) = job.folder.path.rglob("round*.jsonl")
     read_at_its_stamps(file, 70.0, 10.0)
     (launch,) = job.folder.launches()
-    row = tables.launches_table([launch]).iloc[0]
+    row = tables.launch_rows([launch])[0]
     assert launch.outcome == "ok" and row["energy_problem"] is None
     assert row["energy_per_item"] == pytest.approx(70.0 * 20.0 / 40, rel=1e-6)
     assert row["power_watts"] == pytest.approx(70.0)
@@ -95,8 +96,8 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     notes = [item.note for item in news if isinstance(item, LaunchFinished)]
     assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
-    table = tables.launches_table(last_tries(job.folder.launches()))
-    assert tables.cells_table(table).iloc[0][["n", "throttled"]].tolist() == [2, 2]
+    (row,) = tables.cells_table(CellIndex(tables.launch_rows(last_tries(job.folder.launches()))))
+    assert (row["n"], row["throttled"]) == (2, 2)
 
 
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:

@@ -17,8 +17,9 @@ import slurm_cluster
 from bad_days import Cable
 from slurm_cluster import Cluster
 from support import FAKE_PYTHON, cache_in, processes_of, until
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.scaling import nodes_table
-from torchmatrix.analysis.tables import launches_table
+from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix.method import ADAPTIVE_MINIMUM, CONFIRMING
@@ -360,9 +361,9 @@ def test_a_cell_over_two_nodes_is_one_launch_with_the_facts_of_both_and_its_own_
         assert "node 1 met the first one" in launch.path.with_suffix(".log").read_text()
     assert not cluster.jobs()
     (folder,) = Results(tmp_path / "results").runs()
-    rows = {row.per_node: row for row in nodes_table(launches_table(folder.launches())).itertuples()}
-    assert rows[1].E_between == pytest.approx(0.8) and rows[1].S_nodes == pytest.approx(1.6)
-    assert rows[2].E_inside == pytest.approx(0.75) and pytest.approx(0.75 * 0.8) == rows[2].E
+    rows = {row["per_node"]: row for row in nodes_table(CellIndex(launch_rows(folder.launches())))}
+    assert (rows[1]["E_between"], rows[1]["S_nodes"]) == pytest.approx((0.8, 1.6))
+    assert (rows[2]["E_inside"], rows[2]["E"]) == pytest.approx((0.75, 0.75 * 0.8))
     page = (tmp_path / "reports" / "index.html").read_text()
     assert "Across nodes" in page and "gloo over TCP" in page and "4 core groups on 2 nodes" in page
     assert "node1, node2 (slurm " in page

@@ -8,6 +8,7 @@ import pytest
 
 from records import nights, write_run
 from torchmatrix.analysis import compare, facts_cache, fleet_tables, history, machines, tables
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of, of_machine
@@ -50,7 +51,7 @@ def written(root: Path, launches: list[dict[str, Any]], run: str = "20260101T000
 
 
 def cell_of(run: RunFolder) -> dict[str, Any]:
-    (row,) = tables.records(tables.cells_table(tables.launches_table(counting(run.launches()))))
+    (row,) = tables.cells_table(CellIndex(tables.launch_rows(counting(run.launches()))))
     return row
 
 
@@ -200,11 +201,11 @@ def test_the_report_tells_it_at_the_cell_and_with_the_launch(uneven: RunFolder) 
 
 
 def test_exports_have_the_figure_without_it_and_the_reason(uneven: RunFolder) -> None:
-    frames = exports.of(report.view_of(uneven), NONE).frames
-    (cell,) = json.loads(FORMATS["json"]("cells", frames["cells"]))
+    found = exports.of(report.view_of(uneven), NONE).values
+    (cell,) = json.loads(FORMATS["json"]("cells", found["cells"]))
     assert (cell["items_per_second"], cell["launches_ok"], cell["launches_not_ok"], cell["launches_left_out"]) == (101, 3, 0, 1)
     assert cell["left_out_why"] == "power limit 500 W, the others 700 W"
-    launches = json.loads(FORMATS["json"]("launches", frames["launches"]))
+    launches = json.loads(FORMATS["json"]("launches", found["launches"]))
     assert [(one["outcome"], one["items_per_second"]) for one in launches] == [
         ("ok", 100.0), ("unlike", None), ("ok", 101.0), ("ok", 102.0),
     ]  # fmt: skip
@@ -306,8 +307,8 @@ def test_history_and_gate_leave_the_same_launches_out(tmp_path: Path) -> None:
     runs = [written(tmp_path, [launched(100.0), launched(101.0)], nights(2)[0])]
     runs.append(written(tmp_path, [launched(100.0), CAPPED, launched(101.0)], nights(2)[1]))
     read = facts_cache.read(Results(tmp_path), runs)
-    newest = history.series(read).to_dict("records")[-1]
-    assert (newest["throughput"], newest["n"], newest["failed"], newest["left_out"]) == (100.5, 2, 0, 1)
+    newest = history.series(read)[-1]
+    assert (newest["value"], newest["n"], newest["failed"], newest["left_out"]) == (100.5, 2, 0, 1)
     assert newest["left_out_why"] == "power limit 500 W, the others 700 W"
     (judged,) = (one for one in judge(read).cells if one.metric == "throughput")
     assert judged.verdict != "failed" and "1 of 3 launches left out: power limit 500 W, the others 700 W" in judged.why
@@ -328,7 +329,7 @@ def test_machines_with_one_gpu_model_say_in_what_they_are_unlike(tmp_path: Path)
         host = HOST | {"name": name, "driver": driver, "gpus": [gpu]}
         written(tmp_path, [launched(watts, host=host, gpu=gpu)], folder=name, host=host, machine=name.ljust(16, "0"))
     fleet = machines_page.fleet_of(machines.newest_complete(Results(tmp_path).runs()))
-    (row,) = tables.records(fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], fleet.cells))
+    (row,) = fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], fleet.cells)
     assert row["unlike"] == "GPU power limit 500 W or 700 W, host driver 570.133.20 or 575.51.03"
     page = machines_page.page_of(*machines_page.compared(fleet.chosen))
     assert "unlike machines: GPU power limit 500 W or 700 W" in page

@@ -14,6 +14,7 @@ from read_back import spent, traces_of
 from records import launch_lines, nights, write_run
 from support import invoke
 from torchmatrix.analysis import tables, time_split
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_of, read_launch, sorted_out
@@ -68,7 +69,7 @@ def mutants(value: Any) -> Iterator[Any]:
 def read_all(launches: list[Launch]) -> None:
     """What the readers do with launches."""
     rows = tables.launch_rows(launches)
-    tables.cells_table(tables.table_of(rows))
+    tables.cells_table(CellIndex(rows))
     assert all(row["error"] is None or row["outcome"] != "ok" for row in rows)
     assert all(environment_of(launch) for launch in launches)
     time_split.phases_table(spent(launches))

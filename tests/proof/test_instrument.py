@@ -13,7 +13,7 @@ import pytest
 
 import bare_loop
 from torchmatrix.analysis.intervals import Interval, difference_verdict, paired_ratio
-from torchmatrix.analysis.tables import launches_table
+from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.store import Results
 
 LAUNCHES = 24
@@ -68,10 +68,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory, real_python: str, one_cpu
 def samples(folder: Path, stack: str, control: bool) -> list[float]:
     """The throughputs of one cell's launches, all of which must be ok, by round."""
     (run,) = Results(folder / "results").runs()
-    table = launches_table(run.launches())
-    own = table[(table["stack"] == stack) & (table["channels_last"] == control)]
-    assert list(own["outcome"]) == ["ok"] * LAUNCHES
-    return [float(rate) for rate in own.sort_values("round")["throughput"]]
+    own = [row for row in launch_rows(run.launches()) if (row["stack"], row["channels_last"]) == (stack, control)]
+    assert [row["outcome"] for row in own] == ["ok"] * LAUNCHES
+    return [row["throughput"] for row in sorted(own, key=lambda row: row["round"])]
 
 
 def told(what: str, found: Interval, launches: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 from records import write_run
 from torchmatrix.reporting import cubes, exports, report
 from torchmatrix.reporting.exports import table_set
-from torchmatrix.reporting.report.view import View
+from torchmatrix.reporting.view import View
 
 
 def launches(model: str = "resnet50") -> list[dict[str, Any]]:
@@ -60,7 +60,8 @@ def test_the_page_has_the_section_only_where_there_is_a_cube(view: View, tmp_pat
 
 
 def test_the_tables_are_exported_with_exact_numbers(view: View) -> None:
-    frames = table_set.of(view).frames
+    tables = table_set.of(view)
+    frames = tables.frames
     effects = frames["effects"]
     assert list(effects["setting"]) == ["precision amp", "compile", "channels_last", "without cudnn_benchmark"] * 2
     assert effects["ratio"][1] == pytest.approx(1.2, rel=1e-12) and list(effects["pairs"]) == [8] * 8
@@ -68,4 +69,4 @@ def test_the_tables_are_exported_with_exact_numbers(view: View) -> None:
     told = frames["interactions"].dropna(subset="sentence")
     assert list(told["settings"]) == ["precision x channels_last"]
     assert list(frames["cheap_way"]["step"]) == [1, 2, 3, 1, 2]
-    assert exports.FORMATS["csv"]("effects", effects).startswith(b"model,mode,devices,setting,over,ratio")
+    assert exports.FORMATS["csv"]("effects", tables.values["effects"]).startswith(b"model,mode,devices,setting,over,ratio")

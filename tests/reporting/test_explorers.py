@@ -153,7 +153,7 @@ def test_watts_and_euros_can_be_chosen_only_where_they_are_known(of: Make) -> No
 
     assert list(shown(tables(cell()))) == ["throughput", "peak memory"]
     found = shown(tables(cell(readings=readings())), PRICES)
-    assert list(found) == ["throughput", "per watt", "per 1000 EUR", "per EUR", "peak memory"]
+    assert list(found) == ["throughput", "peak memory", "per watt", "per 1000 EUR", "per EUR"]
     assert found["per watt"] == "0.200, images/s per watt"
     assert found["per 1000 EUR"].startswith("5.00 ±") and found["per 1000 EUR"].endswith(" %, images/s per 1000 EUR")
     assert found["per EUR"].startswith("144 000 ±")

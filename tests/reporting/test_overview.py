@@ -136,7 +136,7 @@ def replace_of(run: Any, name: str) -> Any:
 def test_what_is_drawn_is_what_is_written(tmp_path: Path) -> None:
     """Every bar's length, interval and text come from the cell that the exported table has."""
     view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
-    cells = {row["throughput"]: row for row in view.rows if row["n"]}
+    cells = {row["throughput"]: row for row in view.every_cell if row["n"]}
     page = report.render(view)
     drawn = 0
     for chart in report.overview_of(view).throughputs:
@@ -153,7 +153,7 @@ def test_what_is_drawn_is_what_is_written(tmp_path: Path) -> None:
 
 def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, repeated(FAST)))
-    marked = replace(view, every_cell=view.every_cell.assign(throttled=2), cells=view.cells.assign(throttled=2))
+    marked = replace(view, every_cell=[row | {"throttled": 2} for row in view.every_cell])
     page = report.render(marked)
     assert re.search(r'<ul class="flags">\s*<li><b>throttled</b>: 1 cell', page)
     assert re.search(r'role=rowheader[^>]*>[^<]*<abbr title="2 of 4 launches', page)

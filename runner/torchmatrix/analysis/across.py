@@ -10,17 +10,14 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import comparable, gpu_specs, same_work
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import FleetCell, Side, Slot, cells_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval, moments
-from torchmatrix.analysis.launch_row import Row
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.ratios import geometric_means
-from torchmatrix.analysis.tables import with_none
 from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, judged
 from torchmatrix.ground.errors import BadInput
 
@@ -29,12 +26,12 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
-    """`table`: as of relative_table. `baseline`: the GPU. `batch`: same or own. `refused`: what is not compared, and why.
+    """`table`: its rows. `baseline`: the GPU. `batch`: same or own. `refused`: what is not compared, and why.
 
     `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
     """
 
-    table: pd.DataFrame
+    table: list[Row]
     baseline: str
     batch: str
     refused: tuple[Refused, ...]
@@ -58,10 +55,10 @@ def mean_over(pairs: Sequence[Pair], level: Significance) -> MeanRatio:
     return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], known, level)
 
 
-def relative_table(launches: pd.DataFrame, baseline: str | None = None, batch: str = "same") -> Relative:
-    """Every GPU over the baseline GPU: same workload, as many devices, an equal or an equivalent stack; columns as COLUMNS.
+def relative_table(launches: Sequence[Row], baseline: str | None = None, batch: str = "same") -> Relative:
+    """Every GPU over the baseline GPU: same workload, as many devices, an equal or an equivalent stack.
 
-    `launches`: as of machines.fleet_table. `baseline`: a GPU by its short name or a part of it that only one has; without it
+    `launches`: as of machines.fleet_rows. `baseline`: a GPU by its short name or a part of it that only one has; without it
     the one that was launched first (gpus.csv), else the first. `batch`: "same", or "own" for each GPU its own: its largest that
     ran. Of several device sets of one size the first that ran is taken; `chosen_of` says of how many cells.
 
@@ -77,7 +74,7 @@ def relative_table(launches: pd.DataFrame, baseline: str | None = None, batch: s
     return _relative(cells, gpus, _baseline(gpus, baseline) if baseline else _oldest(launches, gpus), batch)
 
 
-def relative_to_each(launches: pd.DataFrame, batch: str = "same") -> tuple[Relative, ...]:
+def relative_to_each(launches: Sequence[Row], batch: str = "same") -> tuple[Relative, ...]:
     """As relative_table, with each GPU as the baseline."""
     cells = cells_of(launches, batch)
     gpus = list(dict.fromkeys(cell.gpu for cell in cells))
@@ -104,29 +101,25 @@ def _relative(cells: Sequence[FleetCell], gpus: Sequence[str], chosen: str, batc
         refused += comparable.refusals(gpu, chosen, [one.differences for one in found if one.row["of_gpu"]])
     for of_gpu in (True, False):
         _judge([one for one in compared if one.row["of_gpu"] == of_gpu and one.row["level"]])
-    table = with_none(pd.DataFrame(rows, columns=COLUMNS), rows, _MAY_BE_NONE)
     pairs = tuple(one.pair for one in compared if one.pair and one.row["gpu"] != chosen)
-    return Relative(table=table, baseline=chosen, batch=batch, refused=tuple(refused), pairs=pairs)
+    return Relative(table=rows, baseline=chosen, batch=batch, refused=tuple(refused), pairs=pairs)
 
 
-def relative_means(relative: pd.DataFrame, by: Sequence[str] = ("gpu", "count")) -> pd.DataFrame:
+def relative_means(relative: Sequence[Row], by: Sequence[str] = ("gpu", "count")) -> list[Row]:
     """Geometric means of the ratios of the rows that stand for their GPUs, one row per combination of the columns `by`.
 
     `n` ratios are in it; `missing` have none, and `missing_why` says how many for which reason. They have no interval.
     """
-    rows = relative[relative["of_gpu"].astype(bool)]
-    found = geometric_means(rows, by).rename(columns={"failed": "missing"})
-    whys = {key: _counted(group["why"]) for key, group in rows.groupby(list(by), sort=False, dropna=False)}
-    return found.assign(missing_why=[whys[tuple(row)] for row in found[list(by)].itertuples(index=False)])
+    rows = [row for row in relative if row["of_gpu"]]
+    whys: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        whys.setdefault(tuple(row[name] for name in by), []).append(row["why"])
+    return [
+        row | {"missing": row["failed"], "missing_why": _counted(whys[tuple(row[name] for name in by)])}
+        for row in geometric_means(rows, by)
+    ]
 
 
-COLUMNS = [
-    "gpu", "machine", "machines", "of_gpu", "workload", "model", "mode", "precision", "compile", "unit", "count", "devices",
-    "stack", "stack_class", "batch", "chosen_of", "n", "failed", "throughput", "low", "high", "baseline_stack",
-    "baseline_batch", "baseline_machines", "baseline_n", "baseline_throughput", "stack_match", "ratio", "ratio_low",
-    "ratio_high", "level", "verdict", "adjusted_p_value", "why",
-]  # fmt: skip
-_MAY_BE_NONE = ("machine", "devices", "stack", "batch", "baseline_stack", "baseline_batch", "stack_match")
 _OF_THE_JOB = ("model", "mode", "precision", "compile", "unit", "count")
 _OF_THE_CELL = ("devices", "batch", "chosen_of")
 
@@ -142,12 +135,13 @@ def _baseline(gpus: Sequence[str], word: str) -> str:
     return found[0]
 
 
-def _oldest(launches: pd.DataFrame, gpus: Sequence[str]) -> str:
+def _oldest(launches: Iterable[Row], gpus: Sequence[str]) -> str:
     dates: dict[str, str] = {}
-    for row in launches.itertuples(index=False):
-        facts = gpu_specs.find(row.device_name or "", _whole(row.device_memory_bytes)) if row.gpu not in dates else None
+    for row in launches:
+        name, memory = row["device_name"] or "", _whole(row["device_memory_bytes"])
+        facts = gpu_specs.find(name, memory) if row["gpu"] not in dates else None
         if facts and facts.launch_date:
-            dates[str(row.gpu)] = facts.launch_date
+            dates[row["gpu"]] = facts.launch_date
     return min(gpus, key=lambda gpu: dates.get(gpu, "9999"), default="")
 
 

@@ -3,33 +3,22 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchmatrix.analysis.best import may_be_best, of_picked
 from torchmatrix.analysis.cube.path import nearest_to_usual
-from torchmatrix.analysis.cube.points import COSTS, Cost, Point, Points, Row, points_of
+from torchmatrix.analysis.cube.points import COSTS, Point, Points, Row, points_of
 from torchmatrix.analysis.intervals import Interval, center_interval, moments, ratio
-from torchmatrix.analysis.metrics import OF_REQUESTS, THROUGHPUT, Metric
+from torchmatrix.analysis.metrics import MEMORY, METRICS, OF_REQUESTS, Metric
 from torchmatrix.facts.parts import LATENCY
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import FACTORS, Factor, Value
 
-AIMS: Mapping[str, Metric] = {
-    "throughput": THROUGHPUT,
-    "latency": OF_REQUESTS[LATENCY][0],
-    "memory": replace(
-        THROUGHPUT, name="memory", title="peak memory", unit="bytes", shown_unit="GiB", times=2**-30, more_is_better=False,
-        column="peak_bytes", gated=False,
-    ),
-    "energy": replace(
-        THROUGHPUT, name="energy", title="energy per item", unit="J", shown_unit="J per item", more_is_better=False,
-        column="energy_per_item", gated=False,
-    ),
-}  # fmt: skip
+AIMS: Mapping[str, Metric] = {metric.name: metric for metric in METRICS} | {"latency": OF_REQUESTS[LATENCY][0]}
 """What a configuration may be chosen for."""
-LIMITED: Mapping[str, Cost] = {"latency": COSTS[0], "memory": COSTS[1]}
+LIMITED: Mapping[str, Metric] = {"latency": OF_REQUESTS[LATENCY][0], "memory": MEMORY}
 """What may have an upper limit."""
 MOST_NEIGHBOURS = 10
 
@@ -106,9 +95,9 @@ def _job(rows: Sequence[Row], model: str, mode: str, aim: Metric) -> Points:
 
 def _least(points: Points, limits: Mapping[str, float]) -> str:
     """What the limits would have to be."""
-    costs = [cost for cost in COSTS if cost.name in limits]
-    found = {cost: [point.costs[cost.name] for point in points.measured if point.costs[cost.name] > 0] for cost in costs}
-    said = [f"the least {cost.title} is {cost.times * min(some):.4g} {cost.unit}" for cost, some in found.items() if some]
+    costs = [cost for cost in COSTS if cost.column in limits]
+    found = {cost: [point.costs[cost.column] for point in points.measured if point.costs[cost.column] > 0] for cost in costs}
+    said = [f"the least {cost.title} is {cost.times * min(some):.4g} {cost.shown_unit}" for cost, some in found.items() if some]
     return "; ".join(said) or "no launch tells what is limited"
 
 

@@ -10,7 +10,7 @@ from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.centers import central, squared_error
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import student
-from torchmatrix.analysis.metrics import THROUGHPUT, Metric, value_in
+from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
@@ -81,7 +81,7 @@ def figures(runs: Iterable[Indexed], metric: Metric = THROUGHPUT) -> dict[tuple[
     for run in runs:
         rates: dict[tuple[str, str], list[float]] = {}
         for row in run.launches:
-            if row["outcome"] == "ok" and not math.isnan(value := value_in(row, metric)):
+            if row["outcome"] == "ok" and not math.isnan(value := row[metric.column]):
                 rates.setdefault((row["cell"], row["work"]), []).append(value)
         for key, own in rates.items():
             found.setdefault(key, []).append(figure(own))

@@ -7,7 +7,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis.launch_row import Row, row_of
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.spent import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, whole_of
 from torchmatrix.analysis.watched import summarize

@@ -153,12 +153,12 @@ def _conditions(a: list[Launch], b: list[Launch], told: Mapping[Path, Environmen
 
 
 def _values(side: list[Launch], metric: Metric) -> list[float]:
-    return [value for launch in side if not math.isnan(value := metric.of(launch))]
+    return [value for launch in side if not math.isnan(value := metric.value(launch))]
 
 
 def _common_rounds(metric: Metric, a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
     """The values of A and B in every round of one run that both have; such launches were interleaved."""
-    sides = [{(launch.run, launch.round): metric.of(launch) for launch in side} for side in (a, b)]
+    sides = [{(launch.run, launch.round): metric.value(launch) for launch in side} for side in (a, b)]
     pairs = [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
     return [pair for pair in pairs if not any(map(math.isnan, pair))]
 

@@ -2,24 +2,19 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
-import pandas as pd
 from scipy.special import fdtrc
 
-from torchmatrix.analysis.centers import variance_of
-from torchmatrix.matrix.factors import ONE_MODEL
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.centers import median_of, variance_of
+from torchmatrix.analysis.column import Row
 
 FEWEST = 3
 """Launches of either kind, below which scatters are not compared."""
 LEVEL = 0.05
-COLUMNS = (
-    "cell", "stack", "workload", "devices", "unit", "compiled", "first_step_seconds", "first_step_low", "first_step_high",
-    "sd_between_artefacts", "reused", "sd_same_artefact", "p", "varies",
-)  # fmt: skip
 
 
-def compiles_table(launches: pd.DataFrame) -> pd.DataFrame:
+def compiles_table(cells: CellIndex) -> list[Row]:
     """One row per cell that was compiled from an empty cache in some ok launch.
 
     `compiled` launches did so: the median, least and largest time of their first step in seconds; `sd_between_artefacts` is the
@@ -27,25 +22,25 @@ def compiles_table(launches: pd.DataFrame) -> pd.DataFrame:
     `sd_same_artefact`. `varies`: the former scatter is larger than the latter beyond chance, by an F test of the variances of
     the logarithms, one-sided, at LEVEL over the number of tests (Bonferroni); None with fewer than FEWEST launches of a kind.
     """
-    ok = launches[launches["compile"] & (launches["outcome"] == "ok") & launches["parallel"].isin(ONE_MODEL)]
-    rows = [_row(group) for _, group in ok.groupby("cell", sort=False)]
-    shown = [row for row in rows if row["compiled"]]
+    shown = [row for row in map(_row, cells.figures) if row]
     tests = sum(not math.isnan(row["p"]) for row in shown)
     for row in shown:
         row["varies"] = None if math.isnan(row["p"]) else row["p"] * tests < LEVEL
-    return pd.DataFrame(shown, columns=list(COLUMNS))
+    return shown
 
 
-def _row(group: pd.DataFrame) -> dict[str, Any]:
-    cold, warm = (group[group["compile_cache"] == state] for state in ("cold", "warm"))
-    first = cold["first_step_seconds"].astype(float)
-    between, same = _scatter(cold["throughput"]), _scatter(warm["throughput"])
-    named = {name: group.iloc[-1][name] for name in COLUMNS[:5]}
-    return named | {
+def _row(cell: Cell) -> Row | None:
+    ok = [row for row in cell.ok if row["compile"]]
+    cold, warm = ([row for row in ok if row["compile_cache"] == state] for state in ("cold", "warm"))
+    if not cold:
+        return None
+    first = [row["first_step_seconds"] for row in cold if not math.isnan(row["first_step_seconds"])]
+    between, same = (_scatter(row["throughput"] for row in some) for some in (cold, warm))
+    return {name: cell[name] for name in ("cell", "stack", "workload", "devices", "unit")} | {
         "compiled": len(cold),
-        "first_step_seconds": first.median(),
-        "first_step_low": first.min(),
-        "first_step_high": first.max(),
+        "first_step_seconds": median_of(first) if first else math.nan,
+        "first_step_low": min(first, default=math.nan),
+        "first_step_high": max(first, default=math.nan),
         "sd_between_artefacts": between,
         "reused": len(warm),
         "sd_same_artefact": same,
@@ -53,7 +48,7 @@ def _row(group: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _scatter(throughputs: Iterable[Any]) -> float:
+def _scatter(throughputs: Iterable[float]) -> float:
     """The standard deviation of the logarithms; NaN of fewer than two."""
     logarithms = [math.log(one) for one in throughputs]
     return math.sqrt(variance_of(logarithms)) if len(logarithms) > 1 else math.nan

@@ -7,8 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis import tables, time_split
 from torchmatrix.analysis.briefs import Brief, Order, Part, order_of, part_of
-from torchmatrix.analysis.launch_row import Row
-from torchmatrix.analysis.tables import records
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.traces import Readings, Trace, Whole, shortened
 from torchmatrix.analysis.watched import Watched
 from torchmatrix.facts.launch import Launch, Unreadable
@@ -65,8 +64,8 @@ def facts_of(folder: Path, parts: Sequence[Part], order: Order) -> Facts:
         "started": [one.started for one in briefs],
         "errors": [one.errors for one in briefs],
         "repeated": [one for part in parts for one in part.repeated],
-        "phases": records(time_split.phases_table(spent)),
-        "steps": records(time_split.steps_table(spent)),
+        "phases": time_split.phases_table(spent),
+        "steps": time_split.steps_table(spent),
         "traces": [asdict(trace) for trace in shortened(_traces(parts, order))],
         "installed": _installed(briefs),
         "unreadable": [(as_text(one.path)[root:], one.reason) for part in parts for one in part.unreadable],

@@ -2,18 +2,16 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
-from torchmatrix.analysis import comparable, tables
+from torchmatrix.analysis import comparable
+from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import StackUsed, Work
-from torchmatrix.analysis.launch_row import Row
 from torchmatrix.facts.launch import UNLIKE
-from torchmatrix.matrix.factors import ONE_MODEL
 
 Slot = tuple[Any, ...]
 """Workload settings, batch and number of devices."""
@@ -63,22 +61,18 @@ class Side:
         return (self.ran or self.cells)[0]
 
 
-def cells_of(launches: pd.DataFrame, batch: str) -> list[FleetCell]:
+def cells_of(launches: Iterable[Row], batch: str) -> list[FleetCell]:
     """One per machine, stack, job and number of devices (and batch, unless each GPU has its own)."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in tables.records(launches[launches["parallel"].isin(ONE_MODEL)]):
-        groups.setdefault(tables.key_of(row), []).append(row)
     found: dict[tuple[Any, ...], list[FleetCell]] = {}
-    for own in groups.values():
-        cell = _cell(own, batch)
+    for one in CellIndex(launches).figures:
+        cell = _cell(one, batch)
         found.setdefault((cell.machine, cell.stack.name, cell.slot), []).append(cell)
     return [_first(cells) for cells in found.values()]
 
 
-def _cell(launches: Sequence[Row], batch: str) -> FleetCell:
-    row = tables.shown(launches)
-    work = json.loads(row["work"])
-    samples = tuple(float(launch["throughput"]) for launch in launches if launch["outcome"] == "ok")
+def _cell(cell: Cell, batch: str) -> FleetCell:
+    row = cell.last
+    work, samples = json.loads(row["work"]), tuple(cell.samples)
     return FleetCell(
         machine=row["machine"],
         gpu=row["gpu"],
@@ -89,7 +83,7 @@ def _cell(launches: Sequence[Row], batch: str) -> FleetCell:
         row=row | {"chosen_of": 1},
         samples=samples,
         value=central(samples, row["statistic"]) if samples else math.nan,
-        failed=sum(launch["outcome"] not in ("ok", UNLIKE) for launch in launches),
+        failed=sum(launch["outcome"] not in ("ok", UNLIKE) for launch in cell.launches),
     )
 
 

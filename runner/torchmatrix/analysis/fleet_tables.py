@@ -4,47 +4,33 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import gpu_table, prices
-from torchmatrix.analysis.launch_row import Row
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.tables import records, with_none
 from torchmatrix.facts.environments import unlike
 from torchmatrix.matrix.factors import ONE_MODEL
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
-GPU_COLUMNS = [
-    "gpu",
-    "machines",
-    "counts",
-    "drivers",
-    "power_limit_low_watts",
-    "power_limit_high_watts",
-    "unlike",
-    "catalog_name",
-    *_CATALOG,
-]
-WORTH_COLUMNS = [
-    "machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput", "per_watt", "per_joule", "per_gb",
-    "per_price", "per_rent",
-]  # fmt: skip
+_OF_CELL = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
 
 
-def fleet_gpu_table(machines: Sequence[Machine], cells: pd.DataFrame) -> pd.DataFrame:
+def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[Row]:
     """One row per GPU model of a fleet's tables.cells_table; None and NaN are unknown. CPUs have a row without specifications.
 
     `machines` that have it (labels), with how many each (`counts`), their `drivers`; the limits of power that the drivers
     report, lowest and highest; in which conditions the machines are `unlike`. `catalog_name`: in gpus.csv; from there on the
     columns of gpu_table.gpu_table.
     """
+    groups: dict[str, list[Row]] = {}
+    for cell in cells:
+        groups.setdefault(cell["gpu"], []).append(cell)
     rows = []
-    for gpu, own in cells.groupby("gpu", sort=False):
-        having = [machine for machine in machines if machine.label in set(own["machine"])]
-        known = records(gpu_table.gpu_table(own))
-        told = known[0] if known else dict.fromkeys(gpu_table.COLUMNS)
-        limits = _power_limits(having, {name for names in own["gpu_names"] for name in names})
+    for gpu, own in groups.items():
+        labels = {cell["machine"] for cell in own}
+        having = [machine for machine in machines if machine.label in labels]
+        told = next(iter(gpu_table.gpu_table(own)), dict.fromkeys(gpu_table.COLUMNS))
+        limits = _power_limits(having, {name for cell in own for name in cell["gpu_names"]})
         rows.append({
             "gpu": gpu,
             "machines": tuple(machine.label for machine in having),
@@ -56,26 +42,23 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: pd.DataFrame) -> pd.Data
             "catalog_name": told["gpu"],
             **{name: told[name] for name in _CATALOG},
         })  # fmt: skip
-    return (
-        with_none(pd.DataFrame(rows, columns=GPU_COLUMNS), rows, ("catalog_name", *_CATALOG)) if rows else _empty(GPU_COLUMNS)
-    )
+    return rows
 
 
-def worth_table(cells: pd.DataFrame, held: PriceList = NONE) -> pd.DataFrame:
-    """One row per DDP cell of a fleet's tables.cells_table that has a throughput; columns as WORTH_COLUMNS, NaN is unknown.
+def worth_table(cells: Iterable[Row], held: PriceList = NONE) -> list[Row]:
+    """One row per DDP cell of a fleet's tables.cells_table that has a throughput; NaN is unknown.
 
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
     """
-    rows = [_worth(row, held) for row in records(cells) if row["parallel"] in ONE_MODEL and row["n"]]
-    return pd.DataFrame(rows, columns=WORTH_COLUMNS) if rows else _empty(WORTH_COLUMNS)
+    return [_worth(row, held) for row in cells if row["parallel"] in ONE_MODEL and row["n"]]
 
 
 def _worth(row: Row, held: PriceList) -> Row:
     rate, memory = row["throughput"], row["device_memory_bytes"]
     gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
     return {
-        **{name: row[name] for name in WORTH_COLUMNS if name in row},
+        **{name: row[name] for name in _OF_CELL},
         "per_watt": _over(rate, row["power_watts"]),
         "per_joule": _over(1.0, row["energy_per_item"]),
         "per_gb": _over(rate, gigabytes),
@@ -92,7 +75,3 @@ def _power_limits(machines: Iterable[Machine], names: set[str]) -> list[float]:
     """As the drivers report them, of the GPUs of these names."""
     found: list[Any] = [gpu.get("power_limit_watts") for one in machines for gpu in one.gpus if gpu.get("name") in names]
     return [float(limit) for limit in found if isinstance(limit, (int, float))]
-
-
-def _empty(columns: list[str]) -> pd.DataFrame:
-    return pd.DataFrame(columns=columns)

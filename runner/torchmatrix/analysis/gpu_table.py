@@ -1,13 +1,11 @@
 """The GPUs that a run measured: what their vendors say of them, and the best share of their peaks that was reached here."""
 
 import math
-from typing import Any
-
-import pandas as pd
+from collections.abc import Iterable
 
 from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.gpu_specs import PEAKED, GpuFacts
-from torchmatrix.analysis.tables import records
 from torchmatrix.matrix.factors import ONE_MODEL
 
 _FROM_CATALOG = (
@@ -21,18 +19,18 @@ def _column_part(word: str) -> str:
     return word.replace("-", "_")
 
 
-def gpu_table(cells: pd.DataFrame) -> pd.DataFrame:
+def gpu_table(cells: Iterable[Row]) -> list[Row]:
     """One row per GPU model of tables.cells_table, in the order in which they first appear; None and NaN are unknown.
 
     `gpu`: the name in gpus.csv. Memory, bandwidth and watts are per card. `peak_*_tflops`: of one device, as MFU uses it.
     `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
     """
-    models: dict[tuple[str, GpuFacts | None], list[dict[str, Any]]] = {}
-    for row in records(cells):
+    models: dict[tuple[str, GpuFacts | None], list[Row]] = {}
+    for row in cells:
         name = row.get("device_name")
         if isinstance(name, str) and row["device_list"][0].startswith("gpu") and not row["mixed"]:
             models.setdefault((name, gpu_specs.find(name, _memory(row))), []).append(row)
-    return pd.DataFrame([_gpu_row(name, facts, rows) for (name, facts), rows in models.items()], columns=COLUMNS)
+    return [_gpu_row(name, facts, rows) for (name, facts), rows in models.items()]
 
 
 COLUMNS = [
@@ -41,7 +39,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
     peaks = {word: gpu_specs.peak_flops(facts, word) if facts else None for word in PEAKED}
     counted = [row["device_multiprocessors"] for row in rows]
     return {
@@ -55,11 +53,11 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[dict[str, Any]]) -> d
     }
 
 
-def _best_mfu(precision: str, rows: list[dict[str, Any]]) -> float:
+def _best_mfu(precision: str, rows: list[Row]) -> float:
     known = [row["mfu"] for row in rows if row["precision"] == precision and row["parallel"] in ONE_MODEL]
     return max((mfu for mfu in known if not math.isnan(mfu)), default=math.nan)
 
 
-def _memory(row: dict[str, Any]) -> int | None:
+def _memory(row: Row) -> int | None:
     bytes_ = row["device_memory_bytes"]
     return int(bytes_) if isinstance(bytes_, (int, float)) and bytes_ > 0 else None

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import pandas as pd
-
-from torchmatrix.analysis import levels, tables
+from torchmatrix.analysis import levels
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import Interval, ratio
+from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.facts.environments import (
     UNKNOWN,
     Compared,
@@ -27,17 +28,11 @@ from torchmatrix.ground.numbers import without_nan
 NEAR = 2
 """Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after
 are looked at."""
-COLUMNS = (
-    "host", "cell", "run", "started", "workload", "unit", "outcome", "reason", "n", "failed", "left_out", "left_out_why",
-    "throughput", "low", "high", "cv", "environment", "told",
-)  # fmt: skip
+_SUMMED = ("n", "failed", "left_out", "left_out_why")
 _TOLD = "told"
 """The environment itself, which no record needs."""
-_MAY_BE_NONE = ("workload", "unit", "reason")
 _WORK_FIELDS = ("workload hash", "batch per device", "method")
 """What besides the environment makes figures of two runs different things."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +64,7 @@ class Change:
 class Trend:
     """One cell on one host: its rows of `series`, oldest first, and the changes of its level, oldest first."""
 
+    metric: Metric
     host: str
     cell: str
     workload: str | None
@@ -77,24 +73,37 @@ class Trend:
     changes: tuple[Change, ...]
 
     @property
+    def shown_unit(self) -> str:
+        """That of figures for readers, such as images/s or ms; "" of what was never launched."""
+        return self.metric.said(self.unit) if self.unit else ""
+
+    def shown(self, value: float) -> float:
+        """A figure in that unit."""
+        return value * self.metric.times
+
+    def is_worse(self, ratio: float) -> bool:
+        """Is a level of this ratio to the one before worse?"""
+        return (ratio < 1) == self.metric.more_is_better
+
+    @property
     def is_launched(self) -> bool:
         """Was it launched in any run, whatever the outcome?"""
         return self.unit is not None
 
     @property
     def measured(self) -> list[Row]:
-        """The rows that have a throughput."""
+        """The rows that have a value of the metric."""
         return _measured(self.rows)
 
     @property
     def first(self) -> float:
-        """Throughput of the first measured run; NaN without any."""
-        return float(next((row["throughput"] for row in self.measured), math.nan))
+        """Of the first measured run; NaN without any."""
+        return float(next((row["value"] for row in self.measured), math.nan))
 
     @property
     def last(self) -> float:
-        """Throughput of the last measured run; NaN without any."""
-        return float(next((row["throughput"] for row in reversed(self.measured)), math.nan))
+        """Of the last measured run; NaN without any."""
+        return float(next((row["value"] for row in reversed(self.measured)), math.nan))
 
     @property
     def change(self) -> float:
@@ -110,36 +119,33 @@ class Trend:
         """For --json; NaN becomes null."""
         own = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
         figures = {"first": self.first, "last": self.last, "change": self.change}
-        rows = [{name: value for name, value in row.items() if name not in (*own, _TOLD)} for row in self.rows]
+        of = {"value": self.metric.name}
+        rows = [{of.get(name, name): value for name, value in row.items() if name not in (*own, _TOLD)} for row in self.rows]
         record: dict[str, Any] = without_nan(own | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
         return record
 
 
-def series(runs: Iterable[Indexed]) -> pd.DataFrame:
+def series(runs: Iterable[Indexed], metric: Metric = THROUGHPUT) -> list[Row]:
     """One row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
 
-    `started` in unix seconds; `throughput`, `low`, `high` in `unit` per second, `n`, `failed` and `cv` as in cells_table, NaN
-    where nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
+    `started` in unix seconds; `value` of the metric with `low` and `high`, `n`, `failed` and `cv` as in cells_table, NaN where
+    nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
     `environment`: in what the cell's environment differs from that of the run before in which its stack told it.
     """
     known: dict[tuple[str, str], Environment] = {}
-    rows = [_with_differences(row, known) for run in runs for row in _rows(run)]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    for column in _MAY_BE_NONE:  # pandas would make NaN of None
-        table[column] = pd.Series([row[column] for row in rows], dtype=object)
-    return table
+    return [_with_differences(row, known) for run in runs for row in _rows(run, metric)]
 
 
-def trends(table: pd.DataFrame) -> list[Trend]:
-    """Of every cell of a table of `series`; those of the newest run first."""
+def trends(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Trend]:
+    """Of every cell of the rows of `series`; those of the newest run first."""
     found: dict[tuple[str, str], list[Row]] = {}
     newest: dict[tuple[str, str], float] = {}
-    for row in table.to_dict("records"):
+    for row in rows:
         key = (row["host"], row["cell"])
-        found.setdefault(key, []).append({str(name): value for name, value in row.items()})
+        found.setdefault(key, []).append(row)
         newest[key] = row["started"]
     order = sorted(found, key=lambda key: -newest[key] if not math.isnan(newest[key]) else math.inf)
-    return [_trend(*key, found[key]) for key in order]
+    return [_trend(metric, *key, found[key]) for key in order]
 
 
 def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
@@ -151,16 +157,16 @@ def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
     return cells
 
 
-def _rows(run: Indexed) -> Iterator[Row]:
-    by_cell = tables.by_cell(run.launches)
+def _rows(run: Indexed, metric: Metric) -> Iterator[Row]:
+    by_cell = {cell["cell"]: cell for cell in CellIndex(run.launches).every}
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
         own = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
-        launches = by_cell.get(cell)
-        yield own | (_launched(run, launches) if launches else _not_launched(run, cell))
+        launched = by_cell.get(cell)
+        yield own | (_launched(run, launched, metric) if launched else _not_launched(run, cell))
 
 
-def _launched(run: Indexed, launches: Sequence[Row]) -> Row:
-    shown, found = tables.shown(launches), tables.summary(launches)
+def _launched(run: Indexed, cell: Cell, metric: Metric) -> Row:
+    shown, found = cell.last, cell.summary(metric.column)
     environment = dict(run.environments.get(shown["stack"], {}))
     if found["n"]:
         values = ((run.workload_hash or UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
@@ -170,14 +176,16 @@ def _launched(run: Indexed, launches: Sequence[Row]) -> Row:
         "unit": shown["unit"],
         "outcome": shown["outcome"],
         "reason": shown["error"],
-        **found,
+        **{name: found[name] for name in _SUMMED},
+        "value": found[metric.column],
+        **{name: found[name] for name in ("low", "high", "cv")},
         "environment": environment,
     }
 
 
 def _not_launched(run: Indexed, cell: str) -> Row:
     skipped = cell in run.skipped
-    unknown = dict.fromkeys(("throughput", "low", "high", "cv"), math.nan)
+    unknown = dict.fromkeys(("value", "low", "high", "cv"), math.nan)
     return {
         "workload": None,
         "unit": None,
@@ -203,16 +211,17 @@ def _with_differences(row: Row, known: dict[tuple[str, str], Environment]) -> Ro
     return row | {"environment": changed(before, environment), _TOLD: environment}
 
 
-def _trend(host: str, cell: str, rows: list[Row]) -> Trend:
+def _trend(metric: Metric, host: str, cell: str, rows: list[Row]) -> Trend:
     told = next((row for row in reversed(rows) if row["unit"] is not None), rows[-1])
     return Trend(
-        host=host, cell=cell, workload=told["workload"], unit=told["unit"], rows=tuple(rows), changes=tuple(_changes(rows))
-    )
+        metric=metric, host=host, cell=cell, workload=told["workload"], unit=told["unit"], rows=tuple(rows),
+        changes=tuple(_changes(rows)),
+    )  # fmt: skip
 
 
 def _changes(rows: Sequence[Row]) -> Iterator[Change]:
-    places = [place for place, row in enumerate(rows) if row["throughput"] > 0]
-    values = [float(rows[place]["throughput"]) for place in places]
+    places = [place for place, row in enumerate(rows) if row["value"] > 0]
+    values = [float(rows[place]["value"]) for place in places]
     edges = [0, *levels.changes(values), len(values)]
     for (begin, at), (_, end) in pairwise(pairwise(edges)):
         environment, where = _environment_change(rows, places[at - 1], places[at])
@@ -249,4 +258,4 @@ def _together(steps: Iterable[Differences]) -> Differences:
 
 
 def _measured(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["throughput"] > 0]
+    return [row for row in rows if row["value"] > 0]

@@ -1,14 +1,11 @@
 """Launches that served requests -> a table for each kind: latency (device to device) and end to end (host to host)."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
-from torchmatrix.analysis.intervals import center_interval
-from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES, Metric, value_in
-from torchmatrix.analysis.tables import CellKey, key_of, shown, told_by
-from torchmatrix.matrix.factors import ONE_MODEL
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 
-Row = dict[str, Any]
 _OF_CELL = ("cell", "stack", "workload", "model", "precision", "devices", "count", "batch", "unit", "statistic")
 
 
@@ -18,23 +15,13 @@ def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
     For each of PERCENTILES: the median over ok launches of that percentile in seconds, with `_low` and `_high`, the ends of its
     95 % interval over launches. `n`: launches; `requests`: of all of them together.
     """
-    cells: dict[CellKey, list[Row]] = {}
-    for row in launches:
-        if row["requests"] and row["parallel"] in ONE_MODEL:
-            cells.setdefault(key_of(row), []).append(row)
-    return [_row(some, kind) for some in cells.values()]
+    return [_row(cell, kind) for cell in CellIndex(row for row in launches if row["requests"]).figures]
 
 
-def _row(launches: Sequence[Row], kind: str) -> Row:
-    last = shown(launches)
-    own = {name: last[name] for name in (*_OF_CELL, *told_by(last))}
-    found: Row = own | {"n": len(launches), "requests": int(sum(row["requests"]["requests"] for row in launches))}
+def _row(cell: Cell, kind: str) -> Row:
+    requests = int(sum(row["requests"] for row in cell.launches))
+    found = {name: cell.last[name] for name in _OF_CELL} | cell.fleet | {"n": len(cell.launches), "requests": requests}
     for name, metric in zip(PERCENTILES, OF_REQUESTS[kind], strict=True):
-        found |= _interval(launches, name, metric)
+        of = cell.estimate(metric.column)
+        found |= {name: of.value, f"{name}_low": of.low, f"{name}_high": of.high}
     return found
-
-
-def _interval(launches: Sequence[Row], name: str, metric: Metric) -> Row:
-    values = [value for row in launches if (value := value_in(row, metric)) == value]
-    found = center_interval(values, shown(launches)["statistic"])
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

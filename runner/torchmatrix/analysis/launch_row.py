@@ -1,77 +1,47 @@
-"""A launch -> its row: as it was asked for, as the box told, as it was timed. tables.py makes tables of such rows."""
+"""Every column of the tables of launches and cells: one entry each, from which rows, files and their descriptions follow.
+
+A launch's row has all entries with `of`; a cell's row is that of the launch that stands for it, with what its launches say
+together (`cell`). Unknown numbers are NaN, other unknowns None, sequences tuples.
+"""
 
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any
 
-from torchmatrix.analysis import comparable, metrics, watched
+from torchmatrix.analysis import comparable, gpu_specs, metrics, watched
+from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.column import CELLS, LAUNCHES, Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
+from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.metrics import METRICS, Metric, Read
 from torchmatrix.facts import plausible
-from torchmatrix.facts.launch import UNLIKE, Launch, measured_items, measured_seconds, throughput
+from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
 from torchmatrix.ground.texts import as_text
-from torchmatrix.matrix.factors import COLUMNS, CONTRASTED, FACTORS
+from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, Factor
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from torchmatrix.analysis.cells import Cell
 
 _COMPACT, _SORTED = json.JSONEncoder(separators=(",", ":")), json.JSONEncoder(sort_keys=True)
 """Made once: json.dumps makes one for each call with other settings than its own."""
-_FACTORS = tuple(factor.name for factor in COLUMNS)
-_NO_OTHER_SETTING = frozenset(
-    {
-        "id",
-        "batch",
-        "batch_for",
-        "parallel",
-        "explain",
-        "stacks",
-        "counts",
-        *(factor.name for factor in CONTRASTED),
-        *(factor.name for factor in FACTORS if not factor.decides),
-    }
-)
-_FROM_WATCH = (
-    "temperature_first", "temperature_last", "clock_mhz", "power_watts", "energy_joules", "energy_problem", "throttled",
-    "throttled_later", "steady", "warming", "clock_change", "power_change", "later_clock", "at_limit", "under_load_seconds",
-    "foreign", "ecc_errors", "quota_seconds",
-)  # fmt: skip
-PARITY = ("largest_absolute", "largest_relative", "cosine", "top1")
-"""The figures of an inference's outputs beside those of eager fp32, as the box names them."""
-COLUMNS_OF_LAUNCHES = (
-    "cell", "run", "round", "outcome", "error", "left_out", "apart", "stack", "accelerator", "recipe", "gpu_names",
-    "workload", "ddp_workload", "parallel", "devices", "device_list",
-    "count", "nodes", "unit", *_FACTORS, "other_settings", "batch", "batch_requested", "torch", "torch_build", "device_name",
-    "device_memory_bytes", "device_multiprocessors", "method", "statistic", "too_warm", "start_unknown", "throughput",
-    "requests", "skipped_steps", "per_device", "energy_per_item", *_FROM_WATCH, "flops_key", "operations",
-    "parameters", "flops_per_item", "flops_from", "peak_bytes",
-    "cold_peak_bytes", "mixed", "unlike", "host_bound", "first_step_seconds", "compile_cache", "flat", "drift", "stall",
-    "effective", "changed_settings", "remarks", "loss_difference", *(f"parity_{name}" for name in PARITY), "unchecked",
-    "only_seen", "bus_bytes_per_second", "transport", "collectives", "seconds", "clock_jump_seconds", "command", "work", "path",
-)  # fmt: skip
-
-MAY_BE_NONE = (
-    "error", "accelerator", "recipe", *(factor.name for factor in COLUMNS if factor.may_be_none), "torch", "torch_build",
-    "device_name", "device_memory_bytes", "device_multiprocessors", "parameters", "flops_from", "energy_problem", "steady",
-    "compile_cache", "flat", "effective", "changed_settings", "remarks", "unchecked", "only_seen", "requests", "transport",
-)  # fmt: skip
+_NO_OTHER_SETTING = frozenset({
+    "id", "batch", "batch_for", "parallel", "explain", "stacks", "counts", *(factor.name for factor in CONTRASTED),
+    *(factor.name for factor in FACTORS if not factor.decides),
+})  # fmt: skip
 
 
 def row_of(launch: Launch) -> Row:
-    """Unknown numbers are NaN, other unknowns None, sequences tuples."""
-    return _as_asked(launch) | _as_the_box_told(launch) | _as_timed(launch)
+    """The row of a launch: all entries by their sources."""
+    read = Read(launch)
+    return {name: of(read) for name, of in _OF_LAUNCH}
 
 
-def left_out(launches: Sequence[Row]) -> Row:
-    """How many launches are left out of the figure, and why, such as "power limit 500 W, the others 700 W"."""
-    whys = Counter(launch["left_out"] for launch in launches if launch["outcome"] == UNLIKE)
-    return {"left_out": sum(whys.values()), "left_out_why": "; ".join(_each(why, number, whys) for why, number in whys.items())}
-
-
-def _each(why: str, number: int, whys: Mapping[str, int]) -> str:
-    return f"{number} of them: {why}" if len(whys) > 1 else why
+def cell_values(cell: "Cell") -> Row:
+    """What the launches of a cell say together."""
+    return {column.source: column.cell(cell) for column in ENTRIES if column.cell}
 
 
 def columns_of(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -80,92 +50,289 @@ def columns_of(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[Any
     return dict(zip(names, columns, strict=True))
 
 
-def _as_asked(launch: Launch) -> Row:
-    """Which launch it is, of what, on what, and how it was to be measured."""
-    return {
-        "cell": launch.cell,
-        "run": launch.run,
-        "round": launch.round,
-        "command": launch.command,
-        "stack": launch.stack.name,
-        "torch": launch.stack.torch,
-        "accelerator": launch.stack.accelerator,
-        "recipe": _recipe(launch),
-        "gpu_names": tuple(gpu.name or "" for gpu in launch.devices.gpus),
-        "workload": launch.workload.id,
-        "ddp_workload": launch.workload.ddp_id,
-        "parallel": launch.workload.parallel,
-        "devices": launch.devices.label,
-        "device_list": launch.devices.names,
-        "count": launch.devices.count,
-        "nodes": launch.devices.nodes,
-        "mixed": len({gpu.name for gpu in launch.devices.gpus}) > 1,
-        "unlike": launch.devices.unlike,
-        "unit": launch.workload.unit,
-        **{factor.name: factor.recorded_in(launch.workload.factors) for factor in COLUMNS},
-        "other_settings": _other_settings(launch.workload.factors),
-        "batch": launch.batch,
-        "batch_requested": launch.batch if launch.batch_requested is None else launch.batch_requested,
-        "method": launch.method.name,
-        "statistic": launch.method.statistic,
-        "flops_key": _flops_key(launch.workload),
-        "operations": _operations(launch),
-        "work": _COMPACT.encode(comparable.work_of(launch)),
-        "path": as_text(launch.path),
-    }
+Of = Callable[[Any], Any]
 
 
-def _as_the_box_told(launch: Launch) -> Row:
-    """What the box found out about itself and its work."""
-    device = _device(launch)
-    return {
-        "torch_build": launch.box.torch if launch.box else None,
-        "device_name": device.name,
-        "device_memory_bytes": device.memory_bytes,
-        "device_multiprocessors": device.multiprocessors,
-        "compile_cache": launch.compile_cache,
-        "effective": _effective(launch),
-        "changed_settings": "; ".join(launch.changed_settings) or None,
-        "parameters": launch.parameters,
-        "remarks": "; ".join(launch.remarks) or None,
-        "flops_per_item": launch.reference.flops_per_item if launch.reference else math.nan,
-        "flops_from": None,
-        "loss_difference": max(launch.reference.differences, default=math.nan) if launch.reference else math.nan,
-        **_parity(launch),
-        "unchecked": launch.unchecked,
-        "only_seen": launch.unseen.error,
-        "bus_bytes_per_second": launch.bus_bytes_per_second,
-        "transport": _transport(launch),
-        "collectives": _COMPACT.encode(_collectives(launch)),
-        "peak_bytes": _peak(launch, "warm"),
-        "cold_peak_bytes": _peak(launch, "cold"),
-    }
+def _asked(name: str) -> Of:
+    """A field of the launch's header or events."""
+    return attrgetter(f"launch.{name}")
 
 
-def _as_timed(launch: Launch) -> Row:
-    """How it ended, how fast it was, and what was seen of the machine meanwhile."""
-    rate, seen = throughput(launch), watched.summarize(launch)
-    return {
-        "outcome": launch.outcome,
-        "error": launch.error,
-        "left_out": launch.left_out,
-        "apart": launch.apart,
-        "too_warm": bool(launch.start and launch.start.too_warm),
-        "start_unknown": _is_start_unknown(launch),
-        "throughput": rate,
-        "requests": metrics.requests_of(launch),
-        "per_device": rate / launch.devices.count,
-        **{key: getattr(seen, key) for key in _FROM_WATCH},
-        "energy_per_item": seen.energy_joules / measured_items(launch) if launch.windows else math.nan,
-        "host_bound": _host_bound(launch),
-        "first_step_seconds": launch.phases.get("first-step", math.nan),
-        "flat": launch.warm_up.flat if launch.warm_up else None,
-        "skipped_steps": sum(window.skipped_steps for window in launch.windows),
-        "drift": _drift(launch),
-        "stall": plausible.stall(launch.windows),
-        "seconds": launch.seconds,
-        "clock_jump_seconds": watched.clock_jump_seconds(launch),
-    }
+def _seen(name: str) -> Of:
+    """What the telemetry shows."""
+    return attrgetter(f"seen.{name}")
+
+
+def _made(function: Callable[[Launch], Any]) -> Of:
+    return lambda read: function(read.launch)
+
+
+def _known(cell: "Cell", name: str) -> list[float]:
+    return [row[name] for row in cell.ok if not math.isnan(row[name])]
+
+
+def _median(name: str) -> Callable[["Cell"], float]:
+    return lambda cell: median_of(known) if (known := _known(cell, name)) else math.nan
+
+
+def _farthest(name: str) -> Callable[["Cell"], float]:
+    """From 0."""
+    return lambda cell: max(_known(cell, name), key=abs, default=math.nan)
+
+
+def _most(name: str, otherwise: float = math.nan) -> Callable[["Cell"], float]:
+    return lambda cell: max((row[name] for row in cell.ok), default=otherwise)
+
+
+def _count(name: str, counts: Callable[[Any], bool] = bool) -> Callable[["Cell"], int]:
+    """How many ok launches."""
+    return lambda cell: sum(counts(row[name]) for row in cell.ok)
+
+
+def _is_false(value: Any) -> bool:
+    return value is False
+
+
+def _factor(factor: Factor) -> Column:
+    column = a_flag if factor.kind is bool else a_text
+    return column(factor.name, factor.meaning, of=lambda read: factor.recorded_in(read.launch.workload.factors))
+
+
+def _metric(metric: Metric, make: Callable[..., Column] = a_number, **more: Any) -> Column:
+    """A cell has the median of its ok launches."""
+    meaning = metric.meaning or DEFINITIONS[metric.definition]
+    return make(metric.exported, meaning, metric.column, of=metric.of, **{"cell": _median(metric.column), **more})
+
+
+_ONE: dict[str, Any] = {"tables": (LAUNCHES,)}
+_ALL: dict[str, Any] = {"tables": (CELLS,)}
+_ROWS: dict[str, Any] = {"tables": ()}
+PARITY = {
+    "largest_absolute": (max, "inference: largest difference of an output from that of eager fp32, in launches proven in full"),
+    "largest_relative": (max, "the same over the largest output of that tensor"),
+    "cosine": (min, "smallest cosine of an output with that of eager fp32"),
+    "top1": (min, "share of rows whose largest output is that of eager fp32"),
+}
+"""Of an inference's outputs beside those of eager fp32, as the workload names them: which is the worst, and what it is."""
+
+
+def _parity(name: str) -> Column:
+    worst, meaning = PARITY[name]
+    source = f"parity_{name}"
+    return a_number(
+        source, meaning, cell=lambda cell: worst(_known(cell, source), default=math.nan),
+        of=lambda read: read.launch.reference.parity.get(name, math.nan) if read.launch.reference else math.nan,
+    )  # fmt: skip
+
+
+WHERE = (
+    a_text("cell", "stack/workload/devices; torchmatrix run 'CELL' measures it again", of=_asked("cell")),
+    a_text("stack", "the software combination, as the matrix names it", of=_asked("stack.name")),
+    a_text("workload", "model, mode, precision, batch per device and all other settings", of=_asked("workload.id")),
+    a_text("devices", "the device set, such as gpu0+1; on a CPU a device is a group of cores that one process is pinned to",
+           of=_asked("devices.label")),
+)  # fmt: skip
+"""What names a cell in all tables."""
+_JOB = (
+    a_list("device_list", "the devices one by one", of=_asked("devices.names")),
+    a_whole("device_count", "how many devices (N)", "count", of=_asked("devices.count")),
+    a_whole("nodes", "on how many machines of a cluster", of=_asked("devices.nodes")),
+    a_text("parallel", "ddp or fsdp; of explained cells also independent or no-sync", of=_asked("workload.parallel")),
+    _factor(BY_NAME["model"]), _factor(BY_NAME["mode"]),
+    a_text("unit", "what an item is: images or sequences", of=_asked("workload.unit")),
+    _factor(BY_NAME["precision"]),
+    a_text("effective_precision", DEFINITIONS["effective_precision"], "effective", of=lambda read: _effective(read.launch)),
+    *(_factor(factor) for factor in COLUMNS if factor.name not in ("model", "mode", "precision")),
+    a_whole("batch_per_device", "items per device and step", "batch", of=_asked("batch")),
+    a_text("batch_requested_per_device", "the batch that the matrix asks for; auto: the largest that fits", "batch_requested",
+           of=lambda read: read.launch.batch if read.launch.batch_requested is None else read.launch.batch_requested),
+    a_whole("image_size_pixels", "of one side", of=_asked("workload.image_size")),
+    a_whole("sequence_length_tokens", "of one sequence", of=_asked("workload.sequence_length")),
+    a_text("torch", "version that the stack requests", of=_asked("stack.torch")),
+    a_text("torch_build", "version that ran, as it reports itself",
+           of=lambda read: read.launch.box.torch if read.launch.box else None),
+    a_text("device_name", "the first device, as the driver names it", of=lambda read: _device(read.launch).name),
+    a_whole("device_memory_bytes", "memory of the first device", of=lambda read: _device(read.launch).memory_bytes),
+    a_whole("device_multiprocessors", "multiprocessors (AMD: compute units) of the first device",
+            of=lambda read: _device(read.launch).multiprocessors),
+    a_text("method", DEFINITIONS["method"], of=_asked("method.name")),
+    a_text("statistic", "median or mean: how launches combine into one figure", of=_asked("method.statistic")),
+)  # fmt: skip
+_RESULT = (
+    a_text("outcome", "of the last ok launch, or else of the last: ok, oom (out of memory), timeout, crashed, numerics, …",
+           of=_asked("outcome"),
+           each="ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted, lost, unlike (left out)"),
+    a_text("error", "the first line that says what went wrong in it", of=_asked("error"),
+           each="the first line that says what went wrong"),
+    a_whole("launches_ok", "launches in the figure (n)", "n", **_ALL),
+    a_whole("launches_not_ok", "failed launches", "failed", **_ALL),
+    a_whole("launches_left_out", DEFINITIONS["left_out"], "left_out", **_ALL),
+    a_text("left_out_why", "in what they are unlike the others", **_ALL),
+    a_text("left_out_why", "in what it is unlike the others of its cell, if it is", "left_out", of=_asked("left_out"), **_ONE),
+    a_number("started_unix_seconds", "start, in seconds since 1970 UTC", **_ONE),
+    a_number("launch_seconds", "from start to exit", "seconds", of=_asked("seconds"), **_ONE),
+    *an_interval("items_per_second", DEFINITIONS["throughput"], "throughput", **_ALL),
+    _metric(metrics.THROUGHPUT, tables=(LAUNCHES,), cell=None),
+    a_number("items_per_second_per_device", "throughput over the number of devices", "per_device",
+             of=lambda read: read.rate / read.launch.devices.count, cell=lambda cell: cell.estimate().value / cell["count"],
+             each="the same over the number of devices"),
+    a_number("cv_fraction", DEFINITIONS["cv"], "cv", **_ALL),
+    a_number("detectable_fraction", DEFINITIONS["detectable"], "detectable", **_ALL),
+    a_whole("launches_outlying", DEFINITIONS["outlier"], "outliers", **_ALL),
+    a_text("verdict", "stable, ok or noisy, by cv_fraction; n/a: one launch", **_ALL),
+    a_number("mfu_fraction", DEFINITIONS["MFU"], "mfu", cell=lambda cell: _mfu(cell), **_ALL),
+    a_number("items_per_currency", "items per unit of the currency, by the devices' hourly price; needs a price list", **_ALL),
+    a_number("items_per_second_per_currency", "items per second and unit of the currency, by the devices' purchase price",
+             **_ALL),
+    a_text("currency", "currency of the price list", **_ALL),
+    *(_metric(metric, tables=(LAUNCHES,), cell=None) for some in metrics.OF_REQUESTS.values() for metric in some),
+)  # fmt: skip
+_PLACED = (metrics.THROUGHPUT, *(one for some in metrics.OF_REQUESTS.values() for one in some), metrics.PER_JOULE,
+           metrics.ENERGY, metrics.MEMORY)  # fmt: skip
+"""The metrics that have their place among other columns; those after them in METRICS follow below."""
+_RUNNING = (
+    a_number("host_bound_fraction", "host time to enqueue a step (training in amp: without the optimizer) over the step's "
+             "time; near 1 the device waits", "host_bound", of=_made(lambda launch: _host_bound(launch))),
+    a_whole("parameters", "of the model, as the workload counted them", of=_asked("parameters")),
+    a_number("flops_per_item", "FLOPs of the model for one item; each multiplication and addition counts",
+             of=lambda read: read.launch.reference.flops_per_item if read.launch.reference else math.nan),
+    a_text("flops_from", "the stack that counted them, where this one has no counter", of=lambda read: None),
+    a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"], of=_asked("bus_bytes_per_second")),
+    a_text("transport", "how nodes communicate, in the library's words", of=_made(lambda launch: _transport(launch))),
+    a_number("power_watts", "mean over the timed windows, all devices together", of=_seen("power_watts"),
+             cell=_median("power_watts")),
+    _metric(metrics.ENERGY),
+    _metric(metrics.PER_JOULE, cell=lambda cell: metrics.inverse(_median("energy_per_item")(cell))),
+    a_text("energy_problem", "why the energy is unknown, or that the power readings disagree with it",
+           of=_seen("energy_problem")),
+    _metric(metrics.MEMORY, a_whole, cell=_most("peak_bytes")),
+    a_whole("peak_memory_cold_bytes", "the same up to the end of the first step", "cold_peak_bytes",
+            of=lambda read: metrics.peak(read, "cold")),
+    a_flag("mixed", "the set has GPUs of different models",
+           of=lambda read: len({gpu.name for gpu in read.launch.devices.gpus}) > 1),
+    a_text("conditions_differ", DEFINITIONS["apart"], "apart", of=_asked("apart")),
+    a_text("unlike", "in what the core groups of the set differ", of=_asked("devices.unlike")),
+    a_number("quota_seconds", "how long a CPU quota made processes wait in the timed windows; 0 also if none was reported",
+             of=_seen("quota_seconds"), cell=_most("quota_seconds", 0.0)),
+    a_number("ecc_errors", "uncorrected memory errors in the timed windows; 0 also if the device has no counter",
+             of=_seen("ecc_errors"), cell=lambda cell: sum(row["ecc_errors"] for row in cell.ok)),
+    a_list("foreign", "who else used the devices in the timed windows", of=_seen("foreign"),
+           cell=lambda cell: tuple(sorted({phrase for row in cell.ok for phrase in row["foreign"]}))),
+    a_text("changed_settings", "what the model's code changed in torch",
+           of=lambda read: "; ".join(read.launch.changed_settings) or None),
+    a_text("remarks", "remarks on what ran, such as parameters without a gradient",
+           of=lambda read: "; ".join(read.launch.remarks) or None,
+           cell=lambda cell: "; ".join(dict.fromkeys(row["remarks"] for row in cell.ok if row["remarks"])) or None),
+    a_text("unchecked", "which checks of the work could not be made, and why", of=_asked("unchecked")),
+    a_text("only_seen", "why no step was timed on a batch that none had seen", of=_asked("unseen.error")),
+    *map(_parity, PARITY),
+    *map(_metric, METRICS[len(_PLACED) :]),
+)  # fmt: skip
+_WATCHED = (
+    a_number("energy_joules", "energy of all devices in all timed windows", of=_seen("energy_joules"), **_ONE),
+    a_number("temperature_first_celsius", "hottest device at the start of the timed windows", "temperature_first",
+             of=_seen("temperature_first"), **_ONE),
+    a_number("temperature_last_celsius", "hottest device at the windows' end, median of the launches", "temperature_last",
+             of=_seen("temperature_last"), cell=_median("temperature_last"), each="hottest device at their end"),
+    a_number("clock_mhz", "mean over the timed windows, the slowest device", of=_seen("clock_mhz"), **_ONE),
+    a_flag("throttled", DEFINITIONS["throttled"], of=_seen("throttled"), **_ONE),
+    a_flag("steady", DEFINITIONS["steady"], of=_seen("steady"), **_ONE),
+    a_number("first_step_cold_seconds", "first step with torch.compile from an empty compile cache", "cold_compile_seconds",
+             cell=lambda cell: median_of(cold) if (cold := _cold(cell)) else math.nan, **_ALL),
+    a_whole("launches_not_flat", "launches whose warm-up ended at its cap, before the step time was flat", "not_flat",
+            cell=_count("flat", _is_false), **_ALL),
+    a_number("drift_fraction", DEFINITIONS["drift"], "drift", cell=_median("drift"), **_ALL),
+    a_whole("launches_stalled", DEFINITIONS["stall"], "stalled", cell=_count("stall", lambda share: share > 0), **_ALL),
+    a_whole("launches_with_skipped_steps", "launches in which GradScaler skipped timed steps", "skipped_steps",
+            cell=_count("skipped_steps"), **_ALL),
+    a_whole("launches_throttled", DEFINITIONS["throttled"], "throttled", cell=_count("throttled"), **_ALL),
+    a_whole("launches_not_steady", "launches in which temperature, clock or power changed", "not_steady",
+            cell=_count("steady", _is_false), **_ALL),
+    a_number("temperature_celsius_per_minute", "largest temperature trend in the timed windows; empty: no trend", "warming",
+             of=_seen("warming"), cell=_farthest("warming"), each="temperature trend in the timed windows; empty: no trend"),
+    a_number("clock_change_fraction", DEFINITIONS["clock_change"], "clock_change", of=_seen("clock_change"),
+             cell=_farthest("clock_change")),
+    a_number("power_change_fraction", "power trend over the timed windows; empty: no trend", "power_change",
+             of=_seen("power_change"), cell=_farthest("power_change")),
+    a_number("clock_later_fraction", "a GPU's clock after the windows over that in them, less 1, if lower", "later_clock",
+             of=_seen("later_clock"), cell=_farthest("later_clock")),
+    a_number("power_at_limit_fraction", "share of readings in which the power was at its limit", "at_limit",
+             of=_seen("at_limit"), cell=_farthest("at_limit")),
+    a_number("under_load_seconds", "from the start of the warm-up to the end of the windows: what the figure speaks for",
+             of=_seen("under_load_seconds"),
+             cell=lambda cell: min((row["under_load_seconds"] for row in cell.ok), default=math.nan)),
+    a_flag("throttled_later", "a thermal or hardware slow-down after the windows", of=_seen("throttled_later"), **_ONE),
+    a_whole("launches_throttled_later", "launches with a thermal or hardware slow-down after the windows", "throttled_later",
+            cell=_count("throttled_later"), **_ALL),
+    a_flag("too_warm", "the launch began above the method's temperature",
+           of=lambda read: bool(read.launch.start and read.launch.start.too_warm), **_ONE),
+    a_whole("launches_too_warm", "launches that began above the method's temperature", "too_warm", cell=_count("too_warm"),
+            **_ALL),
+    a_flag("start_unknown", "the method limits the temperature at the start, but it could not be read",
+           of=_made(lambda launch: _is_start_unknown(launch)), **_ONE),
+    a_whole("launches_start_unknown", "launches whose temperature at the start could not be read", "start_unknown",
+            cell=_count("start_unknown"), **_ALL),
+    a_whole("launches_clock_jumped", "launches in which the wall clock was set", "clock_jumps",
+            cell=_count("clock_jump_seconds"), **_ALL),
+    a_number("first_step_seconds", "first step, with compilation if there is any",
+             of=lambda read: read.launch.phases.get("first-step", math.nan), **_ONE),
+    a_text("compile_cache", "cold: the compile cache was empty; warm: it was not", of=_asked("compile_cache"), **_ONE),
+    a_flag("flat", "the warm-up ended because the step time was flat",
+           of=lambda read: read.launch.warm_up.flat if read.launch.warm_up else None, **_ONE),
+    a_number("drift_fraction", DEFINITIONS["drift"], "drift", of=_made(lambda launch: _drift(launch)), **_ONE),
+    a_whole("skipped_steps", "timed steps that GradScaler skipped: gradients did not fit into float16",
+            of=lambda read: sum(window.skipped_steps for window in read.launch.windows), **_ONE),
+    a_number("stall_fraction", DEFINITIONS["stall"], "stall", of=lambda read: plausible.stall(read.launch.windows), **_ONE),
+    a_number("loss_difference", "largest relative difference of the first losses from those of eager fp32",
+             of=lambda read: max(read.launch.reference.differences, default=math.nan) if read.launch.reference else math.nan,
+             **_ONE),
+    a_number("clock_jump_seconds", "by how much the wall clock was changed during the launch",
+             of=_made(watched.clock_jump_seconds), **_ONE),
+    a_text("other_settings", "the workload's further settings, as JSON",
+           of=lambda read: _other_settings(read.launch.workload.factors), **_ONE),
+    a_text("command", "what started it, ready to paste", of=_asked("command"), **_ONE),
+    a_text("work", "what must be equal for throughputs to be compared, as JSON",
+           of=lambda read: _COMPACT.encode(comparable.work_of(read.launch)), **_ONE),
+    a_text("file", "its file in the archive of the run's facts", **_ONE),
+)  # fmt: skip
+_KEPT = (
+    a_text("accelerator", "what the stack asks for", of=_asked("stack.accelerator"), **_ROWS),
+    a_text("recipe", "what the stack was built by: equal recipes give equal software", of=_made(lambda launch: _recipe(launch)),
+           **_ROWS),
+    a_list("gpu_names", "the GPUs, as the driver names them",
+           of=lambda read: tuple(gpu.name or "" for gpu in read.launch.devices.gpus), **_ROWS),
+    a_text("flops_key", "what is trained or run, and the size of an image or a text",
+           of=lambda read: _flops_key(read.launch.workload), **_ROWS),
+    a_text("operations", "launches that agree in it do the same operations per item",
+           of=_made(lambda launch: _operations(launch)), **_ROWS),
+    a_text("collectives", "how fast the devices exchange data, as JSON",
+           of=lambda read: _COMPACT.encode(_collectives(read.launch)), **_ROWS),
+    a_whole("requests", "how many of each kind it served", of=lambda read: min(map(len, read.served.values())), **_ROWS),
+    a_text("path", "of its file", of=lambda read: as_text(read.launch.path), **_ROWS),
+)  # fmt: skip
+"""For what is made of rows; no table has them."""
+ENTRIES: tuple[Column, ...] = (
+    a_text("run", "the run's id", of=_asked("run"), **_ONE),
+    a_whole("round", "which of the interleaved rounds", of=_asked("round"), **_ONE),
+    *WHERE,
+    a_text("ddp_workload", "the workload; of an explained cell the one that it belongs to", of=_asked("workload.ddp_id"),
+           **_ONE),
+    *_JOB, *_RESULT, *_RUNNING, *_WATCHED, *_KEPT,
+)  # fmt: skip
+_OF_LAUNCH = tuple((column.source, column.of) for column in ENTRIES if column.of)
+
+
+def _cold(cell: "Cell") -> list[float]:
+    """The first steps that compiled from an empty cache."""
+    return [row["first_step_seconds"] for row in cell.ok if row["compile"] and row["compile_cache"] == "cold"]
+
+
+def _mfu(cell: "Cell") -> float:
+    row = cell.last
+    facts = gpu_specs.find(row["device_name"] or "", row["device_memory_bytes"])
+    is_mixed = (row["effective"] or "").startswith("mixed")  # no one peak is that of several types
+    peak = gpu_specs.peak_flops(facts, row["precision"]) if facts and not is_mixed else None
+    return gpu_specs.mfu(cell.estimate().value / row["count"], row["flops_per_item"], peak)
 
 
 def _drift(launch: Launch) -> float:
@@ -205,11 +372,6 @@ _OWN_LINK = re.compile(r"NV\d+|XGMI")
 _UNSEEN = SeenDevice(name=None, memory_bytes=None, multiprocessors=None, uuid=None)
 
 
-def _device(launch: Launch) -> SeenDevice:
-    """The first device, as torch sees it in the box."""
-    return next(iter(launch.seen_devices), _UNSEEN)
-
-
 def _effective(launch: Launch) -> str | None:
     """Such as "fp32", "tf32 (convolution: fp32)" where two kinds of operation differ, "mixed: …" where a model's types do."""
     if not launch.precision:
@@ -222,6 +384,11 @@ def _effective(launch: Launch) -> str | None:
     others |= {"convolution backward": first.convolution_backward or first.convolution}
     differing = ", ".join(f"{name}: {one}" for name, one in others.items() if one != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul
+
+
+def _device(launch: Launch) -> SeenDevice:
+    """The first device, as torch sees it in the container."""
+    return next(iter(launch.seen_devices), _UNSEEN)
 
 
 def _collectives(launch: Launch) -> list[list[Any]]:
@@ -245,17 +412,6 @@ def _transport(launch: Launch) -> str | None:
         return None
     paths = f" ({', '.join(found.paths)})" if found.paths else ""
     return f"{found.library} over {found.network or 'an unknown network'}{paths}"
-
-
-def _parity(launch: Launch) -> Row:
-    """How far the outputs of an inference are from eager fp32."""
-    told = launch.reference.parity if launch.reference else {}
-    return {f"parity_{name}": told.get(name, math.nan) for name in PARITY}
-
-
-def _peak(launch: Launch, phase: str) -> float:
-    """Of the largest process: cold up to the end of the first step, warm during the timed windows."""
-    return max((float(max(memory.peak_bytes)) for memory in launch.memory if memory.phase == phase), default=math.nan)
 
 
 def _host_bound(launch: Launch) -> float:

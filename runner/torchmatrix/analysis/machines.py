@@ -12,10 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import gpu_specs, tables
-from torchmatrix.analysis.launch_row import Row
+from torchmatrix.analysis.column import Row
 from torchmatrix.facts.environments import Environment, of_machine
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.run_record import RunRecord, record_of
@@ -119,8 +117,8 @@ def find(runs: Sequence[RunFolder], word: str) -> Chosen | None:
     return _chosen(*named[0]) if named else None
 
 
-def fleet_table(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> pd.DataFrame:
-    """One row per launch of several machines: the columns of tables.launches_table, `machine` (its label) and `gpu`.
+def fleet_rows(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> list[Row]:
+    """One row per launch of several machines: as of tables.launch_rows, with `machine` (its label) and `gpu`.
 
     The rows of a machine are those of one of its runs (tables.launch_rows, or Indexed.launches). `gpu`: short name of the GPU
     model that the launch used, "CPU: " and the CPU's name if none. All tables made of this one keep the machines apart.
@@ -133,9 +131,7 @@ def fleet_table(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> pd.DataFrame:
         found[machine.label] = [row | {"machine": machine.label, "gpu": gpu_of(machine, row["gpu_names"])} for row in rows]
     every = [row for rows in found.values() for row in rows]
     tables.borrow_flops(every)
-    if every:
-        return tables.table_of(every)
-    return tables.table_of([]).assign(**dict.fromkeys(tables.OF_A_FLEET, ""))
+    return every
 
 
 def gpu_of(machine: Machine, names: Sequence[str]) -> str:

@@ -1,36 +1,55 @@
-"""What a launch yields: every figure that is compared, judged and tabulated, by name. A new one is one entry in METRICS."""
+"""What a launch yields: every figure that is compared, judged, tabulated and drawn, by name. A new one is one entry in METRICS.
+
+From it follow a column of the tables of launches and cells with its meaning, `compare --metric`, a bar in the explorers, an aim
+of `advise`, and, where it is `gated`, the nightly verdict.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from torchmatrix.facts.launch import Launch, throughput
+from torchmatrix.analysis import watched
+from torchmatrix.facts.launch import Launch, measured_items, throughput
 from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.ground.errors import BadInput
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
 
+class Read:
+    """A launch, and what several figures take from it."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.rate = throughput(launch)
+        self.seen = watched.summarize(launch)
+        self.served = {kind: _served(launch, kind) for kind in OF_REQUESTS}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """`of`: its value for a launch, NaN if it has none; `column`: where a launch's row has it, "" if it is one of requests.
+    """`of`: its value for a launch, NaN if it has none; `column`: where the rows of launches and cells have it; `exported`: the
+    name of that column in files. A cell has the median of its launches.
 
     `unit`: as stored ({unit}: the items' name); in tables as `shown_unit`, `times` as much. `more_is_better`: else less is.
-    `gated`: whether `gate` judges it. `definition`: its key in the glossary.
+    `gated`: whether `gate` judges it; `drawn`: whether explorers have it. `definition`: its key in the glossary; `meaning`:
+    that of the column.
     """
 
     name: str
     title: str
     unit: str
     shown_unit: str
-    of: Callable[[Launch], float]
-    definition: str
-    column: str = ""
+    of: Callable[[Read], float]
+    column: str
+    exported: str
+    definition: str = ""
+    meaning: str = ""
     times: float = 1.0
     more_is_better: bool = True
     gated: bool = False
+    drawn: bool = False
 
     def speed(self, value: float) -> float:
         """What grows as the metric gets better: the value, or where less is better its inverse."""
@@ -40,8 +59,12 @@ class Metric:
         """The unit of tables for a workload's items."""
         return self.shown_unit.format(unit=unit)
 
+    def value(self, launch: Launch) -> float:
+        """Of a launch that isn't a row yet."""
+        return self.of(Read(launch))
 
-def served(launch: Launch, kind: str) -> list[float]:
+
+def _served(launch: Launch, kind: str) -> list[float]:
     """Seconds of each request of one kind that an ok launch served, all ranks together, the shortest first."""
     if launch.outcome != "ok":
         return []
@@ -57,32 +80,63 @@ def percentile(ordered: Sequence[float], share: int) -> float:
     return ordered[math.ceil(share * len(ordered) / 100) - 1] if len(ordered) >= fewest else math.nan
 
 
-def _of_requests(kind: str, share: int, launch: Launch) -> float:
-    return percentile(served(launch, kind), share)
-
-
 def _requests(kind: str, definition: str, title: str) -> list[Metric]:
     words = {"max": "longest"}
+
+    def of(share: int, read: Read) -> float:
+        return percentile(read.served[kind], share)
+
     return [
         Metric(
-            name=f"{definition}_{name}", title=f"{title} ({words.get(name, name)})", unit="seconds",
-            shown_unit="ms", times=1000.0, of=partial(_of_requests, kind, share), more_is_better=False, gated=name == "p50",
-            definition=definition,
+            name=f"{definition}_{name}", title=f"{title} ({words.get(name, name)})", unit="seconds", shown_unit="ms",
+            times=1000.0, of=partial(of, share), more_is_better=False, gated=name == "p50", drawn=name in ("p50", "p99"),
+            definition=definition, column=f"{definition}_{name}", exported=f"{definition}_{name}_seconds",
+            meaning=f"{title} ({words.get(name, name)}) of this launch's requests",
         )
         for name, share in PERCENTILES.items()
     ]  # fmt: skip
 
 
+def _energy(read: Read) -> float:
+    """Joules per item."""
+    return read.seen.energy_joules / measured_items(read.launch) if read.launch.windows else math.nan
+
+
+def inverse(value: float) -> float:
+    """NaN of 0 and of what is unknown."""
+    return 1 / value if value and not math.isnan(value) else math.nan
+
+
+def peak(read: Read, phase: str = "warm") -> float:
+    """Bytes, of the largest process: cold up to the end of the first step, warm during the timed windows."""
+    return max((float(max(one.peak_bytes)) for one in read.launch.memory if one.phase == phase), default=math.nan)
+
+
 THROUGHPUT = Metric(
-    name="throughput", title="throughput", unit="{unit}/s", shown_unit="{unit}/s", of=throughput, definition="throughput",
-    column="throughput", gated=True,
+    name="throughput", title="throughput", unit="{unit}/s", shown_unit="{unit}/s", of=lambda read: read.rate,
+    definition="throughput", column="throughput", exported="items_per_second", gated=True, drawn=True,
+    meaning="items of all processes in the timed windows over the wall time of the slowest",
 )  # fmt: skip
 OF_REQUESTS = {
     LATENCY: tuple(_requests(LATENCY, "latency", "latency")),
     END_TO_END: tuple(_requests(END_TO_END, "end_to_end", "end-to-end latency")),
 }
 """By the kind of request."""
-METRICS = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END])
+MEMORY = Metric(
+    name="memory", title="peak memory", unit="bytes", shown_unit="GiB", times=2**-30, of=peak, more_is_better=False,
+    column="peak_bytes", exported="peak_memory_bytes", drawn=True,
+    meaning="of the largest process in the timed windows; allocated on a GPU, resident on a CPU",
+)  # fmt: skip
+ENERGY = Metric(
+    name="energy", title="energy per item", unit="J", shown_unit="J", of=_energy, more_is_better=False,
+    definition="energy", column="energy_per_item", exported="joules_per_item",
+)  # fmt: skip
+PER_JOULE = Metric(
+    name="per_joule", title="per joule", unit="{unit}/J", shown_unit="{unit} per joule", of=lambda read: inverse(_energy(read)),
+    definition="per_joule", column="per_joule", exported="items_per_joule", drawn=True,
+    meaning="the inverse: items per second and watt",
+)  # fmt: skip
+METRICS = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END], PER_JOULE, ENERGY, MEMORY)
 BY_NAME = {metric.name: metric for metric in METRICS}
 GATED = tuple(metric for metric in METRICS if metric.gated)
 
@@ -92,21 +146,3 @@ def named(name: str) -> Metric:
     if name not in BY_NAME:
         raise BadInput(f'unknown metric "{name}"', hint=f"one of {', '.join(BY_NAME)}")
     return BY_NAME[name]
-
-
-def requests_of(launch: Launch) -> dict[str, float] | None:
-    """By name each metric of a launch's requests, in seconds, and under "requests" how many of each kind; None without any."""
-    if launch.outcome != "ok" or not launch.requests:
-        return None
-    ordered = {kind: served(launch, kind) for kind in OF_REQUESTS}
-    found = {"requests": float(min(map(len, ordered.values())))}
-    for kind, metrics in OF_REQUESTS.items():
-        for metric, share in zip(metrics, PERCENTILES.values(), strict=True):
-            found[metric.name] = percentile(ordered[kind], share)
-    return found
-
-
-def value_in(row: Mapping[str, Any], metric: Metric) -> float:
-    """Of a launch's row (launch_row.py); NaN if it has none."""
-    found = row[metric.column] if metric.column else (row["requests"] or {}).get(metric.name)
-    return math.nan if found is None else float(found)

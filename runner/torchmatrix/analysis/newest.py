@@ -1,15 +1,13 @@
 """Indexed runs -> the newest figure of every cell on every host: of which run it is, and whether a newer run has none."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from torchmatrix.analysis import tables
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.ground.numbers import none_for_nan
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +49,7 @@ class Seen:
 
     complete: dict[str, Indexed]
     last: dict[str, Indexed]
-    cells: dict[tuple[str, str], tuple[Indexed, Sequence[Row]]]
+    cells: dict[tuple[str, str], tuple[Indexed, Cell]]
 
 
 def nothing_seen() -> Seen:
@@ -65,21 +63,24 @@ def noted(runs: Iterable[Indexed], seen: Seen) -> Iterator[Indexed]:
         seen.last[run.host] = run
         if run.complete:
             seen.complete[run.host] = run
-        for cell, launches in tables.by_cell(run.launches).items():
-            seen.cells[run.host, cell] = (run, launches)
+        for cell in CellIndex(run.launches).every:
+            seen.cells[run.host, cell["cell"]] = (run, cell)
         yield run
 
 
 def of(seen: Seen) -> list[Newest]:
     """Of every cell that was launched, in the order of hosts and ids."""
     reference = seen.last | seen.complete
-    found = [_newest(run, launches, reference[host].started) for (host, _), (run, launches) in seen.cells.items()]
+    found = [_newest(run, cell, reference[host].started) for (host, _), (run, cell) in seen.cells.items()]
     return sorted(found, key=lambda one: (one.host, one.cell))
 
 
-def _newest(run: Indexed, launches: Sequence[Row], reference: float) -> Newest:
-    last, unknown = max(launches, key=lambda row: int(row["round"])), dict.fromkeys(("throughput", "low", "high"), math.nan)
-    found = tables.summary(launches)
+def _newest(run: Indexed, cell: Cell, reference: float) -> Newest:
+    last, unknown = (
+        max(cell.launches, key=lambda row: int(row["round"])),
+        dict.fromkeys(("throughput", "low", "high"), math.nan),
+    )
+    found = cell.summary()
     told = ("cell", "stack", "workload", "model", "mode", "devices", "device_name", "unit", "outcome")
     return Newest(
         host=run.host,

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import same_work
 from torchmatrix.analysis.best import chances_of_best
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, geometric_mean, moments, ratio
-from torchmatrix.analysis.lookup import Known
+from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, geometric_mean, ratio
 from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, chances, judged, significance_of
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix.factors import CONTRASTED, Value
@@ -26,84 +25,79 @@ class Ratios:
     Both tables have a `verdict` ("" without a ratio, and for the baseline) and an `adjusted_p_value`.
     """
 
-    speedups: pd.DataFrame
-    settings: pd.DataFrame
+    speedups: list[Row]
+    settings: list[Row]
     significance: Significance
 
 
-def ratios_of(launches: pd.DataFrame | Known, baseline: str | None = None) -> Ratios:
+def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
     """All ratios of a report, judged together; `baseline` as in speedup_table."""
-    known = Known.of(launches)
-    speedups, settings = speedup_table(known, baseline), settings_table(known)
-    best = list(_tests_of_best(known))
-    tests = [*_tests(speedups), *_tests(settings)]
-    found = judged([*_intervals(speedups), *_intervals(settings), *(UNKNOWN for _ in best)], [*tests, *best])
-    for table, own in ((speedups, found[: len(speedups)]), (settings, found[len(speedups) : len(tests)])):
-        table["verdict"] = ["" if why else one.verdict for one, why in zip(own, _unjudged(table), strict=True)]
-        table["adjusted_p_value"] = [one.adjusted_p_value for one in own]
-    return Ratios(speedups=speedups, settings=settings, significance=significance_of([*tests, *best]))
+    speedups, settings = speedup_table(cells, baseline), settings_table(cells)
+    rows, best = [*speedups, *settings], list(_tests_of_best(cells))
+    tests = [*(Chances(differs=row["p_value"], same=row["same_p_value"]) for row in rows), *best]
+    intervals = [Interval(value=row["ratio"], low=row["low"], high=row["high"]) for row in rows]
+    for row, one in zip(rows, judged([*intervals, *(UNKNOWN for _ in best)], tests), strict=False):
+        is_unjudged = row["why"] or row["stack"] == row.get("baseline")
+        row.update(verdict="" if is_unjudged else one.verdict, adjusted_p_value=one.adjusted_p_value)
+    return Ratios(speedups=speedups, settings=settings, significance=significance_of(tests))
 
 
-def speedup_table(launches: pd.DataFrame | Known, baseline: str | None = None) -> pd.DataFrame:
-    """Every cell over the same workload and devices (of the same machine) on the stack `baseline`; columns as SPEEDUP_COLUMNS.
+def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
+    """Every cell over the same workload and devices (of the same machine) on the stack `baseline`.
 
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
     `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
     """
-    known = Known.of(launches)
-    cells = known.figures()
-    _check(baseline, list(dict.fromkeys(row.stack for row in cells)))
-    bases: dict[tuple[str, str, str], Any] = {}
-    for row in sorted(cells, key=lambda row: not known.samples_of(row)):
-        if baseline in (None, row.stack):
-            bases.setdefault((row.workload, row.devices, known.machine(row)), row)
+    _check(baseline, list(dict.fromkeys(cell["stack"] for cell in cells.figures)))
+    bases: dict[tuple[str, str, str], Cell] = {}
+    for cell in sorted(cells.figures, key=lambda cell: not cell.samples):
+        if baseline in (None, cell["stack"]):
+            bases.setdefault((cell["workload"], cell["devices"], cell.machine), cell)
     rows = []
-    for row in cells:
-        base = bases.get((row.workload, row.devices, known.machine(row)))
-        names = {"workload": row.workload, "stack": row.stack, "baseline": base.stack if base else baseline}
-        rows.append(names | _shown(row) | _compared(known, row, base) | known.named(row))
-    return pd.DataFrame(rows, columns=[*SPEEDUP_COLUMNS, *known.fleet])
+    for cell in cells.figures:
+        base = bases.get((cell["workload"], cell["devices"], cell.machine))
+        names = {"workload": cell["workload"], "stack": cell["stack"], "baseline": base["stack"] if base else baseline}
+        rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
+    return rows
 
 
-def settings_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
+def settings_table(cells: CellIndex) -> list[Row]:
     """Pairs of cells that differ in one of the factors' contrasts only: same stack, devices, batch and all else.
 
-    Columns as SETTING_COLUMNS, one row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
+    One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
-    known = Known.of(launches)
-    cells = known.figures()
-    twins = {(known.machine(row), _all_but(row)): row for row in cells}
+    twins = {(cell.machine, _all_but(cell)): cell for cell in cells.figures}
     rows = []
     for name, pair in _PAIRS:
-        for row in (row for row in cells if getattr(row, name) == pair.value):
-            base = twins.get((known.machine(row), _all_but(row, **{name: pair.over})))
+        for cell in (cell for cell in cells.figures if cell[name] == pair.value):
+            base = twins.get((cell.machine, _all_but(cell, **{name: pair.over})))
             if base is None:
                 continue
-            names = {"setting": pair.name, "workload": row.workload, "over": base.workload, "stack": row.stack}
-            rows.append(names | _shown(row) | _compared(known, row, base) | known.named(row))
-    return pd.DataFrame(rows, columns=[*SETTING_COLUMNS, *known.fleet])
+            names = {"setting": pair.name, "workload": cell["workload"], "over": base["workload"], "stack": cell["stack"]}
+            rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
+    return rows
 
 
-def geometric_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Of the ratios of a table above, one row per combination of the columns `by`, with `n` ratios and `failed` without one.
+def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
+    """Of the ratios of a table above, one row per combination of the fields `by`, with `n` ratios and `failed` without one.
 
     `low` and `high` are NaN: see intervals.geometric_mean.
     """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in table:
+        groups.setdefault(tuple(row[name] for name in by), []).append(row["ratio"])
     rows = []
-    for key, group in table.groupby(list(by), sort=False, dropna=False):
-        ratios = [float(value) for value in group["ratio"].dropna()]
+    for key, every in groups.items():
+        ratios = [value for value in every if not math.isnan(value)]
         found = geometric_mean(ratios)
-        counts = {"n": len(ratios), "failed": len(group) - len(ratios)}
+        counts = {"n": len(ratios), "failed": len(every) - len(ratios)}
         rows.append(dict(zip(by, key, strict=True)) | {"ratio": found.value, "low": found.low, "high": found.high} | counts)
-    return pd.DataFrame(rows, columns=[*by, "ratio", "low", "high", "n", "failed"])
+    return rows
 
 
 _PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)
 _CONTRASTED = tuple(factor.name for factor in CONTRASTED)
 _SHOWN = ("model", "mode", "unit", "devices", "batch")
-_FOUND = ("ratio", "low", "high", "p_value", "same_p_value", "n", "baseline_n", "why")
-SPEEDUP_COLUMNS = ["workload", "stack", "baseline", *_SHOWN, *_FOUND]
-SETTING_COLUMNS = ["setting", "workload", "over", "stack", *_SHOWN, *_FOUND]
 
 
 def _check(baseline: str | None, stacks: list[str]) -> None:
@@ -111,66 +105,46 @@ def _check(baseline: str | None, stacks: list[str]) -> None:
         raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
 
 
-def _shown(row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _SHOWN}
+def _shown(cell: Cell) -> Row:
+    return {name: cell[name] for name in _SHOWN}
 
 
-def _all_but(row: Any, **changes: Value) -> tuple[Any, ...]:
+def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
     """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: who failed has no other."""
-    fields = {name: getattr(row, name) for name in _CONTRASTED} | changes
+    fields = {name: cell[name] for name in _CONTRASTED} | changes
     settled = (factor.settled(fields) for factor in CONTRASTED)
-    return (row.stack, row.device_list, row.other_settings, row.batch_requested, *settled)
+    return (cell["stack"], cell["device_list"], cell["other_settings"], cell["batch_requested"], *settled)
 
 
-def _compared(known: Known, row: Any, base: Any) -> dict[str, Any]:
+def _compared(cell: Cell, base: Cell | None) -> Row:
     """The ratio with its interval and numbers of launches, or why there is none."""
-    own, other = known.samples_of(row), known.samples_of(base)
-    why = _why_not(row, base, bool(own), bool(other))
+    own, other, why = cell.samples, samples_of(base), _why_not(cell, base)
     unknown = dict.fromkeys(("ratio", "low", "high", "p_value", "same_p_value"), math.nan)
     found = unknown | {"n": len(own), "baseline_n": len(other), "why": why}
     if not why:
-        result = ratio(own, other, row.statistic)
-        test = UNTESTED if own is other else chances(own, other, statistic=row.statistic)
+        result = ratio(own, other, cell["statistic"])
+        test = UNTESTED if cell is base else chances(own, other, statistic=cell["statistic"])
         found |= {"ratio": result.value, "low": result.low, "high": result.high}
         found |= {"p_value": test.differs, "same_p_value": test.same}
     return found
 
 
-def _tests(table: pd.DataFrame) -> list[Chances]:
-    return [Chances(differs=p, same=same) for p, same in zip(table["p_value"], table["same_p_value"], strict=True)]
-
-
-def _intervals(table: pd.DataFrame) -> list[Interval]:
-    rows = zip(table["ratio"], table["low"], table["high"], strict=True)
-    return [Interval(value=value, low=low, high=high) for value, low, high in rows]
-
-
-def _unjudged(table: pd.DataFrame) -> list[bool]:
-    """Rows without a ratio, and of a baseline over itself."""
-    own = table["stack"] == table["baseline"] if "baseline" in table else [False] * len(table)
-    return [bool(why) or is_own for why, is_own in zip(table["why"], own, strict=True)]
-
-
-def _tests_of_best(known: Known) -> Iterator[Chances]:
+def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
     """For each job that several stacks did on the same devices: whether one of them is the fastest."""
-    jobs: dict[tuple[Any, ...], list[Any]] = {}
-    for row in known.figures():
-        if known.samples_of(row):
-            jobs.setdefault((known.machine(row), row.workload, row.devices, row.batch), []).append(row)
-    for rows in jobs.values():
-        if len(rows) > 1:
-            yield chances_of_best([_moments(known.samples_of(row), row.statistic) for row in rows])
+    jobs: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells.figures:
+        if cell.samples:
+            jobs.setdefault((cell.machine, cell["workload"], cell["devices"], cell["batch"]), []).append(cell)
+    for alike in jobs.values():
+        if len(alike) > 1:
+            yield chances_of_best([cell.moments for cell in alike])
 
 
-def _moments(samples: Sequence[float], statistic: str) -> Moments | None:
-    return moments(samples, statistic) if len(samples) > 1 else None
-
-
-def _why_not(row: Any, base: Any, ran: bool, base_ran: bool) -> str:
-    if not ran:
-        return str(row.outcome)
-    if not base_ran:
-        return f"baseline: {base.outcome if base else 'not measured'}"
-    if row.batch != base.batch:
-        return f"batch {row.batch}, baseline {base.batch}"
-    return same_work.difference(*(same_work.of_row(one) for one in (row._asdict(), base._asdict()))) or ""
+def _why_not(cell: Cell, base: Cell | None) -> str:
+    if not cell.samples:
+        return str(cell["outcome"])
+    if base is None or not base.samples:
+        return f"baseline: {base['outcome'] if base else 'not measured'}"
+    if cell["batch"] != base["batch"]:
+        return f"batch {cell['batch']}, baseline {base['batch']}"
+    return same_work.difference(same_work.of_row(cell.row), same_work.of_row(base.row)) or ""

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from torchmatrix.analysis import verdicts
+from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
-from torchmatrix.analysis.lookup import Known
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 IMPOSSIBLE_UNTESTED = 1.10
@@ -20,134 +20,109 @@ WEAK_DEVICE = 0.97
 FACTORS = ("E_hetero", "E_corun", "E_ddp", "E_comm")
 
 
-def scaling_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
+def scaling_table(cells: CellIndex) -> list[Row]:
     """One row per DDP cell of N > 1 devices with S, E, s, E* and their limits; NaN where a baseline has no ok launch.
 
     `impossible`: as of is_impossible, corrected for the number of rows.
     """
-    known = Known.of(launches)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     p_values: list[float] = []
-    for row in known.figures():
-        if row.count < 2:
+    for cell in cells.figures:
+        count, statistic = cell["count"], cell["statistic"]
+        if count < 2:
             continue
-        base = known.other(row, (row.device_list[0],))
-        alone = [known.samples(row, (device,)) for device in row.device_list]
-        own = known.samples_of(row)
-        speedup = ratio(own, known.samples_of(base), row.statistic)
-        star = ratio_to_sum(own, alone, row.statistic)
-        p_values.append(verdicts.p_above(own, known.samples_of(base), row.statistic, row.count))
-        rows.append({
-            "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
-            "baseline": base.cell if base else None, **known.named(row),
-            **_scale_factors(speedup, int(row.count)), **_limits("E_star", star),
-        })  # fmt: skip
+        base = cells.other(cell, cell["device_list"][:1])
+        speedup = ratio(cell.samples, samples_of(base), statistic)
+        star = ratio_to_sum(cell.samples, _alone(cells, cell), statistic)
+        p_values.append(verdicts.p_above(cell.samples, samples_of(base), statistic, count))
+        found = {"baseline": base["cell"] if base else None, **_scale_factors(speedup, count), **_limits("E_star", star)}
+        rows.append(cell.names | found)
     _keep_surviving(rows, "impossible", p_values)
-    return pd.DataFrame(rows, columns=[*_SCALING_COLUMNS, *known.fleet])
+    return rows
 
 
-def _keep_surviving(rows: Sequence[dict[str, Any]], flag: str, p_values: Sequence[float]) -> None:
+def _alone(cells: CellIndex, cell: Cell) -> list[list[float]]:
+    """What each of its devices reached alone."""
+    return [cells.samples(cell, (device,)) for device in cell["device_list"]]
+
+
+def _keep_surviving(rows: Sequence[Row], flag: str, p_values: Sequence[float]) -> None:
     """Take a flag away where it doesn't survive the correction for the number of rows."""
     for row, kept in zip(rows, verdicts.surviving([row[flag] for row in rows], p_values), strict=True):
         row[flag] = kept
 
 
-def decomposition_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
+def decomposition_table(cells: CellIndex) -> list[Row]:
     """One row per DDP cell that was explained: E as the product of FACTORS, the exposed communication, the bus bandwidth."""
-    known = Known.of(launches)
     rows = []
-    for row in known.figures():
-        others = [known.other(row, row.device_list, parallel) for parallel in ("independent", "no-sync")]
-        if row.count < 2 or others == [None, None]:
+    for cell in cells.figures:
+        others = [cells.other(cell, cell["device_list"], parallel) for parallel in ("independent", "no-sync")]
+        if cell["count"] < 2 or others == [None, None]:
             continue
-        alone = [known.samples(row, (device,)) for device in row.device_list]
-        own, independent, silent = (known.samples_of(one) for one in (row, *others))
-        factors = _factors(own, independent, silent, alone, row.statistic)
-        rows.append({
-            "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
-            **_limits("E", _scaled(ratio(own, alone[0], row.statistic), 1 / row.count)),
+        alone = _alone(cells, cell)
+        own, independent, silent = (samples_of(one) for one in (cell, *others))
+        factors = _factors(own, independent, silent, alone, cell["statistic"])
+        rows.append(cell.names | {
+            **_limits("E", _scaled(ratio(own, alone[0], cell["statistic"]), 1 / cell["count"])),
             **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
-            "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(row)),
-            "step_seconds": _items_per_step(row) / _center(own),
-            "bus_bytes_per_second": known.highest(row, "bus_bytes_per_second"),
-            **known.named(row),
+            "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(cell)),
+            "step_seconds": _items_per_step(cell) / _center(own),
+            "bus_bytes_per_second": cell.highest("bus_bytes_per_second"),
         })  # fmt: skip
-    return pd.DataFrame(rows, columns=[*_DECOMPOSITION_COLUMNS, *known.fleet])
+    return rows
 
 
-def nodes_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
+def nodes_table(cells: CellIndex) -> list[Row]:
     """One row per DDP cell on several nodes: E as the product of the efficiencies inside a node and between nodes.
 
     `S_nodes`: its throughput over that of the same devices on one node; `E_between`: that by the number of nodes; `E_inside`:
     the efficiency of one node's devices. Each with its limits; NaN where a baseline has no ok launch.
     """
-    known = Known.of(launches)
     rows = []
-    for row in known.figures():
-        if row.nodes < 2:
+    for cell in cells.figures:
+        count, nodes, statistic = cell["count"], cell["nodes"], cell["statistic"]
+        if nodes < 2:
             continue
-        own, each = known.samples_of(row), row.count // row.nodes
-        on_one, alone = known.samples(row, row.device_list[:each]), known.samples(row, row.device_list[:1])
-        speedup = ratio(own, on_one, row.statistic)
-        rows.append({
-            "cell": row.cell, "stack": row.stack, "workload": row.workload, "count": row.count, "devices": row.devices,
-            "nodes": row.nodes, "per_node": each, **_limits("S_nodes", speedup),
-            **_limits("E", _scaled(ratio(own, alone, row.statistic), 1 / row.count)),
-            **_limits("E_inside", _scaled(ratio(on_one, alone, row.statistic), 1 / each)),
-            **_limits("E_between", _scaled(speedup, 1 / row.nodes)),
-            "bus_bytes_per_second": known.highest(row, "bus_bytes_per_second"), "transport": row.transport,
-            **known.named(row),
+        each = count // nodes
+        on_one, alone = cells.samples(cell, cell["device_list"][:each]), cells.samples(cell, cell["device_list"][:1])
+        speedup = ratio(cell.samples, on_one, statistic)
+        rows.append(cell.names | {
+            "nodes": nodes, "per_node": each, **_limits("S_nodes", speedup),
+            **_limits("E", _scaled(ratio(cell.samples, alone, statistic), 1 / count)),
+            **_limits("E_inside", _scaled(ratio(on_one, alone, statistic), 1 / each)),
+            **_limits("E_between", _scaled(speedup, 1 / nodes)),
+            "bus_bytes_per_second": cell.highest("bus_bytes_per_second"), "transport": cell["transport"],
         })  # fmt: skip
-    return pd.DataFrame(rows, columns=[*_NODES_COLUMNS, *known.fleet])
+    return rows
 
 
-def devices_table(launches: pd.DataFrame | Known) -> pd.DataFrame:
+def devices_table(cells: CellIndex) -> list[Row]:
     """One row per device measured alone, where several were: its throughput over the median device's; is it weak?
 
     `weak` is corrected for the number of rows.
     """
-    known = Known.of(launches)
-    groups: dict[tuple[str, str, str, str], list[Any]] = {}
-    for row in known.figures():
-        if row.count == 1 and known.samples_of(row):
-            groups.setdefault((row.stack, row.workload, row.device_name or "", known.machine(row)), []).append(row)
-    rows: list[dict[str, Any]] = []
+    groups: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for cell in cells.figures:
+        if cell["count"] == 1 and cell.samples:
+            groups.setdefault((cell["stack"], cell["workload"], cell["device_name"] or "", cell.machine), []).append(cell)
+    rows: list[Row] = []
     p_values: list[float] = []
     for (stack, workload, name, _), members in groups.items():
         if len(members) < 2:
             continue
-        ordered = sorted(members, key=lambda row: _center(known.samples_of(row)))
-        middle = known.samples_of(ordered[len(ordered) // 2])
-        for row in members:
-            found = ratio(known.samples_of(row), middle, row.statistic)
+        ordered = sorted(members, key=lambda cell: _center(cell.samples))
+        middle = ordered[len(ordered) // 2].samples
+        for cell in members:
+            found = ratio(cell.samples, middle, cell["statistic"])
             weak = found.value < WEAK_DEVICE and found.high < 1
-            p_values.append(verdicts.p_above(middle, known.samples_of(row), row.statistic))
+            p_values.append(verdicts.p_above(middle, cell.samples, cell["statistic"]))
             rows.append({
-                "cell": row.cell, "stack": stack, "workload": workload, "device_name": name, "device": row.devices,
-                "unit": row.unit, "throughput": _center(known.samples_of(row)), **_limits("ratio", found), "weak": weak,
-                **known.named(row),
+                "cell": cell["cell"], "stack": stack, "workload": workload, "device_name": name, "device": cell["devices"],
+                "unit": cell["unit"], "throughput": _center(cell.samples), **_limits("ratio", found), "weak": weak,
+                **cell.fleet,
             })  # fmt: skip
     _keep_surviving(rows, "weak", p_values)
-    return pd.DataFrame(rows, columns=[*_DEVICES_COLUMNS, *known.fleet])
-
-
-_SCALING_COLUMNS = [
-    "cell", "stack", "workload", "count", "devices", "baseline", "S", "S_low", "S_high", "E", "E_low", "E_high", "s", "s_low",
-    "s_high", "E_star", "E_star_low", "E_star_high", "impossible",
-]  # fmt: skip
-_DECOMPOSITION_COLUMNS = [
-    "cell", "stack", "workload", "count", "devices",
-    *(f"{name}{suffix}" for name in ("E", *FACTORS) for suffix in ("", "_low", "_high")),
-    "exposed_seconds", "step_seconds", "bus_bytes_per_second",
-]  # fmt: skip
-_NODES_COLUMNS = [
-    "cell", "stack", "workload", "count", "devices", "nodes", "per_node",
-    *(f"{name}{suffix}" for name in ("S_nodes", "E", "E_inside", "E_between") for suffix in ("", "_low", "_high")),
-    "bus_bytes_per_second", "transport",
-]  # fmt: skip
-_DEVICES_COLUMNS = [
-    "cell", "stack", "workload", "device_name", "device", "unit", "throughput", "ratio", "ratio_low", "ratio_high", "weak",
-]  # fmt: skip
+    return rows
 
 
 def _factors(
@@ -183,9 +158,9 @@ def weakest_of(alone: Sequence[Sequence[float]]) -> list[float]:
     return [min(alone, key=lambda device: others(device, number))[number] for number in range(rounds)]
 
 
-def _items_per_step(row: Any) -> float:
+def _items_per_step(cell: Cell) -> float:
     """Of all devices; unknown where no batch was found."""
-    return float(row.count * row.batch) if isinstance(row.batch, int) else math.nan
+    return float(cell["count"] * cell["batch"]) if isinstance(cell["batch"], int) else math.nan
 
 
 def _exposed_seconds(own: list[float], silent: list[float], items: float) -> float:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.analysis import same_work
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import Interval, ratio
-from torchmatrix.analysis.launch_row import Row
-from torchmatrix.analysis.lookup import Known
-from torchmatrix.analysis.tables import table_of
 from torchmatrix.analysis.verdicts import UNTESTED, Chances, chances, judged
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
@@ -45,20 +44,19 @@ class Since:
 
 def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -> Since:
     """`now`, `before`: rows of tables.launch_rows of two runs, of which `run` is the earlier one."""
-    ours, theirs = (Known(table_of(rows)) for rows in (now, before))
-    old = {row.cell: row for row in theirs.figures()}
+    old = {cell["cell"]: cell for cell in CellIndex(before).figures}
     found: list[tuple[str, Interval, Chances]] = []
     missing = refused = 0
-    for row in ours.figures():
-        base = old.get(row.cell)
-        own, other = ours.samples_of(row), theirs.samples_of(base)
-        if base is None or not own or not other:
+    for cell in CellIndex(now).figures:
+        base, statistic = old.get(cell["cell"]), cell["statistic"]
+        if base is None or not cell.samples or not base.samples:
             missing += 1
-        elif row.batch != base.batch or same_work.difference(*(same_work.of_row(r._asdict()) for r in (row, base))):
+        elif cell["batch"] != base["batch"] or same_work.difference(*(same_work.of_row(one.row) for one in (cell, base))):
             refused += 1
         else:
-            test = chances(own, other, statistic=row.statistic) if min(len(own), len(other)) > 1 else UNTESTED
-            found.append((row.cell, ratio(own, other, row.statistic), test))
+            is_tested = min(len(cell.samples), len(base.samples)) > 1
+            test = chances(cell.samples, base.samples, statistic=statistic) if is_tested else UNTESTED
+            found.append((cell["cell"], ratio(cell.samples, base.samples, statistic), test))
     told = judged([interval for _, interval, _ in found], [test for _, _, test in found])
     cells = tuple(Changed(cell=f[0], ratio=f[1], verdict=one.verdict) for f, one in zip(found, told, strict=True))
     sides = [values_of(environments) for environments in zip(*_environments(before, now), strict=True)] or [{}, {}]

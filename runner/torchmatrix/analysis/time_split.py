@@ -1,33 +1,42 @@
 """Where the time of launches went -> tables: the phases of a launch, and the step times inside the timed windows."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.spent import Spent
 
 PHASES = ("import", "init", "model to device", "first step", "warm-up", "measure", "the rest")
 QUANTILES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _SHARES = np.array(list(QUANTILES.values()))
-_CELL = ("cell", "stack", "workload", "model", "mode", "devices", "cache")
 
 
-def phases_table(launches: Iterable[Spent]) -> pd.DataFrame:
+def phases_table(launches: Iterable[Spent]) -> list[Row]:
     """One row per cell and state of its compile cache (cold, warm, or "" without compilation), over its ok launches.
 
     The columns PHASES and `total` are the medians in seconds, `n` the number of launches. A phase that no launch tells is NaN;
     its time is in "the rest", as are the engine, the process's start and end, and the proofs after the windows.
     """
-    rows = [launch.cell | launch.phases for launch in launches]
-    names = [*PHASES, "total"]
-    table = pd.DataFrame(rows, columns=[*_CELL, *names]).astype(dict.fromkeys(names, float))
-    groups = table.groupby(list(_CELL), sort=False)
-    return groups[names].median().assign(n=groups.size()).reset_index()
+    cells: dict[tuple[Any, ...], list[Spent]] = {}
+    for launch in launches:
+        cells.setdefault(tuple(launch.cell.values()), []).append(launch)
+    return [_phases(some) for some in cells.values()]
 
 
-def steps_table(launches: Iterable[Spent]) -> pd.DataFrame:
+def _phases(launches: Sequence[Spent]) -> Row:
+    known = {
+        name: [found for one in launches if (found := one.phases.get(name, math.nan)) == found] for name in (*PHASES, "total")
+    }
+    return (
+        launches[0].cell | {name: median_of(some) if some else math.nan for name, some in known.items()} | {"n": len(launches)}
+    )
+
+
+def steps_table(launches: Iterable[Spent]) -> list[Row]:
     """One row per cell: QUANTILES in seconds of all its ranks' steps in the timed windows of its ok launches.
 
     `steps` and `launches` say how many. Between two steps a quantile is interpolated.
@@ -35,10 +44,9 @@ def steps_table(launches: Iterable[Spent]) -> pd.DataFrame:
     cells: dict[str, list[Spent]] = {}
     for launch in launches:
         cells.setdefault(launch.cell["cell"], []).append(launch)
-    rows = [
+    return [
         some[0].cell | {"launches": len(some)} | _quantiles(some) for some in cells.values() if any(one.steps for one in some)
     ]
-    return pd.DataFrame(rows, columns=[*_CELL[:-1], "launches", "steps", *QUANTILES])
 
 
 def _quantiles(launches: Iterable[Spent]) -> dict[str, Any]:

@@ -28,7 +28,12 @@ def advise(
         str, typer.Option("--mode", help="train or infer.", autocompletion=completing.one_of("train", "infer"))
     ] = "train",
     aim: Annotated[
-        str, typer.Option("--aim", help=f"{', '.join(_AIMS[:-1])} or {_AIMS[-1]}.", autocompletion=completing.one_of(*_AIMS))
+        str,
+        typer.Option(
+            "--aim",
+            help=f"{', '.join(_AIMS[:-1])} or {_AIMS[-1]}; or another metric, as in compare.",
+            autocompletion=completing.one_of(*_AIMS),
+        ),
     ] = "throughput",
     max_latency: Annotated[
         float | None,
@@ -62,8 +67,8 @@ def advise(
     from torchmatrix.reporting import advised
 
     if aim not in advice.AIMS or mode not in ("train", "infer"):
-        word, known = (aim, _AIMS) if aim not in advice.AIMS else (mode, ("train", "infer"))
-        raise BadInput(f"unknown {'aim' if known is _AIMS else 'mode'} {shown(word)}", hint=nearest(word, known))
+        word, what, known = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", ["train", "infer"])
+        raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, known))
     store = Results(results)
     say_undated(store)
     folder = run_words.select_one(store, run)

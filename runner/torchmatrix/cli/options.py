@@ -40,6 +40,10 @@ WhereOption = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only cells with this value (or glob); repeatable.", show_default=False),
 ]
+MetricOption = Annotated[
+    str,
+    typer.Option("--metric", metavar="NAME", help="Which figure, such as latency_p50.", autocompletion=completing.metrics),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also print commands and build logs.")]

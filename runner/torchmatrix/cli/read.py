@@ -16,6 +16,7 @@ from torchmatrix.cli.options import (
     RESULTS,
     HostOption,
     JsonOption,
+    MetricOption,
     PricesOption,
     RedactOption,
     ResultsOption,
@@ -52,12 +53,7 @@ def compare(
     own_batch: Annotated[
         bool, typer.Option("--own-batch", help="Where batches differ, compare each side at its own batch, and show both.")
     ] = False,
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric", metavar="NAME", help="What to compare, such as latency_p50.", autocompletion=completing.metrics
-        ),
-    ] = "throughput",
+    metric: MetricOption = "throughput",
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs, machines or stacks: ratio, interval, verdict.
@@ -96,6 +92,7 @@ def history(
     results: ResultsOption = RESULTS,
     since: SinceOption = None,
     host: HostOption = None,
+    metric: MetricOption = "throughput",
     as_json: JsonOption = False,
     output: Annotated[
         Path | None,
@@ -114,7 +111,7 @@ def history(
     store = Results(results)
     say_undated(store)
     runs = run_words.select(store, word, since, host)
-    from torchmatrix.analysis import facts_cache
+    from torchmatrix.analysis import facts_cache, metrics
     from torchmatrix.analysis import history as trends
     from torchmatrix.reporting import history_page as pages
     from torchmatrix.reporting import terminal
@@ -122,7 +119,8 @@ def history(
 
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
-    found = trends.trends(trends.series(_noting(unreadable, facts_cache.each(store, runs))))
+    asked = metrics.named(metric)
+    found = trends.trends(trends.series(_noting(unreadable, facts_cache.each(store, runs)), asked), asked)
     say_unreadable(unreadable)
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
     if output or not as_json:

@@ -62,8 +62,8 @@ def _as_good(found: Advice) -> Iterator[str]:
 
 
 def _costs(point: Point) -> Iterator[str]:
-    known = [f"{cost.title} {figure(cost.times * point.costs[cost.name])} {cost.unit}" for cost in COSTS
-             if is_known(point.costs[cost.name])]  # fmt: skip
+    known = [f"{cost.title} {figure(cost.times * point.costs[cost.column])} {cost.shown_unit}" for cost in COSTS
+             if is_known(point.costs[cost.column])]  # fmt: skip
     if known:
         yield f"  with it: {', '.join(known)}"
 

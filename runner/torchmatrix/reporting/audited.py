@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.chosen import choose
 from torchmatrix.analysis.published import figure_files, figures
 from torchmatrix.analysis.published.audit import Checked
@@ -11,7 +12,7 @@ from torchmatrix.analysis.published.figure_files import Taken, Unparsed
 from torchmatrix.analysis.published.findings import Finding, Unchecked, place
 from torchmatrix.analysis.published.layouts import HINT
 from torchmatrix.analysis.published.scaling_checks import Coverage
-from torchmatrix.analysis.tables import cells_table, launches_table
+from torchmatrix.analysis.tables import cells_table, launch_rows
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import clipped, count, printable
@@ -25,9 +26,9 @@ def stated(results: Results, word: str) -> Taken:
     if path.is_file() and path.suffix != ".jsonl":
         raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
     chosen = choose(results, word)
-    table = launches_table(chosen.launches)
-    cells = cells_table(table).to_dict("records")
-    found, mixed = figures.measured(cells, table.to_dict("records")), figures.mixed(cells)
+    rows = launch_rows(chosen.launches)
+    cells = cells_table(CellIndex(rows))
+    found, mixed = figures.measured(cells, rows), figures.mixed(cells)
     if not found and not mixed:
         raise BadInput(f"{word} has no figure: all of its launches failed", hint="torchmatrix report shows why they failed")
     return Taken(figures=tuple(own.figure for own in found), unparsed=(), unreadable=chosen.unreadable, mixed=mixed)

@@ -8,8 +8,9 @@ from typing import Any
 from torchmatrix.analysis.cube import Cube, cubes_of
 from torchmatrix.analysis.cube.front import front_of
 from torchmatrix.analysis.cube.path import Best
-from torchmatrix.analysis.cube.points import COSTS, Cost, Point, Points, word_of
+from torchmatrix.analysis.cube.points import COSTS, Point, Points, word_of
 from torchmatrix.analysis.intervals import Interval
+from torchmatrix.analysis.metrics import Metric
 from torchmatrix.ground.numbers import figure
 from torchmatrix.ground.texts import count
 from torchmatrix.matrix.factors import Value
@@ -133,28 +134,28 @@ MOST_ROWS = 12
 def _charts(cube: Cube, place: int) -> Iterator[Chart]:
     """`place`: of the cube on its page, for the ids."""
     for cost in COSTS:
-        known = [point for point in cube.points.measured if point.costs[cost.name] > 0]
-        costs = [point.costs[cost.name] for point in known]
+        known = [point for point in cube.points.measured if point.costs[cost.column] > 0]
+        costs = [point.costs[cost.column] for point in known]
         if len(known) >= FEWEST and max(costs) > ALIKE * min(costs):
             yield _front(cube, cost, known, place)
 
 
-def _front(cube: Cube, cost: Cost, known: list[Point], place: int) -> Chart:
+def _front(cube: Cube, cost: Metric, known: list[Point], place: int) -> Chart:
     points, front = cube.points, front_of(cube.points, cost)
     metric, unit = points.metric, str(known[0].row["unit"])
     rows = tuple(_row(cube, cost, one, metric.said(unit)) for one in front[:MOST_ROWS])
     title = f"{len(front)} of {len(known)} combinations have no other that is both faster and lower in {cost.title}"
     return Chart(
-        id=f"front-{place}-{words.slug(points.model, points.mode, cost.name)}",
+        id=f"front-{place}-{words.slug(points.model, points.mode, cost.column)}",
         title="One combination is best in both: fastest, and lowest in " + cost.title if len(front) == 1 else title,
-        sub=f"{title_of(cube)}. Columns: {metric.said(unit)}, {cost.title} in {cost.unit}. Medians of the launches.",
+        sub=f"{title_of(cube)}. Columns: {metric.said(unit)}, {cost.title} in {cost.shown_unit}. Medians of the launches.",
         panels=((Panel(title="", rows=rows, high=scale_of(rows), kind="latency"),),),
         more=f"{len(front) - MOST_ROWS} more" if len(front) > MOST_ROWS else "",
     )
 
 
-def _row(cube: Cube, cost: Cost, one: Point, unit: str) -> Row:
+def _row(cube: Cube, cost: Metric, one: Point, unit: str) -> Row:
     metric = cube.points.metric
     speed = metric.times * metric.speed(one.speed)
-    spent = words.with_unit(cost.times * one.costs[cost.name], cost.unit)
+    spent = words.with_unit(cost.times * one.costs[cost.column], cost.shown_unit)
     return Row(label=combination(one.settings), value=speed, figures=(words.short(speed), spent))

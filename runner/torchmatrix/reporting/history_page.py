@@ -27,6 +27,7 @@ def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> s
         "first": runs[-1]["day"] if runs else "n/a",
         "last": runs[0]["day"] if runs else "n/a",
         "count": len(runs),
+        "metric": trends[0].metric.title if trends else "",
         "runs": runs[:MOST_ROWS],
         "cells": len(trends),
         "changes": sum(len(trend.changes) for trend in trends),
@@ -90,9 +91,9 @@ def _cell(trend: Trend) -> dict[str, Any]:
         "id": trend.cell,
         "measured": len(trend.measured),
         "runs": len(trend.rows),
-        "first": trend.first,
-        "last": trend.last,
-        "unit": trend.unit,
+        "first": trend.shown(trend.first),
+        "last": trend.shown(trend.last),
+        "unit": trend.shown_unit,
         "change": _signed(trend.change),
         "changes": [terminal.change_in_words(change) for change in reversed(trend.changes)],
         "newest": trend.rows[-1],
@@ -111,7 +112,9 @@ def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
             run["environment"] |= row["environment"]
         for change in trend.changes:
             found[trend.host, change.run]["new_levels"] += 1
-    runs = sorted(found.values(), key=lambda run: (run["started"], run["run"]), reverse=True)
+    runs = sorted(
+        found.values(), key=lambda run: (-math.inf if math.isnan(run["started"]) else run["started"], run["run"]), reverse=True
+    )
     return [run | {"changed": differences_in_words(run["environment"], most=6)} for run in runs]
 
 

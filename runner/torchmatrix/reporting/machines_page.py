@@ -6,13 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import across, facts_cache, fleet_tables, ratios, scaling, tables
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.lookup import Known
-from torchmatrix.analysis.machines import Chosen, fleet_table
+from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside, figures
 from torchmatrix.analysis.published.beside import Beside
@@ -37,30 +36,29 @@ class Fleet:
     runs: tuple[Indexed, ...]
 
     @cached_property
-    def table(self) -> pd.DataFrame:
-        """The launches of all machines (machines.fleet_table)."""
-        return fleet_table((one.machine, run.launches) for one, run in zip(self.chosen, self.runs, strict=True))
+    def launches(self) -> list[Row]:
+        """Those of all machines (machines.fleet_rows)."""
+        return fleet_rows((one.machine, run.launches) for one, run in zip(self.chosen, self.runs, strict=True))
 
     @property
     def has_models(self) -> bool:
         """Whether there are devices of several models to compare."""
-        return len(set(self.table["gpu"])) > 1
+        return len({row["gpu"] for row in self.launches}) > 1
 
     @property
-    def sides(self) -> pd.DataFrame:
+    def sides(self) -> list[Row]:
         """The launches by what stands side by side: device models, or, if all are of one model, machines."""
-        return self.table if self.has_models else self.table.assign(gpu=self.table["machine"])
+        return self.launches if self.has_models else [row | {"gpu": row["machine"]} for row in self.launches]
 
     @cached_property
-    def cells(self) -> pd.DataFrame:
-        found = tables.cells_table(self.table)
-        return found[found["parallel"].isin(ONE_MODEL)]
+    def cells(self) -> list[Row]:
+        return [row for row in tables.cells_table(self.index) if row["parallel"] in ONE_MODEL]
 
     @cached_property
     def measured(self) -> list[tuple[Measured, ...]]:
         """Of each machine its cells as published figures are."""
         labels = [one.machine.label for one in self.chosen]
-        of = [[tables.records(table[table["machine"] == label]) for table in (self.cells, self.table)] for label in labels]
+        of = [[[row for row in rows if row["machine"] == label] for rows in (self.cells, self.launches)] for label in labels]
         return [figures.measured(cells, launches) for cells, launches in of]
 
     @cached_property
@@ -69,13 +67,13 @@ class Fleet:
         return [beside.paired(own)[0] for own in self.measured]
 
     @cached_property
-    def scaling(self) -> pd.DataFrame:
-        return scaling.scaling_table(self.known)
+    def scaling(self) -> list[Row]:
+        return scaling.scaling_table(self.index)
 
     @cached_property
-    def known(self) -> Known:
-        """The launches by cell, from which all ratios are made."""
-        return Known(self.table)
+    def index(self) -> CellIndex:
+        """The cells, from which all ratios are made."""
+        return CellIndex(self.launches)
 
     def explorers(self, held: PriceList) -> explorers.Explorers:
         published = {
@@ -83,7 +81,7 @@ class Fleet:
             for one, pairs in zip(self.chosen, self.published, strict=True)
             for place, found in beside.throughputs(pairs).items()
         }
-        return explorers.of(self.table, self.cells, self.scaling, ratios.ratios_of(self.known), held, published)
+        return explorers.of(self.index, self.cells, self.scaling, ratios.ratios_of(self.index), held, published)
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
@@ -156,13 +154,13 @@ def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[st
     every = fleet.cells
     return {
         "machines": [_machine(one, run, pages) for one, run in zip(fleet.chosen, fleet.runs, strict=True)],
-        "models": list(dict.fromkeys(every["gpu"])),
-        "measured": int((every["n"] > 0).sum()),
+        "models": list(dict.fromkeys(row["gpu"] for row in every)),
+        "measured": sum(row["n"] > 0 for row in every),
         "planned": sum(len(run.planned) for run in fleet.runs),
-        "gpus": tables.records(fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every)),
+        "gpus": fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every),
         "cells": _cells(fleet, held),
         "currency": held.currency,
-        "failures": [_failure(row) for row in tables.records(fleet.table) if row["outcome"] != "ok"],
+        "failures": [_failure(row) for row in fleet.launches if row["outcome"] != "ok"],
         "published": _published(fleet),
         "pending": sum(_pending(run) for run in fleet.runs),
         "unreadable": [f"{sections.below_results(one.path)}: {one.reason}" for run in fleet.runs for one in run.unreadable],
@@ -190,8 +188,8 @@ def _pending(run: Indexed) -> int:
 def _cells(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
     """The cells of all machines with what they give per watt, price and GB."""
     key = ("machine", "stack", "workload", "devices")
-    worth = {tuple(row[name] for name in key): row for row in tables.records(fleet_tables.worth_table(fleet.cells, held))}
-    return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in tables.records(fleet.cells)]
+    worth = {tuple(row[name] for name in key): row for row in fleet_tables.worth_table(fleet.cells, held)}
+    return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in fleet.cells]
 
 
 def _machine(one: Chosen, run: Indexed, pages: Mapping[str, str]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torchmatrix.analysis.tables import by_cell, cells_table, launch_rows, records, table_of
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.tables import cells_table, launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.numbers import figure
@@ -42,9 +43,9 @@ class CellSummary:
 
 def of_launches(launches: Iterable[Launch], planned: Iterable[str]) -> list[CellSummary]:
     """Every planned cell of a run in its order; what was not launched yet says so."""
-    rows = launch_rows(counting(launches))
-    errors = {cell: [row["error"] for row in own if row["outcome"] != "ok"] for cell, own in by_cell(rows).items()}
-    found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in records(cells_table(table_of(rows)))}
+    cells = CellIndex(launch_rows(counting(launches)))
+    errors = {cell["cell"]: [row["error"] for row in cell.launches if row["outcome"] != "ok"] for cell in cells.every}
+    found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in cells_table(cells)}
     return [found.get(cell, CellSummary(id=cell)) for cell in planned]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.tables import records
 
 Row = dict[str, Any]
 
@@ -37,9 +36,9 @@ class Line:
 
 def grids(relative: Relative) -> list[Grid]:
     """One for each number of devices on which two GPUs have a figure, fewest devices first; GPUs in the order of the table."""
-    rows = records(relative.table[relative.table["of_gpu"].astype(bool)])
+    rows = [row for row in relative.table if row["of_gpu"]]
     gpus = tuple(dict.fromkeys(row["gpu"] for row in rows))
-    means = {(row["gpu"], row["count"]): row for row in records(across.relative_means(relative.table))}
+    means = {(row["gpu"], row["count"]): row for row in across.relative_means(relative.table)}
     found = []
     for count in sorted({row["count"] for row in rows}):
         lines = _lines([row for row in rows if row["count"] == count], gpus)
@@ -64,4 +63,4 @@ def _lines(rows: Sequence[Row], gpus: Sequence[str]) -> tuple[Line, ...]:
 
 def of_each_machine(relative: Relative) -> list[Row]:
     """The rows of single machines whose GPU several machines have."""
-    return records(relative.table[~relative.table["of_gpu"].astype(bool)])
+    return [row for row in relative.table if not row["of_gpu"]]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchmatrix.analysis.between_runs import ENOUGH_RUNS, USUAL_SCATTER, needed
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
 from torchmatrix.analysis.comparison import TWO_RUNS, Comparison, Row
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
-from torchmatrix.analysis.tables import launches_table
+from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
@@ -26,9 +27,7 @@ MOST_LABELS = 6
 
 def decomposition(run: RunFolder) -> list[dict[str, Any]]:
     """The rows of a run's decomposition; unknown figures are None."""
-    launches = counting(run.launches())
-    rows = decomposition_table(launches_table(launches)).to_dict("records")
-    return [none_for_nan(row) for row in rows]
+    return [none_for_nan(row) for row in decomposition_table(CellIndex(launch_rows(counting(run.launches()))))]
 
 
 def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
@@ -173,7 +172,7 @@ def _sums(found: Comparison) -> Iterator[str]:
 
 
 def trends_in_words(found: Sequence[Trend]) -> str:
-    """Each cell with its first and last throughput, its changes of level, and why the newest run has no figure."""
+    """Each cell with its first and last figure, its changes of level, and why the newest run has no figure."""
     hosts = len({trend.host for trend in found}) > 1
     launched = [trend for trend in found if trend.is_launched]
     rows: list[tuple[str, ...]] = [("cell", "measured", "first", "last", "change", "")]
@@ -199,9 +198,15 @@ def change_in_words(change: Change) -> str:
 def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:
     change = words.change(1 + trend.change)
     measured = f"{len(trend.measured)} of {len(trend.rows)}"
-    unit = f"{trend.unit}/s" if trend.unit else ""
     name = f"{trend.host}: {trend.cell}" if hosts else trend.cell
-    return (printable(name), measured, figure(trend.first), figure(trend.last), change, printable(unit))
+    return (
+        printable(name),
+        measured,
+        figure(trend.shown(trend.first)),
+        figure(trend.shown(trend.last)),
+        change,
+        printable(trend.shown_unit),
+    )
 
 
 def _trend_notes(trend: Trend) -> Iterator[str]:

@@ -16,6 +16,7 @@ from read_back import spent, traces_of
 from faults.borders.box_lines import changed
 from records import launch_lines, write_run
 from torchmatrix.analysis import facts_cache, history, tables, time_split, watched
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable, throughput
@@ -71,7 +72,7 @@ def _read(found: Launch | Unreadable, tables_too: bool) -> None:
     watched.summarize(found)
     if not tables_too:
         return
-    tables.cells_table(tables.table_of(rows))
+    tables.cells_table(CellIndex(rows))
     time_split.phases_table(spent([found]))
     time_split.steps_table(spent([found]))
     traces_of([found])

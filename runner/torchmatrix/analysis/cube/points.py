@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central, median_of
-from torchmatrix.analysis.metrics import BY_NAME, Metric, value_in
-from torchmatrix.analysis.tables import by_cell, shown
+from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
+from torchmatrix.facts.parts import LATENCY
 from torchmatrix.matrix import factors
-from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Value
+from torchmatrix.matrix.factors import COLUMNS, Value
 
 Row = dict[str, Any]
 FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
@@ -19,32 +20,8 @@ FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
 _SETTINGS = (*(factor.name for factor in COLUMNS if factor.name not in ("model", "mode")), "batch", "stack")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
-    """What a faster combination may cost. `name`: a metric's, or that of a column of a launch's row; `times` as much in tables,
-    in `unit`.
-    """
-
-    name: str
-    title: str
-    unit: str
-    times: float = 1.0
-
-    def of(self, launches: Sequence[Row]) -> float:
-        """The median over the ok launches of a cell; NaN if none tells it."""
-        values = [self._in(row) for row in launches if row["outcome"] == "ok"]
-        known = [value for value in values if value == value]
-        return median_of(known) if known else math.nan
-
-    def _in(self, row: Row) -> float:
-        return value_in(row, BY_NAME[self.name]) if self.name in BY_NAME else float(row[self.name])
-
-
-COSTS = (
-    Cost(name="latency_p50", title="latency (p50)", unit="ms", times=1e3),
-    Cost(name="peak_bytes", title="peak memory", unit="GiB", times=2**-30),
-    Cost(name="energy_per_item", title="energy per item", unit="J"),
-)
+COSTS = (OF_REQUESTS[LATENCY][0], MEMORY, ENERGY)
+"""What a faster combination may cost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,9 +72,9 @@ def points_of(
     rows: Iterable[Row], metric: Metric, fewest_cells: int = FEWEST_CELLS, fewest_settings: int = FEWEST_SETTINGS
 ) -> list[Points]:
     """One for each job with enough cells and settings."""
-    jobs: dict[tuple[Any, ...], list[Sequence[Row]]] = {}
-    for launches in by_cell(row for row in rows if row["parallel"] in ONE_MODEL).values():
-        jobs.setdefault(_job(launches[-1]), []).append(launches)
+    jobs: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in CellIndex(rows).figures:
+        jobs.setdefault(_job(cell.launches[-1]), []).append(cell)
     found = [_points(some, metric) for some in jobs.values()]
     return [one for one in found if len(one.points) >= fewest_cells and len(one.varied) >= fewest_settings]
 
@@ -107,8 +84,8 @@ def _job(row: Row) -> tuple[Any, ...]:
     return row["model"], row["mode"], row["devices"], tuple(row["flops_key"]), row["other_settings"]
 
 
-def _points(cells: Sequence[Sequence[Row]], metric: Metric) -> Points:
-    rows = [shown(launches) for launches in cells]
+def _points(cells: Sequence[Cell], metric: Metric) -> Points:
+    rows = [cell.last for cell in cells]
     values = {name: list(dict.fromkeys(_setting(row, name) for row in rows)) for name in _SETTINGS}
     varied = {name: tuple(_usual_first(name, some)) for name, some in values.items() if len(some) > 1}
     points = [
@@ -116,15 +93,21 @@ def _points(cells: Sequence[Sequence[Row]], metric: Metric) -> Points:
             cell=row["cell"],
             settings={name: _setting(row, name) for name in varied},
             speeds=tuple(_speeds(launches, metric)),
-            costs={cost.name: cost.of(launches) for cost in COSTS},
+            costs={cost.column: _median(launches, cost.column) for cost in COSTS},
             row=row,
         )
-        for row, launches in zip(rows, cells, strict=True)
+        for row, launches in ((cell.last, cell.launches) for cell in cells)
     ]
     first = rows[0]
     return Points(
         model=first["model"], mode=first["mode"], devices=first["devices"], metric=metric, points=tuple(points), varied=varied
     )
+
+
+def _median(launches: Iterable[Row], column: str) -> float:
+    """Over the ok launches of a cell; NaN if none tells it."""
+    known = [row[column] for row in launches if row["outcome"] == "ok" and not math.isnan(row[column])]
+    return median_of(known) if known else math.nan
 
 
 def _setting(row: Row, name: str) -> Value:
@@ -142,7 +125,7 @@ def _usual_first(name: str, values: list[Value]) -> list[Value]:
 
 
 def _speeds(launches: Sequence[Row], metric: Metric) -> Iterable[float]:
-    values = (value_in(row, metric) for row in launches if row["outcome"] == "ok")
+    values = (row[metric.column] for row in launches if row["outcome"] == "ok")
     return (metric.speed(value) for value in values if value == value)
 
 

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from torchmatrix.analysis import comparable, same_work
+from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.facts_cache import Indexed
-from torchmatrix.analysis.launch_row import left_out
-from torchmatrix.analysis.metrics import GATED, Metric, value_in
+from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED, UNLIKE
 from torchmatrix.nightly.gate import canary, noise
@@ -39,7 +39,7 @@ class _View:
         return [row for row in self.rows.get(cell, ()) if row["outcome"] == "ok"]
 
     def has(self, cell: str, metric: Metric) -> bool:
-        return bool(self.ok(cell)) and not any(math.isnan(value_in(row, metric)) for row in self.ok(cell))
+        return bool(self.ok(cell)) and not any(math.isnan(row[metric.column]) for row in self.ok(cell))
 
     def failed(self, cell: str) -> list[dict[str, Any]]:
         return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", UNLIKE, *UNFINISHED)]
@@ -159,7 +159,7 @@ def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOption
 def _valueless(cell: str, before: Sequence[_View], last: _View, metric: Metric) -> Judged | None:
     """Launches were ok, but there is nothing to judge: that is told, unless the same work never had the metric."""
     rows = last.ok(cell)
-    lacking = sum(math.isnan(value_in(row, metric)) for row in rows)
+    lacking = sum(math.isnan(row[metric.column]) for row in rows)
     had = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows)]
     if not had and lacking == len(rows):
         return None
@@ -252,8 +252,8 @@ def _seen(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _left_out(rows: Sequence[dict[str, Any]]) -> str:
     """Which launches of this night are no part of its figure."""
-    found = left_out(rows)
-    return f"{found['left_out']} of {len(rows)} launches left out: {found['left_out_why']}" if found["left_out"] else ""
+    left_out, why = Cell(rows).left_out
+    return f"{left_out} of {len(rows)} launches left out: {why}" if left_out else ""
 
 
 def _in_words(others: Mapping[str, str]) -> str:
@@ -283,7 +283,7 @@ def _other_work(rows: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, An
 def _night(view: _View, cell: str, metric: Metric) -> Night:
     """In speeds: higher is better."""
     rows = view.ok(cell)
-    values = [value_in(row, metric) for row in rows]
+    values = [row[metric.column] for row in rows]
     value = metric.speed(central(values, rows[-1]["statistic"]))
     return Night(run=view.run.id, rates=tuple(map(metric.speed, values)), value=value)
 

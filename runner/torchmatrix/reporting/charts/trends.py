@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torchmatrix.analysis.history import Row, Trend
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.history import Trend
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.reporting import words
@@ -64,7 +65,7 @@ def _title(trend: Trend) -> str:
 
 
 def _sub(trend: Trend) -> Iterator[str]:
-    yield f"{trend.unit}/s on {trend.host}: {words.short(trend.last)} in the last run."
+    yield f"{trend.shown_unit} on {trend.host}: {words.short(trend.shown(trend.last))} in the last run."
     newest = trend.changes[-1] if trend.changes else None
     if newest and newest.environment and newest.environment_run == newest.run:
         yield f"With the new level: {differences_in_words(newest.environment, most=2)}."
@@ -74,7 +75,7 @@ def _sub(trend: Trend) -> Iterator[str]:
 
 def _domain(trend: Trend) -> tuple[float, float]:
     """The range of the figures, with a margin; a wider band is cut off."""
-    values = [row["throughput"] for row in trend.measured]
+    values = [trend.shown(row["value"]) for row in trend.measured]
     room = max(0.15 * (max(values) - min(values)), 0.02 * max(values))
     return max(0.0, min(values) - room), max(values) + room
 
@@ -83,14 +84,14 @@ def _points(trend: Trend) -> Iterator[Point]:
     """Runs without a figure are gaps in line and band."""
     tips = {row["run"] for row in trend.measured[-MOST_TIPS:]}
     for row in trend.rows:
-        value, low, high = (row[name] if is_known(row[name]) else None for name in ("throughput", "low", "high"))
+        value, low, high = (trend.shown(row[name]) if is_known(row[name]) else None for name in ("value", "low", "high"))
         note = f"{row['run']}: {_figure(trend, row)}" if row["run"] in tips else ""
         yield Point(x=row["started"], value=value, low=low, high=high, note=note)
 
 
 def _figure(trend: Trend, row: Row) -> str:
-    value = row["throughput"]
-    return f"{words.with_unit(value, f'{trend.unit}/s')} {words.rate_interval(value, row['low'], row['high'])}".strip()
+    value, low, high = (trend.shown(row[name]) for name in ("value", "low", "high"))
+    return f"{words.with_unit(value, trend.shown_unit)} {words.rate_interval(value, low, high)}".strip()
 
 
 def _crosses(trend: Trend) -> Iterator[Mark]:
@@ -110,7 +111,7 @@ def _levels(trend: Trend) -> Iterator[Mark]:
         value, low, high = change.ratio.value, change.ratio.low, change.ratio.high
         limits = f", 95 % interval {words.change(low)} to {words.change(high)}" if is_known(low) else ""
         note = f"{change.run}: {words.change(value)}{limits}; {change.cause}"
-        tone = "bad" if value < 1 else "good"
+        tone = "bad" if trend.is_worse(value) else "good"
         yield Mark(x=change.started, kind="level", tone=tone, note=note, text="" if is_near else words.change(value))
 
 
@@ -129,9 +130,9 @@ def _table(trend: Trend) -> Iterator[dict[str, Any]]:
     for row in trend.rows:
         yield {
             "run": row["run"],
-            f"{trend.unit}/s": row["throughput"],
-            "95 % from": row["low"],
-            "95 % to": row["high"],
+            trend.shown_unit: trend.shown(row["value"]),
+            "95 % from": trend.shown(row["low"]),
+            "95 % to": trend.shown(row["high"]),
             "launches": row["n"],
             "new level": levels.get(row["run"], ""),
             "what had changed, or why no launch was ok": differences_in_words(row["environment"]) if row["n"] else _why(row),

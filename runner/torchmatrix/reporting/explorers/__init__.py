@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import pandas as pd
-
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.ratios import Ratios
@@ -62,11 +62,11 @@ class Explorers:
 
 
 def of(
-    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, ratios: Ratios,
+    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios,
     held: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Explorers:  # fmt: skip
     """The explorers of these tables (of analysis.tables and scaling) and ratios; `held`: GPU prices; `within`: of one run."""
-    return Explorers(data=data_of(launches, cells, scaling, ratios, held, published, within))
+    return Explorers(data=data_of(index, cells, scaling, ratios, held, published, within))
 
 
 _DEFINED: dict[str, Sequence[str]] = {

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import pandas as pd
-
 from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
-from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Factor
@@ -60,17 +58,17 @@ class Data:
 
 
 def data_of(
-    launches: pd.DataFrame, cells: pd.DataFrame, scaling: pd.DataFrame, ratios: Ratios, held: PriceList,
+    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, held: PriceList,
     published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Data:  # fmt: skip
     """The cells of DDP or one device of tables as of the module tables, with what scaling and ratios say of them.
 
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    told = [_plain(row) for row in records(cells[cells["parallel"].isin(ONE_MODEL)])] if len(cells) else []
+    told = [_plain(row) for row in cells if row["parallel"] in ONE_MODEL]
     gpus = _gpus(told)
-    spread, scaled = figures.spread(launches), {figures.key_of(row): row for row in records(scaling)}
-    served = figures.served(launches)
+    spread, scaled = figures.spread(index), {figures.key_of(row): row for row in scaling}
+    served = figures.served(row for cell in index.every for row in cell.launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(told, gpus, strict=True)])
     dims = tuple(_dims(keyed))
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
@@ -223,10 +221,10 @@ Places: TypeAlias = dict[tuple[str, str, str, str], int]
 def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
     """Stacks over their baselines, settings over what they replace; `at`, `over`: the cells, as their places among `cells`."""
     places: Places = {_place(row): place for place, row in enumerate(cells)}
-    others = [row for row in records(ratios.speedups) if row["stack"] != row["baseline"]]
+    others = [row for row in ratios.speedups if row["stack"] != row["baseline"]]
     return [
         *(_pair("stack", row, {"stack": row["baseline"]}, places) for row in others),
-        *(_pair(row["setting"], row, {"workload": row["over"]}, places) for row in records(ratios.settings)),
+        *(_pair(row["setting"], row, {"workload": row["over"]}, places) for row in ratios.settings),
     ]
 
 

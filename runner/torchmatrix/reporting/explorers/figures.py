@@ -5,16 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis import prices
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.intervals import moments
 from torchmatrix.analysis.latency import latency_rows
-from torchmatrix.analysis.metrics import BY_NAME, OF_REQUESTS, PERCENTILES
+from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, PERCENTILES, THROUGHPUT
+from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.tables import records
-from torchmatrix.ground.numbers import in_digits, is_known
+from torchmatrix.ground.numbers import in_digits
 
 Row = dict[str, Any]
 """A cell: for each dimension the index of its value, and its figures; None is unknown."""
@@ -30,39 +28,27 @@ def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def figures(row: Row, held: PriceList) -> Row:
-    energy, memory = row["energy_per_item"], row["peak_bytes"]
-    return {
+    return {metric.name: row[metric.column] for metric in DRAWN if metric not in _APART} | {
         "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
         "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
         "rate": row["throughput"], "low": row["low"], "high": row["high"],
-        "per_joule": 1 / energy if is_known(energy) and energy else math.nan, "watts": row["power_watts"],
-        "memory": memory / 2**30, "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
+        "watts": row["power_watts"],
+        "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
     }  # fmt: skip
 
 
-def spread(launches: pd.DataFrame) -> dict[tuple[str, str], Row]:
+def spread(cells: CellIndex) -> dict[tuple[str, str], Row]:
     """Of each cell with two ok launches or more: the logarithm of its throughput, and its squared error."""
-    samples: dict[tuple[str, str], list[float]] = {}
-    machines = launches["machine"] if "machine" in launches else [""] * len(launches)
-    statistics: dict[tuple[str, str], str] = {}
-    columns = [launches[name] for name in ("cell", "outcome", "throughput", "statistic")]
-    for machine, cell, outcome, rate, statistic in zip(machines, *columns, strict=True):
-        if outcome == "ok":
-            samples.setdefault((machine, cell), []).append(float(rate))
-            statistics[machine, cell] = statistic
-    several = {key: rates for key, rates in samples.items() if len(rates) > 1}
-    return {
-        key: dict(zip(("center", "error"), moments(rates, statistics[key])[:2], strict=True)) for key, rates in several.items()
-    }
+    known = {key_of(cell.row): cell.moments for cell in cells.every}
+    return {key: {"center": found[0], "error": found[1]} for key, found in known.items() if found}
 
 
-def served(launches: pd.DataFrame) -> dict[tuple[str, str], Row]:
+def served(launches: Iterable[Row]) -> dict[tuple[str, str], Row]:
     """Of each cell that served requests, by metric: its percentiles in seconds, with their limits."""
-    with_requests = launches[launches["requests"].notna()] if len(launches) else launches
-    rows = records(with_requests) if len(with_requests) else []
+    rows = [row for row in launches if row["requests"]]
     found: dict[tuple[str, str], Row] = {}
     for kind, metrics in OF_REQUESTS.items():
-        named = [(part, metric.name) for part, metric in zip(PERCENTILES, metrics, strict=True) if metric in REQUESTS]
+        named = [(part, metric.name) for part, metric in zip(PERCENTILES, metrics, strict=True) if metric.drawn]
         for row in latency_rows(rows, kind):
             own = {f"{name}{end}": row[f"{part}{end}"] for part, name in named for end in ("", "_low", "_high")}
             found.setdefault(key_of(row), {}).update(own)
@@ -101,32 +87,31 @@ class Metric:
 
 def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
     """Throughput, and what else is known of some cell."""
-    yield Metric(name="throughput", title="throughput", unit="{unit}/s", note="", column="rate", limits=_OF_RATE)
-    for metric in (*_LATENCY, *_POWER, *_money(currency), _MEMORY):
+    for metric in (*map(_bar, DRAWN), _PER_WATT, *_money(currency)):
         if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
             yield metric
 
 
 _OF_RATE = ("low", "high")
-REQUESTS = tuple(BY_NAME[name] for name in ("latency_p50", "latency_p99", "end_to_end_p50", "end_to_end_p99"))
-"""Of the percentiles those that bars show; a table has all."""
-_LATENCY = tuple(
-    Metric(
-        name=one.name, title=one.title, unit=one.shown_unit, note=DEFINITIONS[one.definition] if "p50" in one.name else "",
-        column=one.name, times=one.times, limits=(f"{one.name}_low", f"{one.name}_high"),
+DRAWN = tuple(metric for metric in METRICS if metric.drawn)
+_APART = frozenset({THROUGHPUT, *(metric for some in OF_REQUESTS.values() for metric in some)})
+"""Those that have intervals, which are not of one row."""
+_PER_WATT = Metric(
+    name="per_watt", title="per watt", unit="{unit}/s per watt", note=DEFINITIONS["per_watt"], column="rate", over="watts"
+)  # fmt: skip
+
+
+def _bar(metric: OfLaunch) -> Metric:
+    """As bars; the definition of percentiles stands at the first of them."""
+    said = DEFINITIONS.get(metric.definition, f"{metric.title.capitalize()}: {metric.meaning}.")
+    note = "" if metric is THROUGHPUT or "p99" in metric.name else said
+    column, limits = (
+        ("rate", _OF_RATE) if metric is THROUGHPUT else (metric.name, (f"{metric.name}_low", f"{metric.name}_high"))
     )
-    for one in REQUESTS
-)  # fmt: skip
-_POWER = (
-    Metric(name="per_joule", title="per joule", unit="{unit} per joule", note=DEFINITIONS["per_joule"], column="per_joule"),
-    Metric(
-        name="per_watt", title="per watt", unit="{unit}/s per watt", note=DEFINITIONS["per_watt"], column="rate", over="watts"
-    ),
-)
-_MEMORY = Metric(
-    name="memory", title="peak memory", unit="GiB", note="Peak memory: that of the largest process, after warm-up.",
-    column="memory",
-)  # fmt: skip
+    return Metric(
+        name=metric.name, title=metric.title, unit=metric.shown_unit, note=note, column=column, times=metric.times,
+        limits=limits,
+    )  # fmt: skip
 
 
 def _money(currency: str) -> tuple[Metric, ...]:

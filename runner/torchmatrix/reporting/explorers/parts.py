@@ -2,12 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-import pandas as pd
-
-from torchmatrix.analysis.tables import records
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
 from torchmatrix.ground.numbers import is_known
@@ -30,8 +27,8 @@ _PICKED = {"slowed": "one that was slowed down", "hottest": "the hottest", "firs
 class Within:
     """The tables of one run: scaling.decomposition_table and devices_table, rows of time_split, traces."""
 
-    decomposition: pd.DataFrame = field(default_factory=pd.DataFrame)
-    devices: pd.DataFrame = field(default_factory=pd.DataFrame)
+    decomposition: Sequence[Row] = ()
+    devices: Sequence[Row] = ()
     phases: Sequence[Row] = ()
     steps: Sequence[Row] = ()
     traces: Sequence[Trace] = ()
@@ -41,8 +38,8 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
     """The rows of each explorer; `cells`: of one run, in the order of their places."""
     at = {cell: place for place, cell in enumerate(cells)}
     return {
-        "loss": tuple({"at": at[row["cell"]]} | one for row in records(within.decomposition) for one in _loss(row)),
-        "alone": tuple({"at": at[row["cell"]]} | _alone(row) for row in records(within.devices)),
+        "loss": tuple({"at": at[row["cell"]]} | one for row in within.decomposition for one in _loss(row)),
+        "alone": tuple({"at": at[row["cell"]]} | _alone(row) for row in within.devices),
         "phases": tuple({"at": at[row["cell"]]} | _phases(row) for row in within.phases),
         "steps": tuple({"at": at[row["cell"]]} | _steps(row) for row in within.steps),
         "trace": tuple({"at": at[trace.cell]} | _trace(trace) for trace in within.traces),

@@ -4,12 +4,35 @@ Units stand in the names. Kinds: text; number; whole (a whole number); flag (tru
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from torchmatrix.analysis.column import CELLS, LAUNCHES, Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.launch_row import ENTRIES, WHERE
+from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
-from torchmatrix.reporting.exports.cell_columns import CELLS, LAUNCHES, PAIRS, WHERE, request_columns
-from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
+from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting.exports.cube_rows import ABOUT_CUBES, CUBE_TABLES
+
+
+def _of(table: str) -> tuple[Column, ...]:
+    """The entries of one of the two tables that have the most."""
+    found = [column for column in ENTRIES if table in column.tables]
+    return tuple(replace(one, meaning=one.each) if table == LAUNCHES and one.each else one for one in found)
+
+
+def _requests(definition: str) -> Iterable[Column]:
+    """Behind what names a cell; `definition`: a key of the glossary."""
+    yield a_whole("batch_per_request", "items of one request, per device", "batch")
+    yield a_whole("device_count", "how many devices (N); all serve their own requests at once", "count")
+    yield a_whole("launches_ok", "launches behind it", "n")
+    yield a_whole("requests", "their requests together")
+    for name in PERCENTILES:
+        which = "the longest" if name == "max" else name
+        yield from an_interval(name, f"{which}. {DEFINITIONS[definition]}", name, unit="_seconds")
+
+
+PAIRS = ", ".join(pair.name for factor in CONTRASTED for pair in factor.contrasts)
 
 
 def _ratio(name: str, key: str) -> Iterable[Column]:
@@ -33,8 +56,8 @@ _COMPARED = (
 _VERDICT = a_text("verdict", DEFINITIONS["reproduced"])
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    "cells": CELLS,
-    "launches": LAUNCHES,
+    "cells": _of(CELLS),
+    "launches": _of(LAUNCHES),
     "scaling": (
         *WHERE, a_whole("device_count", "how many devices (N)", "count"),
         a_text("baseline", "the one-device cell that T_1 comes from"),
@@ -88,8 +111,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *(a_number(f"step_{name}_seconds", f"time of a step: {'the longest' if name == 'max' else f'quantile {share:g}'}", name)
           for name, share in QUANTILES.items()),
     ),
-    "latency": (*WHERE, *request_columns("latency")),
-    "end_to_end": (*WHERE, *request_columns("end_to_end")),
+    "latency": (*WHERE, *_requests("latency")),
+    "end_to_end": (*WHERE, *_requests("end_to_end")),
     "compiles": (
         *WHERE, a_whole("compiled_launches", "ok launches that compiled from an empty cache", "compiled"),
         a_number("first_step_seconds", "the median of their first steps"),

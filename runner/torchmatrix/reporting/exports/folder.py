@@ -113,7 +113,7 @@ def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> 
         "",
         "| table | rows | what it is |",
         "|---|---|---|",
-        *(f"| {name} | {len(table)} | {ABOUT[name]} |" for name, table in tables.frames.items()),
+        *(f"| {name} | {len(next(iter(table.values())))} | {ABOUT[name]} |" for name, table in tables.values.items()),
         "",
         "CSV: UTF-8, full precision. An unknown value is an empty field. A text that begins with `=`, `+`, `-`, `@`, a tab or "
         "a line break gets a leading apostrophe, so that no spreadsheet runs it as a formula. Lists are JSON.",

@@ -11,53 +11,42 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
-
-import pandas as pd
+from typing import Any
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
 from torchmatrix.reporting.exports.machines import EVERY_TABLE
 from torchmatrix.reporting.exports.markdown import to_markdown
-from torchmatrix.reporting.exports.table_set import Values, columns, frame, records
+from torchmatrix.reporting.exports.table_set import Values, by_row, frame
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\t", "\r", "\n")
 
 
-Table: TypeAlias = Values | pd.DataFrame
-
-
-def to_csv(name: str, table: Table) -> bytes:
+def to_csv(name: str, table: Values) -> bytes:
     """With a header; floats as Python's repr writes them, which reads back as the same number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(table)
-    writer.writerows(zip(*map(_fields, columns(table)), strict=True))
+    writer.writerows(zip(*map(_fields, table.values()), strict=True))
     return text.getvalue().encode()
 
 
-def to_json(name: str, table: Table) -> bytes:
+def to_json(name: str, table: Values) -> bytes:
     """A list with an object for each row, one row per line; lists as lists."""
     lists = {column.name for column in EVERY_TABLE.get(name, ()) if column.kind == "list"}
-    names = list(table)
-    lines = [
-        json.dumps(
-            {n: _json_value(v, n in lists) for n, v in zip(names, row, strict=True)}, ensure_ascii=False, allow_nan=False
-        )
-        for row in records(table)
-    ]
+    rows = [{name: _json_value(value, name in lists) for name, value in row.items()} for row in by_row(table)]
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
     return ("[" + ",".join("\n" + line for line in lines) + "\n]\n").encode()
 
 
-def to_parquet(name: str, table: Table) -> bytes:
+def to_parquet(name: str, table: Values) -> bytes:
     """With a fixed type for every column, and its meaning in the field's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     meanings = {column.name: column.meaning for column in EVERY_TABLE.get(name, ())}
-    framed = table if isinstance(table, pd.DataFrame) else frame(name, table)
-    held = pa.Table.from_pandas(framed, preserve_index=False)
+    held = pa.Table.from_pandas(frame(name, table), preserve_index=False)
     fields = [field.with_metadata({"meaning": meanings.get(field.name, "")}) for field in held.schema]
     file = io.BytesIO()
     pq.write_table(held.cast(pa.schema(fields, metadata=held.schema.metadata)), file, compression="zstd")
@@ -69,7 +58,7 @@ def inert(text: str) -> str:
     return f"'{text}" if text.startswith(_BREAKS) or text.lstrip(" ").startswith(_FORMULA) else text
 
 
-FORMATS: dict[str, Callable[[str, Table], bytes]] = {
+FORMATS: dict[str, Callable[[str, Values], bytes]] = {
     "csv": to_csv,
     "json": to_json,
     "parquet": to_parquet,

@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-import pandas as pd
-
 from torchmatrix.analysis import across, fleet_tables
 from torchmatrix.analysis.across import Relative
+from torchmatrix.analysis.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.tables import records
 from torchmatrix.reporting.exports import rows
-from torchmatrix.reporting.exports.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
 from torchmatrix.reporting.exports.rows import Row
 
@@ -97,9 +94,9 @@ class Compared(Protocol):
     @property
     def chosen(self) -> Sequence[Chosen]: ...
     @property
-    def cells(self) -> pd.DataFrame: ...
+    def cells(self) -> list[Row]: ...
     @property
-    def scaling(self) -> pd.DataFrame: ...
+    def scaling(self) -> list[Row]: ...
 
 
 def rows_of(facts: Compared, relative: Relative, held: PriceList) -> dict[str, list[Row]]:
@@ -108,11 +105,11 @@ def rows_of(facts: Compared, relative: Relative, held: PriceList) -> dict[str, l
     gpus = {machine.label: machine.gpu for machine in machines}
     return {
         "machines": [_machine(one) for one in facts.chosen],
-        "machine_gpus": records(fleet_tables.fleet_gpu_table(machines, facts.cells)),
+        "machine_gpus": fleet_tables.fleet_gpu_table(machines, facts.cells),
         "machine_cells": _cells(facts.cells, held),
-        "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in records(facts.scaling)],
-        "relative": [row | base for row in records(relative.table)],
-        "relative_means": [_mean(row) | base for row in records(across.relative_means(relative.table))],
+        "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
+        "relative": [row | base for row in relative.table],
+        "relative_means": [_mean(row) | base for row in across.relative_means(relative.table)],
         "not_compared": [
             {"gpu": one.a, "baseline_gpu": one.b, "field": one.field, "cells": one.rows, "values": _pairs(one.values)}
             for one in relative.refused
@@ -126,9 +123,9 @@ def _machine(one: Chosen) -> Row:
     return {name: getattr(machine, name) for name in names} | {"machine": machine.label, "run": one.run.id, "note": one.note}
 
 
-def _cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
+def _cells(table: Sequence[Row], held: PriceList) -> list[Row]:
     """The cells with what they give per watt and GiB."""
-    worth = {tuple(row[name] for name in _CELL): row for row in records(fleet_tables.worth_table(table, held))}
+    worth = {tuple(row[name] for name in _CELL): row for row in fleet_tables.worth_table(table, held)}
     found = []
     for row in rows.cells(table, held):
         own = worth.get(tuple(row[name] for name in _CELL), {})

@@ -4,12 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pandas as pd
-
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.ground.numbers import figure
 from torchmatrix.reporting import words
-from torchmatrix.reporting.exports.table_set import Values, records
+from torchmatrix.reporting.exports.table_set import Values, by_row
 
 Row = dict[str, Any]
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()!|~$])")
@@ -25,12 +23,11 @@ def escaped(value: Any) -> str:
     return _LINKS.sub(r"\1&#8203;\2", text)
 
 
-def to_markdown(name: str, table: Values | pd.DataFrame) -> bytes:
+def to_markdown(name: str, table: Values) -> bytes:
     """The table with the columns of _SHOWN; all columns if the table isn't listed there."""
-    found = [dict(zip(table, row, strict=True)) for row in records(table)]
     shown = _SHOWN.get(name) or [(column, _own(column)) for column in table]
     lines = [_line([escaped(title) for title, _ in shown]), _line(["---"] * len(shown))]
-    lines += [_line([write(row) for _, write in shown]) for row in found]
+    lines += [_line([write(row) for _, write in shown]) for row in by_row(table)]
     return ("\n".join(lines) + "\n").encode()
 
 

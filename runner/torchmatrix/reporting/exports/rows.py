@@ -2,59 +2,27 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-import pandas as pd
+from typing import Any
 
 from torchmatrix.analysis import gpu_table, prices
-from torchmatrix.analysis.digest import Digest, Installed
+from torchmatrix.analysis.digest import Installed
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
-from torchmatrix.analysis.ratios import Ratios
-from torchmatrix.analysis.tables import records
 from torchmatrix.facts.parts import END_TO_END, LATENCY
-from torchmatrix.facts.run_record import RunRecord, Skipped
+from torchmatrix.facts.run_record import Skipped
 from torchmatrix.reporting.exports import cube_rows
+from torchmatrix.reporting.view import View
 
 Row = dict[str, Any]
 
 
-class Facts(Protocol):
-    """What the rows are made from: the tables of analysis and scaling."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def record(self) -> RunRecord: ...
-    @property
-    def digest(self) -> Digest: ...
-    @property
-    def table(self) -> pd.DataFrame: ...
-    @property
-    def every_cell(self) -> pd.DataFrame: ...
-    @property
-    def scaling(self) -> pd.DataFrame: ...
-    @property
-    def decomposition(self) -> pd.DataFrame: ...
-    @property
-    def nodes(self) -> pd.DataFrame: ...
-    @property
-    def collectives(self) -> pd.DataFrame: ...
-    @property
-    def devices(self) -> pd.DataFrame: ...
-    @property
-    def ratios(self) -> Ratios: ...
-    @property
-    def compiles(self) -> pd.DataFrame: ...
-
-
-def cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
+def cells(table: Sequence[Row], held: PriceList) -> list[Row]:
     """The cells of tables.cells_table."""
     found = []
-    for row in records(table):
+    for row in table:
         own = {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
@@ -62,42 +30,42 @@ def cells(table: pd.DataFrame, held: PriceList) -> list[Row]:
             "items_per_second_per_currency": row["throughput"] / prices.cost(held, row, "purchase"),
             "currency": held.currency or None,
         }
-        found.append(row | own | _job(row))
+        found.append(row | own)
     return found
 
 
-def launches(view: Facts) -> list[Row]:
+def launches(view: View) -> list[Row]:
     """All launches that count, each with its start and the name of its file."""
     found = []
     for row, started in zip(view.digest.launches, view.digest.started, strict=True):
         own = {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
-        found.append(row | own | (row["requests"] or {}) | _job(row))
+        found.append(row | own)
     return found
 
 
-def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
+def others(view: View, held: PriceList) -> dict[str, list[Row]]:
     """All other tables by name."""
-    measured = figures.measured(records(view.every_cell), records(view.table))
-    section = beside.section(beside.preset_of(view.record.matrix), measured, records(view.scaling))
+    measured = figures.measured(view.every_cell, view.digest.launches)
+    section = beside.section(beside.preset_of(view.record.matrix), measured, view.scaling)
     return {
-        "scaling": records(view.scaling),
-        "decomposition": records(view.decomposition),
-        "nodes": records(view.nodes),
-        "collectives": records(view.collectives),
-        "devices": records(view.devices),
+        "scaling": view.scaling,
+        "decomposition": view.decomposition,
+        "nodes": view.nodes,
+        "collectives": view.collectives,
+        "devices": view.devices,
         "phases": list(view.digest.phases),
         "steps": list(view.digest.steps),
         "latency": latency_rows(view.digest.launches, LATENCY),
         "end_to_end": latency_rows(view.digest.launches, END_TO_END),
-        "compiles": records(view.compiles),
+        "compiles": view.compiles,
         **cube_rows.rows_of(view.digest.launches),
-        "speedups": [_compared(row) for row in records(view.ratios.speedups)],
-        "settings": [_compared(row) for row in records(view.ratios.settings)],
-        "gpus": records(gpu_table.gpu_table(view.every_cell)),
+        "speedups": [_compared(row) for row in view.ratios.speedups],
+        "settings": [_compared(row) for row in view.ratios.settings],
+        "gpus": gpu_table.gpu_table(view.every_cell),
         "stacks": list(map(_stack, view.digest.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],
         "failures": _failures(view),
-        "findings": _findings(measured, figures.mixed(records(view.every_cell))),
+        "findings": _findings(measured, figures.mixed(view.every_cell)),
         "published": _published(section),
         "claims": _claims(section),
         "prices": [_fields_of(price) for price in held.prices.values()],
@@ -107,17 +75,6 @@ def others(view: Facts, held: PriceList) -> dict[str, list[Row]]:
 def _fields_of(noun: Any) -> Row:
     """A frozen dataclass as a row."""
     return {name: getattr(noun, name) for name in noun.__dataclass_fields__}
-
-
-def _job(row: Row) -> Row:
-    """What follows from other columns of a cell or launch."""
-    energy = row["energy_per_item"]
-    _, _, image_size, sequence_length = row["flops_key"]
-    return {
-        "items_per_joule": 1 / energy if energy and not math.isnan(energy) else math.nan,
-        "image_size_pixels": image_size,
-        "sequence_length_tokens": sequence_length,
-    }
 
 
 def _compared(row: Row) -> Row:
@@ -152,7 +109,7 @@ def _skip(skip: Skipped) -> Row:
     return {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
 
 
-def _failures(view: Facts) -> list[Row]:
+def _failures(view: View) -> list[Row]:
     names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
     return [
         {name: row[name] for name in names} | {"seen": seen, "file": _file_of(row["path"], view.id)}

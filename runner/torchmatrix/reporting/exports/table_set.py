@@ -5,17 +5,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchmatrix.analysis.across import Relative
+from torchmatrix.analysis.column import Column
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.ground.numbers import number_or_nan
 from torchmatrix.reporting.exports import machines, rows
-from torchmatrix.reporting.exports.column import Column
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.machines import EVERY_TABLE, MACHINE_TABLES
+from torchmatrix.reporting.view import View
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Values: TypeAlias = Mapping[str, list[Any]]
 """A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
@@ -32,12 +34,12 @@ class Tables:
     values: Mapping[str, Values]
 
     @cached_property
-    def frames(self) -> Mapping[str, pd.DataFrame]:
+    def frames(self) -> "Mapping[str, pd.DataFrame]":
         """The same as pandas tables: NaN or NA for what is unknown."""
         return {name: frame(name, table) for name, table in self.values.items()}
 
 
-def of(view: rows.Facts, held: PriceList = NONE) -> Tables:
+def of(view: View, held: PriceList = NONE) -> Tables:
     """All tables of a run; a table without rows still has its columns."""
     found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view), **rows.others(view, held)}
     return Tables(run=view.id, values={name: _values(columns, found[name]) for name, columns in TABLES.items()})
@@ -49,20 +51,22 @@ def of_machines(facts: machines.Compared, relative: Relative, held: PriceList = 
     return Tables(run="of machines", values={name: _values(columns, found[name]) for name, columns in MACHINE_TABLES.items()})
 
 
-def launched(view: rows.Facts, held: PriceList = NONE) -> Tables:
+def launched(view: View, held: PriceList = NONE) -> Tables:
     """Only the cells and launches, which are most of the data."""
     found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view)}
     return Tables(run=view.id, values={name: _values(TABLES[name], made) for name, made in found.items()})
 
 
-def described(names: Iterable[str]) -> pd.DataFrame:
+def described(names: Iterable[str]) -> Values:
     """What every column of these tables means: one row each, with table, column, kind and meaning."""
     found = [(name, column.name, column.kind, column.meaning) for name in names for column in EVERY_TABLE[name]]
-    return pd.DataFrame(found, columns=["table", "column", "kind", "meaning"], dtype="string")
+    return dict(zip(("table", "column", "kind", "meaning"), map(list, zip(*found, strict=True)), strict=True))
 
 
-def frame(name: str, table: Values) -> pd.DataFrame:
-    """A documented table for pandas."""
+def frame(name: str, table: Values) -> "pd.DataFrame":
+    """A documented table for pandas, which takes half a second to load."""
+    import pandas as pd
+
     kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
     return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
 
@@ -85,21 +89,9 @@ def _column(kind: str, values: list[Any]) -> list[Any]:
     return list(map(made, values))
 
 
-def records(table: Values | pd.DataFrame) -> list[list[Any]]:
-    """The values row by row as str, float, int and bool; None for what is unknown."""
-    return list(map(list, zip(*columns(table), strict=True)))
-
-
-def columns(table: Values | pd.DataFrame) -> list[list[Any]]:
-    """The same values column by column."""
-    return [_plain(table[name]) for name in table]
-
-
-def _plain(column: Any) -> list[Any]:
-    """Of a table that is not pandas': as it is."""
-    if isinstance(column, list):
-        return column
-    return [None if value is pd.NA or value != value else value for value in column.tolist()]
+def by_row(table: Values) -> list[rows.Row]:
+    """The rows of a table: str, float, int and bool; None for what is unknown."""
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
 def _valid(value: Any) -> str | None:

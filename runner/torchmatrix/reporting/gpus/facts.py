@@ -9,7 +9,6 @@ from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.means import MeanRatio
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.tables import records
 from torchmatrix.reporting.overview.cells import Cells, grouped
 
 Row = dict[str, Any]
@@ -33,7 +32,7 @@ class Gpus:
     @cached_property
     def rows(self) -> list[Row]:
         """Of each GPU, workload, stack and number of devices the figure that stands for the GPU."""
-        return records(self.relative.table[self.relative.table["of_gpu"].astype(bool)])
+        return [row for row in self.relative.table if row["of_gpu"]]
 
     @cached_property
     def names(self) -> list[str]:

@@ -13,7 +13,6 @@ from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.published.figures import mixed
 from torchmatrix.analysis.since import Since, since
-from torchmatrix.analysis.tables import records
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import audited, cubes, explorers, exports, redaction
@@ -24,7 +23,7 @@ from torchmatrix.reporting.overview import Answers, Cells, Overview, colours, ov
 from torchmatrix.reporting.report import attached, page, sections
 from torchmatrix.reporting.report.filters import utc
 from torchmatrix.reporting.report.page import save
-from torchmatrix.reporting.report.view import View, make_view, view_of
+from torchmatrix.reporting.view import View, make_view, view_of
 
 __all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "rendered", "save", "view_of", "write"]
 
@@ -113,22 +112,22 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
         steps=view.digest.steps,
         traces=view.digest.traces,
     )
-    return explorers.of(view.table, view.cells, view.scaling, view.ratios, held, published, within)
+    return explorers.of(view.index, view.cells, view.scaling, view.ratios, held, published, within)
 
 
 def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
     """The default view of one run; `data`: of its explorers, if they are at hand."""
     data = data or explorers_of(view, held).data
     failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
-    marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.flags(row)) for row in view.rows}
+    marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
-    builds = {row["stack"]: row["torch_build"] for row in view.rows if row["n"] and sections.is_other_build(row)}
+    builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
     return overview(Cells(data=data, marks=by_place, builds=builds), held, before, failed)
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
     record = view.record
-    preset, scales = beside.preset_of(record.matrix), records(view.scaling)
+    preset, scales = beside.preset_of(record.matrix), view.scaling
     names = [value for dim in explorers.data.dims if dim.name == "stack" for value in dim.values]
     return {
         "run": view.id,
@@ -136,7 +135,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "host": record.host,
         "nodes_in_words": sections.nodes_in_words(record),
         "complete": record.complete,
-        "measured": int((view.every_cell["n"] > 0).sum()),
+        "measured": sum(row["n"] > 0 for row in view.every_cell),
         "planned": len(record.planned),
         "launches": len(view.digest.launches),
         "repeated": len(view.digest.repeated),
@@ -148,11 +147,11 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),
         "scaling": scales,
-        "decomposition": records(view.decomposition),
-        "nodes": records(view.nodes),
-        "collectives": records(view.collectives),
-        "devices": records(view.devices),
-        "gpus": records(gpu_table.gpu_table(view.every_cell)),
+        "decomposition": view.decomposition,
+        "nodes": view.nodes,
+        "collectives": view.collectives,
+        "devices": view.devices,
+        "gpus": gpu_table.gpu_table(view.every_cell),
         "colours": colours.colours(names),
         "stack_names": names,
         "flags": sections.flagged(view),
@@ -164,7 +163,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "cubes": cubes.sections_of(view.digest.launches),
         "latencies": sections.latencies(view),
         "percentiles": list(PERCENTILES),
-        "compiles": [row for row in records(view.compiles) if row["compiled"] > 1],
+        "compiles": [row for row in view.compiles if row["compiled"] > 1],
         "inside": sections.inside_rows(view),
         "phases": time_split.PHASES,
         "skips": sections.skips(view),
@@ -178,7 +177,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
 def _audit(view: View) -> dict[str, Any]:
     """The findings, what they rest on in words, and what could not be checked."""
     figures = [own.figure for own in view.measured]
-    checked = audit.checked(figures, mixed(view.rows))
+    checked = audit.checked(figures, mixed(view.every_cell))
     findings = sections.wrong_builds(view) + audit.check(figures)
     return {
         "findings": findings,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.reporting import exports
 from torchmatrix.reporting.exports.markdown import to_markdown
-from torchmatrix.reporting.report.view import View
+from torchmatrix.reporting.view import View
 
 MOST_PASTED = 200
 """A table with more rows than this is not offered for pasting."""
@@ -27,7 +27,7 @@ def of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
     """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no facts."""
     tables = exports.launched(view, held)
     cells = tables.values["cells"]
-    files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if len(view.table) else []
+    files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.digest.launches else []
     if archive and archive.data:
         files.append(exports.in_page(f"{view.id}-facts.tar.gz", "application/gzip", archive.data))
     return Carried(

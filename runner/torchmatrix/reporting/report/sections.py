@@ -14,11 +14,12 @@ from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.ground.numbers import is_known
 from torchmatrix.ground.texts import count
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import words
 from torchmatrix.reporting.report.filters import ratio
-from torchmatrix.reporting.report.view import View
+from torchmatrix.reporting.view import View
 
 LAUNCH_BOUND = 0.9
 """Above this share of the time spent enqueuing, the host is the bottleneck."""
@@ -40,25 +41,29 @@ def nodes_in_words(record: RunRecord) -> str:
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
     """The cells with their marks."""
-    return [row | {"marks": marks(row)} for row in view.rows if row["parallel"] in ONE_MODEL]
+    return [row | {"marks": marks(row)} for row in view.every_cell if row["parallel"] in ONE_MODEL]
 
 
 def known_columns(view: View) -> dict[str, bool]:
     """Which of the optional columns have a value for at least one cell."""
-    return {name: bool(view.cells[column].notna().any()) for name, column in _WATCHED.items()} if len(view.cells) else {}
+    return {name: _is_known(view, column) for name, column in _WATCHED.items()}
 
 
 def unknown_columns(view: View) -> list[str]:
     """The optional columns that have no value for any cell, each with the reason."""
     cells = view.cells
-    if not len(cells) or not (cells["n"] > 0).any():
+    if not any(row["n"] for row in cells):
         return []
     reasons = {
-        "energy": next((w for w in cells["energy_problem"] if w), "unknown"),
+        "energy": next((row["energy_problem"] for row in cells if row["energy_problem"]), "unknown"),
         "MFU": "the peak of this device is unknown",
     }
     notes = "; ".join(view.record.watch_notes) or "this machine does not report it"
-    return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not cells[column].notna().any()]
+    return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not _is_known(view, column)]
+
+
+def _is_known(view: View, column: str) -> bool:
+    return any(is_known(row[column]) for row in view.cells)
 
 
 DOUBTS = ("†", "not steady", "partly unchecked", "only seen batches")
@@ -73,7 +78,7 @@ def flags(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def flagged(view: View) -> list[tuple[str, list[str]]]:
     """Each such mark with the cells that have it."""
     found: dict[str, list[str]] = {}
-    for row in view.rows:
+    for row in view.every_cell:
         for mark in flags(row):
             found.setdefault(mark["word"], []).append(row["cell"])
     return list(found.items())
@@ -81,7 +86,7 @@ def flagged(view: View) -> list[tuple[str, list[str]]]:
 
 def state(view: View) -> str:
     """What was measured, what failed, was skipped, left out or is still to come, in one line."""
-    every = int((view.every_cell["n"] > 0).sum()) if len(view.every_cell) else 0
+    every = sum(row["n"] > 0 for row in view.every_cell)
     failed = [row["outcome"] for row in view.digest.launches if row["outcome"] not in ("ok", UNLIKE)]
     left_out = sum(row["outcome"] == UNLIKE for row in view.digest.launches)
     parts = [f"{every} of {count(len(view.record.planned), 'cell')} measured"]
@@ -263,7 +268,7 @@ _BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm"}
 
 def wrong_builds(view: View) -> list[Finding]:
     """A finding for each stack that got another build than it asks for, by its first such cell."""
-    first = {row["stack"]: row for row in reversed(view.rows) if row["n"] and is_other_build(row)}
+    first = {row["stack"]: row for row in reversed(view.every_cell) if row["n"] and is_other_build(row)}
     return [
         Finding(
             row=0, column="", cell=row["cell"], level=IMPOSSIBLE, field="torch", value=row["torch_build"], unit="",

@@ -19,9 +19,9 @@ from torchmatrix.machine.quota import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
 from torchmatrix.reporting.report import sections
-from torchmatrix.reporting.report.view import View
 from torchmatrix.reporting.site import permalinks
 from torchmatrix.reporting.site.permalinks import FACTS, Page
+from torchmatrix.reporting.view import View
 
 FEWEST_RUNS = 4
 """So many runs, or more, are shared among processes: each takes as long to start as two runs take."""
@@ -112,9 +112,9 @@ def _summary(view: View, lead: str) -> Page:
         "started_unix_seconds": started if is_known(started) else None,
         "host": host.get("name"),
         "hardware": _hardware(host),
-        "stacks": list(dict.fromkeys(cells["stack"])) if len(cells) else [],
+        "stacks": list(dict.fromkeys(row["stack"] for row in cells)),
         "cells": len(cells),
-        "cells_ok": int((cells["n"] > 0).sum()),
+        "cells_ok": sum(row["n"] > 0 for row in cells),
         "launches_not_ok": view.not_ok,
         "complete": view.record.complete,
         "headline": f"{lead} {sections.state(view)}",

@@ -3,16 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import pandas as pd
-
 from torchmatrix.analysis import collectives, compiling, ratios, scaling, tables
+from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.digest import Digest, digest_of
-from torchmatrix.analysis.launch_row import Row
-from torchmatrix.analysis.lookup import Known
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.ratios import Ratios
-from torchmatrix.analysis.tables import records
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.matrix.factors import ONE_MODEL
@@ -25,35 +22,26 @@ class View:
     id: str
     record: RunRecord
     digest: Digest
-    table: pd.DataFrame
-    every_cell: pd.DataFrame
-    cells: pd.DataFrame
-    scaling: pd.DataFrame
-    decomposition: pd.DataFrame
-    nodes: pd.DataFrame
-    collectives: pd.DataFrame
-    devices: pd.DataFrame
+    index: CellIndex
+    every_cell: list[Row]
+    cells: list[Row]
+    scaling: list[Row]
+    decomposition: list[Row]
+    nodes: list[Row]
+    collectives: list[Row]
+    devices: list[Row]
+    compiles: list[Row]
     ratios: Ratios
 
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """The cells as published figures are."""
-        return figures.measured(self.rows, self.digest.launches)
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """Those of every_cell."""
-        return records(self.every_cell)
+        return figures.measured(self.every_cell, self.digest.launches)
 
     @property
     def not_ok(self) -> int:
         """How many of the launches that count have no figure."""
         return sum(row["outcome"] != "ok" for row in self.digest.launches)
-
-    @cached_property
-    def compiles(self) -> pd.DataFrame:
-        """Compile times, and whether compilations differ (compiling.compiles_table)."""
-        return compiling.compiles_table(self.table)
 
     @property
     def pending(self) -> list[str]:
@@ -73,19 +61,20 @@ def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | Non
 
     Raises BadInput if that stack has no cell.
     """
-    table = tables.table_of(found.launches)
-    every_cell, known = tables.cells_table(table), Known(table)
+    cells = CellIndex(found.launches)
+    every_cell = tables.cells_table(cells)
     return View(
         id=run_id,
         record=record,
         digest=found,
-        table=table,
+        index=cells,
         every_cell=every_cell,
-        cells=every_cell[every_cell["parallel"].isin(ONE_MODEL)],  # the others explain a scaling loss, in a table of their own
-        scaling=scaling.scaling_table(known),
-        decomposition=scaling.decomposition_table(known),
-        nodes=scaling.nodes_table(known),
-        collectives=collectives.collectives_table(table),
-        devices=scaling.devices_table(known),
-        ratios=ratios.ratios_of(known, baseline),
+        cells=[row for row in every_cell if row["parallel"] in ONE_MODEL],  # the others explain a loss, in a table of their own
+        scaling=scaling.scaling_table(cells),
+        decomposition=scaling.decomposition_table(cells),
+        nodes=scaling.nodes_table(cells),
+        collectives=collectives.collectives_table(found.launches),
+        devices=scaling.devices_table(cells),
+        compiles=compiling.compiles_table(cells),
+        ratios=ratios.ratios_of(cells, baseline),
     )

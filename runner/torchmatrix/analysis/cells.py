@@ -1,0 +1,138 @@
+"""The measured cell, of which everything that is compared consists: machine × stack × workload × devices, and its launches."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from torchmatrix.analysis.centers import mean_of, variance_of
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.intervals import (
+    Interval,
+    Moments,
+    center_interval,
+    detectable,
+    moments,
+    noise_verdict,
+    outliers,
+)
+from torchmatrix.facts.launch import UNLIKE
+from torchmatrix.matrix.factors import ONE_MODEL
+
+CellKey: TypeAlias = tuple[str, ...]
+"""What tells one cell from all others: its id, and in rows of several machines the machine before it."""
+OF_A_FLEET = ("machine", "gpu")
+"""What rows of several machines have besides (see machines.py)."""
+
+
+def key_of(row: Row) -> CellKey:
+    """Of a row's cell: what two machines call the same is not the same cell."""
+    return (row["machine"], row["cell"]) if "machine" in row else (row["cell"],)
+
+
+class Cell:
+    """One cell. `launches`: its rows of tables.launch_rows; `ok`: those that measured. A launch that failed early knows less of
+    itself, so that `row` is that of the first ok one, `last` that of the last; without any, of the first and the last.
+    `cell["stack"]` is that of its row.
+    """
+
+    def __init__(self, launches: Sequence[Row]) -> None:
+        self.launches = launches
+        self.ok = [row for row in launches if row["outcome"] == "ok"]
+        self._estimates: dict[str, Interval] = {}
+        self.row, self.last = (self.ok or launches)[0], (self.ok or launches)[-1]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.row[name]
+
+    @cached_property
+    def samples(self) -> list[float]:
+        """Items per second of each ok launch."""
+        return [row["throughput"] for row in self.ok]
+
+    def values(self, column: str) -> list[float]:
+        """What its ok launches say of a metric, by the metric's column."""
+        return [row[column] for row in self.ok if row[column] == row[column]]
+
+    def estimate(self, column: str = "throughput") -> Interval:
+        """The centre of a metric with the 95 % interval; NaN where too few launches tell it."""
+        if column not in self._estimates:
+            self._estimates[column] = center_interval(self.values(column), self.last["statistic"])
+        return self._estimates[column]
+
+    @property
+    def left_out(self) -> tuple[int, str]:
+        """How many launches are left out of the figure, and why, such as "power limit 500 W, the others 700 W"."""
+        whys = Counter(row["left_out"] for row in self.launches if row["outcome"] == UNLIKE)
+        each = (f"{number} of them: {why}" if len(whys) > 1 else why for why, number in whys.items())
+        return whys.total(), "; ".join(each)
+
+    def summary(self, column: str = "throughput") -> Row:
+        """What its launches say of a metric: n that tell it, failed, left_out and why, the figure, low, high, cv, verdict, …"""
+        values, found = self.values(column), self.estimate(column)
+        n = len(values)
+        cv = math.sqrt(variance_of(values)) / mean_of(values) if n > 1 else math.nan
+        left_out, why = self.left_out
+        return {
+            "n": n, "failed": len(self.launches) - len(self.ok) - left_out, "left_out": left_out, "left_out_why": why,
+            column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": noise_verdict(cv, n),
+            "detectable": detectable(values), "outliers": outliers(values),
+        }  # fmt: skip
+
+    @cached_property
+    def moments(self) -> Moments | None:
+        """Of its throughput (intervals.moments); None with one launch."""
+        return moments(self.samples, self.row["statistic"]) if len(self.samples) > 1 else None
+
+    @property
+    def machine(self) -> str:
+        """Its machine's label; "" in rows of one machine."""
+        return str(self.row.get("machine", ""))
+
+    @property
+    def names(self) -> Row:
+        """What names it in every table, and its machine and GPU in tables of several."""
+        return {name: self.row[name] for name in ("cell", "stack", "workload", "devices", "count")} | self.fleet
+
+    @property
+    def fleet(self) -> Row:
+        """Its machine and GPU; nothing in rows of one machine."""
+        return {name: self.row[name] for name in OF_A_FLEET if name in self.row}
+
+    def highest(self, column: str) -> float:
+        """The highest value of a column among the ok launches; NaN if there is none."""
+        return max((row[column] for row in self.ok if not math.isnan(row[column])), default=math.nan)
+
+
+class CellIndex:
+    """All cells of launches, of one machine or of several, in the order in which they first appear."""
+
+    def __init__(self, launches: Iterable[Row]) -> None:
+        groups: dict[CellKey, list[Row]] = {}
+        for row in launches:
+            groups.setdefault(key_of(row), []).append(row)
+        self.every = [Cell(own) for own in groups.values()]
+        self._places = {_place(cell, cell["device_list"], cell["parallel"]): cell for cell in self.every}
+
+    @cached_property
+    def figures(self) -> list[Cell]:
+        """All but those that only explain others."""
+        return [cell for cell in self.every if cell["parallel"] in ONE_MODEL]
+
+    def other(self, cell: Cell, devices: tuple[str, ...], parallel: str = "") -> Cell | None:
+        """The cell of the same machine, stack and workload on other devices or with another `parallel`, if there is one."""
+        return self._places.get(_place(cell, devices, parallel or cell["parallel"]))
+
+    def samples(self, cell: Cell, devices: tuple[str, ...]) -> list[float]:
+        """Items per second of each ok launch of the cell on other devices."""
+        return samples_of(self.other(cell, devices))
+
+
+def samples_of(cell: Cell | None) -> list[float]:
+    """Items per second of each ok launch of a cell; none where there is no cell."""
+    return cell.samples if cell else []
+
+
+def _place(cell: Cell, devices: tuple[str, ...], parallel: str) -> tuple[Any, ...]:
+    return (cell.machine, cell["stack"], cell["ddp_workload"], parallel, devices)
