@@ -14,7 +14,7 @@ function whenSeen(elements, act) {
 const [LONG, MOST] = [12, 200]; // rows: longer tables get a search field; at most this many rows are shown at first
 const whole = []; // for print: shows all rows of a table
 const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
-const number = (word) => (/^[-+×\d.]/.test(word) ? parseFloat(word.replace(/^[×+\s]+/, "").replaceAll(",", "")) : NaN);
+const number = (word) => (/^[-+−×\d.]/.test(word) ? parseFloat(word.replace("−", "-").replace(/^[×+\s]+/, "").replaceAll(/[,\s]/g, "")) : NaN);
 
 // Numbers by size, words alphabetically; anything that is not a number (n/a, an outcome) comes last in either direction.
 function compare(a, b, down) {

@@ -94,7 +94,7 @@ def _cell(trend: Trend) -> dict[str, Any]:
         "first": trend.shown(trend.first),
         "last": trend.shown(trend.last),
         "unit": trend.shown_unit,
-        "change": _signed(trend.change),
+        "change": words.change(1 + trend.change),
         "changes": [terminal.change_in_words(change) for change in reversed(trend.changes)],
         "newest": trend.rows[-1],
     }
@@ -112,14 +112,9 @@ def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
             run["environment"] |= row["environment"]
         for change in trend.changes:
             found[trend.host, change.run]["new_levels"] += 1
-    runs = sorted(
-        found.values(), key=lambda run: (-math.inf if math.isnan(run["started"]) else run["started"], run["run"]), reverse=True
-    )
+    known = {key: -math.inf if math.isnan(run["started"]) else run["started"] for key, run in found.items()}
+    runs = [found[key] for key in sorted(found, key=lambda key: (known[key], key[1]), reverse=True)]
     return [run | {"changed": differences_in_words(run["environment"], most=6)} for run in runs]
-
-
-def _signed(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{100 * value:+.1f} %"
 
 
 def _day(seconds: float) -> str:

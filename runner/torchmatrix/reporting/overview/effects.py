@@ -41,6 +41,9 @@ def chart(cells: Cells) -> Chart | None:
     )  # fmt: skip
 
 
+_SHOWN = tuple(map(words.verdict, ("FASTER", "SLOWER")))
+
+
 def _rank(kind: str) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
@@ -55,7 +58,10 @@ def _title(cells: Cells, kinds: Sequence[str]) -> str:
         named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in told[:3]]
         return f"{', '.join(named)}: too few launches, not tested"
     if not moved:
-        return "No difference shown for any setting" if told else "What another stack brings"
+        stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
+        shown = [f"{row.label} {row.figures[0].split(' ')[0]}" for row in stacks if row.figures[1] in _SHOWN]
+        said = "No difference shown for any setting" if told else "What another stack brings"
+        return f"{said}; another stack: {', '.join(shown[:2])}" if told and shown else said
     moved.sort(key=lambda one: -abs(math.log(one[1].interval.value)))
     named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in moved[:3]]
     return f"Largest effect first: {', '.join(named)}"
