@@ -23,8 +23,7 @@ PART_OF = {
     "sample": "method", "requests": "method", "steps": "method", "enqueue": "method", "all-reduce": "proofs",
     "precision": "proofs", "reference": "proofs", "exit": "end",
 }  # fmt: skip
-"""What the box or the host did before it wrote a line; start and end are those of the process, or of torchrun and its ranks;
-a forked launch has imported nothing."""
+"""What the box or the host did before it wrote a line; start and end are those of the process, or of torchrun and its ranks."""
 ORDER = ("start", "import", "model", "method", "proofs", "end", "fixed", "between")
 
 

@@ -40,19 +40,18 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
         assert times[0] < start < stop <= times[-1]
 
 
-@pytest.mark.parametrize("options", [(), ("--fork",)], ids=["fresh", "forked"])
 def test_a_variable_of_the_shell_that_acts_on_a_launch_reaches_it_only_if_it_is_named(
-    torchmatrix: Command, real_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    torchmatrix: Command, real_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     small = "batch = 2\nimage_size = 32\nsteps = 3\nwarmup_steps = 2\nwarmup_cap = 4\n"
     workload = f'[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nmode = "infer"\nrequests = 0\n{small}'
     real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + workload, encoding="utf-8")
-    assert torchmatrix("run", "*cpu0", *options).returncode == 0
+    assert torchmatrix("run", "*cpu0").returncode == 0
     monkeypatch.setenv("TORCHMATRIX_VARIABLES", "TORCHDYNAMO_*")
     real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + "compile = true\n", encoding="utf-8")
-    assert torchmatrix("run", "*cpu0", *options).returncode == 1
+    assert torchmatrix("run", "*cpu0").returncode == 1
     plain, compiled = (launch for run in Results(tmp_path / "results").runs() for launch in run.launches())
     assert plain.box and not {"TORCHDYNAMO_DISABLE", "OMP_PROC_BIND"} & plain.box.facts["variables"].keys()
     assert {"TORCHDYNAMO_DISABLE", "OMP_PROC_BIND"} <= set(plain.started["variables"]["withheld"])

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import launches, within
@@ -103,3 +105,20 @@ def test_many_launches_are_read_the_same_by_several_processes_and_by_one(tmp_pat
     assert told[0].stdout == told[1].stdout and not told[0].stderr
     for said in ("no header", "it was copied", "lost"):
         assert said in told[0].stdout
+
+
+def test_a_process_that_is_ended_leaves_its_launches_to_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(briefs.FEWEST_FILES)])
+    whole, own, part = briefs.read_parts(run, run.read_record()), os.getpid(), briefs.part_of
+
+    def ended(*arguments: Any) -> briefs.Part:
+        if os.getpid() != own:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return part(*arguments)
+
+    monkeypatch.setattr(briefs, "part_of", ended)
+    monkeypatch.setattr(briefs, "_has_one_thread", lambda: True)
+    monkeypatch.setattr(briefs, "usable_cpus", lambda: 2)
+    again = briefs.read_parts(run, run.read_record())
+    rows = [[str(one.row) for part in parts for one in part.briefs] for parts in (whole, again)]
+    assert rows[0] == rows[1] and len(rows[0]) == briefs.FEWEST_FILES

@@ -1,9 +1,12 @@
-"""Launches -> what a report needs of each, and no more: small enough to be passed between processes. Loads no pandas."""
+"""Launches -> what a report needs of each, and no more: small enough to be passed between processes. Loads no numpy."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from math import ceil
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,9 @@ from torchmatrix.analysis.watched import summarize
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import UNLIKE, Launch, Unreadable
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
-from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.sharing import MOST_PIECES, shared
+from torchmatrix.ground.sharing import help_only
 from torchmatrix.ground.texts import as_text
 from torchmatrix.machine.quota import usable_cpus
 
@@ -26,6 +29,8 @@ FEWEST_FILES = 200
 """So many launches, or more, are shared among processes, which costs as much as reading some twenty."""
 MOST_PROCESSES = 4
 """What is left to do in one process takes as long as these take."""
+PIECES = 4
+"""For each of them, so that none waits long for the last one."""
 
 
 Order = Callable[[str, str], tuple[int, str]]
@@ -59,23 +64,45 @@ class Part:
 
 def order_of(record: RunRecord) -> Order:
     """That of a run's plan; cells that it lacks come last."""
-    places = {name.cell: i for i, name in enumerate(record.planned)}
+    return _order(record.planned)
+
+
+def _order(planned: Sequence[CellName]) -> Order:
+    places = {name.cell: i for i, name in enumerate(planned)}
     return lambda cell, path: (places.get(cell, len(places)), path.rpartition("/")[2])
 
 
-@contextmanager
-def reading(run: RunFolder, order: Order) -> Iterator[Callable[[], list[Part]]]:
-    """All launches of a run. Where that pays, other processes begin to read; what is yielded helps them and gives the parts."""
-    folders = _by_folder(launch_files(run.path))
-    size = max(1, ceil(len(folders) / MOST_PIECES))
+def read_parts(run: RunFolder, record: RunRecord) -> list[Part]:
+    """All launches of a run, where that pays by several processes. Call it before numpy is loaded: a fork has no threads."""
+    folders, order = _by_folder(launch_files(run.path)), order_of(record)
+    processes = min(usable_cpus(), MOST_PROCESSES) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
+    if processes == 1:
+        return [_part(folders, order)]
+    size = ceil(len(folders) / (PIECES * processes))
+    pieces = [folders[begin : begin + size] for begin in range(0, len(folders), size)]
+    with ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),)) as pool:
+        begun = [pool.submit(_part_of_plan, piece, record.planned) for piece in pieces]
+        return [_result(one) or _part(piece, order) for one, piece in zip(begun, pieces, strict=True)]
 
-    def read(piece: int) -> Part:
-        some = folders[piece * size : (piece + 1) * size]
-        return part_of((launch_in(path) for folder in some for path in folder), order)
 
-    helpers = min(usable_cpus(), MOST_PROCESSES) - 1 if sum(map(len, folders)) >= FEWEST_FILES else 0
-    with shared(read, ceil(len(folders) / size), helpers) as parts:
-        yield parts
+def _result(begun: "Future[Part]") -> Part | None:
+    """None of a process that was ended, for example for want of memory."""
+    try:
+        return begun.result()
+    except BrokenProcessPool:
+        return None
+
+
+def _part_of_plan(folders: Sequence[Sequence[Path]], planned: Sequence[CellName]) -> Part:
+    return _part(folders, _order(planned))
+
+
+def _part(folders: Iterable[Iterable[Path]], order: Order) -> Part:
+    return part_of((launch_in(path) for folder in folders for path in folder), order)
+
+
+def _has_one_thread() -> bool:
+    return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
 def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:

@@ -17,7 +17,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torchmatrix.analysis.briefs import order_of, reading
+from torchmatrix.analysis.briefs import order_of, read_parts
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
@@ -80,19 +80,15 @@ def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[Indexed]:
         yield _recalled(results, run, "", lambda: _facts(run), lambda facts: _indexed(run, facts))  # noqa: B023 (called at once)
 
 
-def digest(results: Results, run: RunFolder, meanwhile: Callable[[], None] = lambda: None) -> "Digest":
-    """What a report of a run says of its launches.
-
-    Call it before pandas is loaded: while that happens, and `meanwhile`, other processes read (see briefs.reading).
-    """
+def digest(results: Results, run: RunFolder) -> "Digest":
+    """What a report of a run says of its launches."""
 
     def made() -> Facts:
-        order = order_of(run.read_record())
-        with reading(run, order) as parts:
-            meanwhile()
-            from torchmatrix.analysis.digest import facts_of
+        record = run.read_record()
+        parts = read_parts(run, record)
+        from torchmatrix.analysis.digest import facts_of
 
-            return facts_of(run.path, parts(), order)
+        return facts_of(run.path, parts, order_of(record))
 
     def used(facts: Facts) -> "Digest":
         from torchmatrix.analysis.digest import digest_from

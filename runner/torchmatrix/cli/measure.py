@@ -18,7 +18,6 @@ from torchmatrix.cli.options import (
     BudgetOption,
     ColdCompilesOption,
     EngineOption,
-    ForkOption,
     GlobsArgument,
     JsonOption,
     LaunchesOption,
@@ -80,7 +79,6 @@ def run(
     until: UntilOption = None,
     budget: BudgetOption = None,
     cold_compiles: ColdCompilesOption = None,
-    fork: ForkOption = None,
     ab: AbOption = None,
     parallel: ParallelOption = False,
     new: NewOption = False,
@@ -106,7 +104,7 @@ def run(
     volume = volume_of(quiet, verbose)
     request = Request(
         method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
-        cold_compiles=cold_compiles, fork=fork, at_least=AB_LAUNCHES if ab else 1,
+        cold_compiles=cold_compiles, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
     if engine == SLURM:
         if parallel:

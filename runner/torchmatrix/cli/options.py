@@ -76,10 +76,6 @@ ColdCompilesOption = Annotated[
         help="Launches per compiled cell that start with an empty compile cache.",
     ),
 ]
-ForkOption = Annotated[
-    bool | None,
-    typer.Option("--fork/--no-fork", help="Let small launches on the CPU share one import of PyTorch; overrides the matrix."),
-]
 AbOption = Annotated[
     tuple[str, str] | None,
     typer.Option(

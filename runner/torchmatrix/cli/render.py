@@ -126,7 +126,7 @@ def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList"
     from torchmatrix.analysis import facts_cache
 
     with scratch() as temporary:
-        found = None if asked.redact else facts_cache.digest(store, run, meanwhile=_load_pages)
+        found = None if asked.redact else facts_cache.digest(store, run)
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 
@@ -134,11 +134,6 @@ def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList"
         made = pages.page_of(shown, asked.baseline, held, found)
         say(f"{made.answers.in_words(width())}\n")
         print(pages.save(made.text, asked.output))
-
-
-def _load_pages() -> None:
-    """A third of a second."""
-    from torchmatrix.reporting import report  # noqa: F401
 
 
 def _compare_machines(

@@ -270,9 +270,6 @@ class DockerEngine:
         """From the images' histories."""
         return self._images.sizes([image.reference for image in images])
 
-    def close(self) -> None:
-        """Nothing is kept: each launch has a container of its own."""
-
     def remove_orphans(self, owner: str) -> list[str]:
         """Remove every container labelled with `owner`; the caller holds the owner's lock, so none is in use."""
         removed = []

@@ -80,9 +80,8 @@ class LaunchSpec:
     """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
     `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks what is started,
-    for `remove_orphans`. `round`: launches of one image, `lane` and round may share their imports; None: not this one.
-    `model_file`: that of a user's own model, which the box gets under the same name, to be read only. `meeting`: None on one
-    machine.
+    for `remove_orphans`. `model_file`: that of a user's own model, which the box gets under the same name, to be read only.
+    `meeting`: None on one machine.
     """
 
     arguments: tuple[str, ...]
@@ -91,8 +90,6 @@ class LaunchSpec:
     cache: str
     owner: str
     program: str = "bench.py"
-    lane: str = ""
-    round: int | None = None
     model_file: Path | None = None
     meeting: Meeting | None = None
 
@@ -165,7 +162,7 @@ class Execution(Protocol):
     command: str
     """The command, ready to paste."""
     started: Mapping[str, Any]
-    """How it is started, for the record: its limits, the state of its compile cache, whether it is forked."""
+    """How it is started, for the record: its limits, the state of its compile cache."""
 
     def __enter__(self) -> "Execution": ...
 
@@ -256,10 +253,6 @@ class Engine(Protocol):
 
     def start(self, image: Image, spec: LaunchSpec) -> Execution:
         """An execution to be used in a `with` block, which starts it. Both may raise LaunchFailed."""
-        ...
-
-    def close(self) -> None:
-        """End what is kept from launch to launch."""
         ...
 
     def remove_orphans(self, owner: str) -> list[str]:

@@ -143,9 +143,6 @@ class FileEngine:
                 held=held.pop_all(), pasted=pasted(command(), scratch), facts=shared.as_facts(),
             )  # fmt: skip
 
-    def close(self) -> None:
-        """Nothing is kept: each launch has a container of its own."""
-
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
         return self._own.remove_orphans(owner)

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from torchmatrix.engines.engine import (
     Recipe,
     asked_lock,
 )
-from torchmatrix.engines.fork_servers import ForkServer, ForkServers
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
 from torchmatrix.engines.processes import LocalExecution
@@ -47,7 +45,6 @@ class LocalEngine:
         self._cache = cache
         self._owner = owner
         self._own = OwnProcesses(cache)
-        self._servers = ForkServers()
 
     def facts(self) -> dict[str, Any]:
         """What runs the launches, for the record."""
@@ -126,26 +123,14 @@ class LocalEngine:
         named = self._named(image)
         variables = inherited(named) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
         own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
-        server, why_fresh = self._server_for(image, spec, variables)
         return LocalExecution(
-            [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, server, why_fresh,
-            scratch=True, facts=Isolation(network="machine").as_facts() | _told(named),
+            [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, scratch=True,
+            facts=Isolation(network="machine").as_facts() | _told(named),
         )  # fmt: skip
 
     def _named(self, image: Image) -> tuple[str, ...]:
         """Of the user's variables, those that reach a launch: the named ones, and what a user's own interpreter may need."""
         return (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
-
-    def _server_for(self, image: Image, spec: LaunchSpec, variables: dict[str, str]) -> tuple[ForkServer | None, str | None]:
-        """Only for one process on the CPU, in a virtualenv that was made here: another interpreter may start with anything."""
-        if image.lock is None or spec.gpus.count > 1 or spec.gpus.vendor != "cpu":
-            return None, None
-        made = partial(ForkServer, image.reference, variables, spec.owner, self._own.groups, self._own.limits)
-        return self._servers.ready(image.reference, spec, made)
-
-    def close(self) -> None:
-        """End the fork servers."""
-        self._servers.end()
 
     def why_unlimited(self) -> str:
         """Why no control groups can be made here."""

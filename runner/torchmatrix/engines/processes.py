@@ -16,7 +16,6 @@ from typing import Any
 from torchmatrix.engines import cgroups, supervised
 from torchmatrix.engines.cgroups import Group, Place
 from torchmatrix.engines.engine import Exit
-from torchmatrix.engines.fork_servers import ForkServer
 from torchmatrix.engines.limits import Limits, kernel_oom_kills
 from torchmatrix.engines.local_caches import LocalCache
 from torchmatrix.engines.output import Line, Output
@@ -35,7 +34,7 @@ UNLIMITED = Limits()
 
 class LocalExecution:
     """The processes of a launch, below a supervisor that ends them all; in a session of their own, so that Ctrl-C reaches the
-    tool first. With a `server`, they are forked by it.
+    tool first.
     """
 
     def __init__(
@@ -46,20 +45,15 @@ class LocalExecution:
         cache: LocalCache | None = None,
         place: Place = NOWHERE,
         limits: Limits = UNLIMITED,
-        server: ForkServer | None = None,
-        why_fresh: str | None = None,
         held: ExitStack | None = None,
         pasted: str | None = None,
         scratch: bool = False,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`server`: forks the launch; None: it is a fresh process, which `why_fresh` explains if it need not be.
-
-        `held`: what the launch needs as long as it runs; closed at its end. `pasted`: the command as a person can repeat it, if
-        that isn't `command`. `scratch`: it gets a temporary folder of its own. `facts`: more of them for the record.
+        """`held`: what the launch needs as long as it runs; closed at its end. `pasted`: the command as a person can repeat it,
+        if that isn't `command`. `scratch`: it gets a temporary folder of its own. `facts`: more of them for the record.
         """
         self._argv = command
-        self._server = server
         self._cache = cache
         self._held = held or ExitStack()
         self._scratch = scratch
@@ -67,10 +61,9 @@ class LocalExecution:
         self._group: Group | None = None
         self._token = uuid.uuid4().hex
         self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
-        self._process: supervised.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._oom_kills = 0
-        process = {"process": {"state": "forked" if server else "fresh", "note": why_fresh}}
-        own = limits.as_facts() | process | (cache.facts.as_facts() if cache else {})
+        own = limits.as_facts() | (cache.facts.as_facts() if cache else {})
         self.started: Mapping[str, Any] = own | dict(facts)
         shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
         self.command = pasted or " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
@@ -91,12 +84,9 @@ class LocalExecution:
             if self._scratch:
                 self._variables["TMPDIR"] = str(self._held.enter_context(files.scratch()))
             self._group = cgroups.make(self._place, self._owner, self._limits) if self._place.folders else None
-            self._process = self._forked() or supervised.start(self._argv, self._variables, self._group)
+            self._process = supervised.start(self._argv, self._variables, self._group)
         except OSError as error:
             raise LaunchFailed(f"{self._argv[0]} can't be started: {error.strerror}") from None
-
-    def _forked(self) -> supervised.Process | None:
-        return self._server.fork(self._argv[2:], self._variables, self._group) if self._server else None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end()
@@ -148,7 +138,6 @@ class LocalExecution:
         code = self._process.wait()
         problem = self._cache.ended(code) if self._cache else None
         kills = cgroups.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
-        kills += self._server.oom_kills if self._server else 0
         return Exit(returncode=code, oom_killed=code != 0 and kills > 0, problem=problem)
 
     def owns(self, pid: int) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from torchmatrix.engines import supervisor
 from torchmatrix.engines.cgroups import Group
@@ -21,44 +21,14 @@ OWNER_VARIABLE = "TORCHMATRIX_OWNER"
 """It marks our processes, as labels mark containers, so that we find what a killed run left behind."""
 
 
-class Process(Protocol):
-    """A supervisor as its parent knows it: a subprocess.Popen, or one that a fork server has forked."""
-
-    pid: int
-
-    @property
-    def stdin(self) -> IO[bytes] | None: ...
-
-    @property
-    def stdout(self) -> IO[bytes] | None: ...
-
-    @property
-    def stderr(self) -> IO[bytes] | None: ...
-
-    def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
-def start(
-    argv: Sequence[str],
-    variables: Mapping[str, str],
-    group: Group | None,
-    passed: Sequence[int] = (),
-    output: int | IO[bytes] = subprocess.PIPE,
-) -> "subprocess.Popen[bytes]":
-    """The command below a supervisor, in a session of its own; `passed`: descriptors that it inherits. Raises OSError."""
+def start(argv: Sequence[str], variables: Mapping[str, str], group: Group | None) -> "subprocess.Popen[bytes]":
+    """The command below a supervisor, in a session of its own. Raises OSError."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", supervisor.__file__, str(OOM_SCORE_ADJ), "\n".join(folders_of(group)), *argv],
         env=_clean_environment() | dict(variables),
         stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=output,
-        pass_fds=passed,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
 
@@ -78,7 +48,7 @@ def folders_of(group: Group | None) -> list[str]:
     return [str(folder) for folder in group.folders] if group else []
 
 
-def end(process: "Process | subprocess.Popen[str]") -> None:
+def end(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
     """Let a supervisor end all that it has below it."""
     assert process.stdin is not None
     with suppress(OSError):

@@ -8,8 +8,6 @@ Orphans of the command become children of this process (PR_SET_CHILD_SUBREAPER),
 gave themselves. It kills them all once the command has ended, or once its own standard input is closed: then whoever started
 it has ended. It only signals its own children, whose ids nobody else can have before it has reaped them. SIGTERM is passed on
 to the command's process group. It ends as the command did: with its exit code, or by its signal.
-
-images/workload/fork_server.py loads this file under the Python of a stack, 3.8 or newer, and forks what it supervises.
 """
 
 from __future__ import annotations

@@ -101,7 +101,6 @@ SECTIONS: dict[str, dict[str, Key]] = {
             maximum=1_000,
             meaning="So many launches of each compiled cell [compile from an empty cache](method.md#compile-time).",
         ),
-        "fork": Key(kind=bool, default=False, meaning="Small launches [share their imports](method.md#forked-launches)."),
         "parallel_percent": Key(
             kind=float,
             default=0.5,
@@ -258,7 +257,7 @@ def _preset(data: Table, problems: Problems) -> Preset | None:
 def _method(run: dict[str, Any]) -> Method:
     chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
-    same = {name: run[name] for name in ("launches", "cold_compiles", "fork")}
+    same = {name: run[name] for name in ("launches", "cold_compiles")}
     own = {"cool_down_seconds": 60.0 * run["cool_down_minutes"], "parallel_within": run["parallel_percent"] / 100}
     return replace(chosen, start_below_celsius=below, **same, **own)
 

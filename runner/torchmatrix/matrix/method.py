@@ -26,8 +26,7 @@ class Method:
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
     window, one window, whatever the workload says. `warm_seconds`: so long at least is the warm-up, so long the only window,
     and so long all devices of the machine are heated before the first launch. `statistic`: median or mean over launches.
-    `warms_up`: where the step time drifts, the warm-up goes on until it is steady; else the drift is only told. `fork`:
-    launches of one round may be forked from a process that has imported PyTorch, where the engine can; else each imports it.
+    `warms_up`: where the step time drifts, the warm-up goes on until it is steady; else the drift is only told.
     `parallel_within`: by what ratio cells that run at once may disturb each other.
     """
 
@@ -42,7 +41,6 @@ class Method:
     until: float | None = None
     budget_seconds: float | None = None
     cold_compiles: int = 0
-    fork: bool = False
     parallel_within: float = 0.005
 
 
@@ -57,8 +55,8 @@ temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (
 sustained: as steady, on a machine that is hot all over: what hardware gives that is bought to be used."""
 DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel", "fork")
 """The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel`, which only a launch
-of `run --parallel` has: it was measured while launches ran on other devices. `fork`: that forked launches give the figures of
-fresh ones has yet to be shown."""
+of `run --parallel` has: it was measured while launches ran on other devices. `fork`, which only a
+launch of an earlier version has: it was forked from a process that had imported PyTorch."""
 
 
 def named(name: str) -> Method:
@@ -82,7 +80,6 @@ class Request:
     until: str | None = None
     budget_minutes: float | None = None
     cold_compiles: int | None = None
-    fork: bool | None = None
     at_least: int = 1
 
     def applied(self, given: Method) -> Method:
@@ -97,13 +94,11 @@ class Request:
         if self.method:
             preset = named(self.method)
             same = {
-                name: getattr(given, name)
-                for name in ("launches", "cool_down_seconds", "cold_compiles", "fork", "parallel_within")
+                name: getattr(given, name) for name in ("launches", "cool_down_seconds", "cold_compiles", "parallel_within")
             }
             chosen = replace(preset, **same)
         if self.cold_compiles is not None:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)
-        chosen = chosen if self.fork is None else replace(chosen, fork=self.fork)
         if self.until:
             budget = None if self.budget_minutes is None else 60 * self.budget_minutes
             return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)

@@ -184,8 +184,6 @@ def _started(job: Job, attempt: Attempt, image: Image) -> Execution:
         gpus=cell.gpus,
         cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
         owner=job.owner,
-        lane=job.lane,
-        round=attempt.number if _may_be_forked(attempt, job.method) else None,
         model_file=model_file_of(job, cell),
         meeting=job.others.meeting if job.others else None,
     )
@@ -197,12 +195,6 @@ def model_file_of(job: Job, cell: Cell) -> Path | None:
     """The kept file of a user's own model; None for a library's."""
     own = cell.workload.own
     return keep_model(job.folder.models, own.path, own.content) if own else None
-
-
-def _may_be_forked(attempt: Attempt, method: Method) -> bool:
-    """Not what compilers and other runtimes do, which keep processes and threads of their own, and no trial of a batch."""
-    factors = attempt.cell.workload.factors
-    return method.fork and not attempt.trial and not factors["compile"] and factors.get("runtime") in (None, "eager")
 
 
 def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> Iterator[News]:

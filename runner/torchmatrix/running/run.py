@@ -54,8 +54,6 @@ def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
         try:
             yield job
         finally:
-            for engine in s.engines.every:
-                engine.close()
             with suppress(EngineUnusable):  # a lost engine has been reported; the next start finds what it left
                 housekeeping.remove_orphans(s)
 
