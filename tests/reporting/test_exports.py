@@ -21,7 +21,7 @@ from torchmatrix.analysis import gpu_specs, gpu_table
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.charts.rows import Chart, Panel, Row
-from torchmatrix.reporting.exports import Tables, folder
+from torchmatrix.reporting.exports import Tables, folder, formats
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.formats import FORMATS, inert
 from torchmatrix.reporting.exports.markdown import escaped
@@ -286,3 +286,11 @@ def test_an_export_never_waits_for_a_pipe_in_the_place_of_its_mark(tmp_path: Pat
     with pytest.raises(BadInput, match="holds something other than an export"):
         folder.written_before(tmp_path / "out", force=False)
     signal.alarm(0)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
+    assert exports.usable() == ["csv", "json", "md"]
+    with pytest.raises(BadInput, match="needs pyarrow") as caught:
+        exports.names_of(["csv", "parquet"])
+    assert "torchmatrix[parquet]" in caught.value.hint

@@ -179,7 +179,9 @@ def export(
     results: ResultsOption = RESULTS,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="csv, json, parquet or md; repeatable; default: all.", show_default=False),
+        typer.Option(
+            "--format", help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.", show_default=False
+        ),
     ] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Write the comparison of all machines, each by its newest complete run.")
@@ -211,7 +213,9 @@ def export(
     if (baseline_gpu or own_batch) and not machines:
         word = "--baseline-gpu" if baseline_gpu else "--own-batch"
         raise BadInput(f"{word} is about several machines", hint="add --machines")
-    chosen = exports.names_of(formats or list(exports.FORMATS))
+    chosen = exports.names_of(formats or exports.usable())
+    if not formats and exports.PARQUET not in chosen:
+        say(f"without Parquet: it needs pyarrow ({exports.INSTALL})")
     store = Results(results)
     say_undated(store)
     if machines:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.reporting.exports.archive import Archive, facts_archive
-from torchmatrix.reporting.exports.formats import FORMATS, names_of, to_csv
+from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, names_of, to_csv, usable
 from torchmatrix.reporting.exports.machines import ABOUT_EACH as ABOUT
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
 
 __all__ = [
-    "ABOUT", "COLUMNS_FILE", "FORMATS", "Archive", "Embedded", "Tables", "columns_in_page", "described", "embedded",
-    "export_tables", "facts_archive", "in_page", "launched", "names_of", "of", "of_machines",
+    "ABOUT", "COLUMNS_FILE", "FORMATS", "INSTALL", "PARQUET", "Archive", "Embedded", "Tables", "columns_in_page", "described",
+    "embedded", "export_tables", "facts_archive", "in_page", "launched", "names_of", "of", "of_machines", "usable",
 ]  # fmt: skip
 
 COLUMNS_FILE = "columns.csv"

@@ -11,6 +11,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from torchmatrix.ground.errors import BadInput
@@ -67,11 +68,23 @@ FORMATS: dict[str, Callable[[str, Values], bytes]] = {
 """By the ending of a file's name: (table's name, table) -> its content."""
 
 
+PARQUET = "parquet"
+NO_PARQUET = "Parquet needs pyarrow"
+INSTALL = "pip install 'torchmatrix[parquet]'"
+
+
+def usable() -> list[str]:
+    """The formats that this installation can write."""
+    return [word for word in FORMATS if word != PARQUET or find_spec("pyarrow")]
+
+
 def names_of(formats: Sequence[str]) -> tuple[str, ...]:
-    """The requested formats, each once; raises BadInput for an unknown one."""
+    """The requested formats, each once; raises BadInput for an unknown one, and for Parquet without pyarrow."""
     for word in formats:
         if word not in FORMATS:
             raise BadInput(f'there is no format "{word}"', hint=nearest(word, FORMATS))
+        if word not in usable():
+            raise BadInput(NO_PARQUET, hint=INSTALL)
     return tuple(dict.fromkeys(formats))
 
 
