@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.metrics import METRICS
 from torchmatrix.facts.environments import CONDITIONS
 from torchmatrix.ground.toml_keys import Key
 from torchmatrix.matrix import catalog, factors, matrix_file, stacks, workloads
@@ -29,7 +30,7 @@ def pages() -> dict[Path, str]:
     )
     tables |= {"workload": keys_table({**workloads.KEYS, "batch": batch})}
     tables |= {"stack": keys_table(stacks.KEYS), "preset": keys_table(matrix_file.PRESET), "definitions": _definitions()}
-    tables |= {"models": _models(), "conditions": _conditions()}
+    tables |= {"models": _models(), "conditions": _conditions(), "metrics": _metrics()}
     found = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
     return {
         path: _PLACE.sub(lambda m: f"{m[1]}\n{tables[m[2]]}\n{m[3]}", text)
@@ -74,6 +75,17 @@ def _cell(text: str) -> str:
 def _definitions() -> str:
     rows = [f"| `{name}` | {_cell(text)} |" for name, text in DEFINITIONS.items()]
     return "\n".join(["| term | definition |", "|---|---|", *rows, ""])
+
+
+def _metrics() -> str:
+    """What compare, history and advise take by --metric and --aim; what gate judges; the column in files."""
+    rows = [
+        f"| `{one.name}` | {one.title} | {one.shown_unit.format(unit='items')} | {'more' if one.more_is_better else 'less'} "
+        f"| {'yes' if one.gated else ''} | `{one.exported}` |"
+        for one in METRICS
+    ]
+    head = "| metric | what it is | unit | better is | judged by gate | column in files |"
+    return "\n".join([head, "|---|---|---|---|---|---|", *rows, ""])
 
 
 def _conditions() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import launch_lines, nights, write_run
-from torchmatrix.analysis import metrics
+from torchmatrix.analysis import advice, facts_cache, history, metrics
 from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.launch_row import row_of
@@ -17,6 +17,7 @@ from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.nightly.gate import GateOptions, chosen_runs, judge, verdicts
+from torchmatrix.reporting import exports, report
 
 PACES = (0.99, 1.0, 1.01)
 
@@ -98,3 +99,27 @@ def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     text = verdicts.text(found)
     assert "REGRESSION 1 of 1 cells" in text and "(latency_p50)" in text and "--metric latency_p50" in text
     assert judge(chosen_runs.read(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
+
+
+def test_a_metric_is_one_entry(tmp_path: Path) -> None:
+    """All that a reader sees of those that stand behind the others in METRICS follows from their entries."""
+    joules = [(t, {"device": "GPU-0", "power_watts": 500.0, "energy_joules": 500.0 * t}) for t in range(99, 131)]
+    phase = {"event": "phase", "phase": "first-step", "seconds": 2.0}
+    runs = [write_run(tmp_path, [{"readings": joules, "told": [phase]}] * 3, run=night) for night in nights(2)]
+    view = report.view_of(runs[0])
+    tables, page = exports.of(view), report.render(view)
+    (shown,) = view.every_cell
+    digest = facts_cache.digest(Results(tmp_path), runs[0])
+    for metric in metrics.MORE:
+        assert shown[metric.column] > 0 and metric.title.capitalize() in page and f'"name":"{metric.name}"' in page
+        assert all(metric.exported in tables.values[name] for name in ("cells", "launches"))
+        (row,) = compare(*(run.launches() for run in runs), metric=metric).rows
+        assert row.ratio == pytest.approx(1.0)
+        (trend,) = history.trends(history.series(facts_cache.read(Results(tmp_path), runs), metric), metric)
+        assert trend.last == pytest.approx(shown[metric.column]) and metric.name in trend.as_record()["runs"][0]
+        assert metric.name in advice.AIMS and metric in metrics.METRICS and digest.launches[0][metric.column] > 0
+
+
+def test_a_judged_metric_without_a_value_is_refused() -> None:
+    with pytest.raises(TypeError, match="of"):
+        metrics.Metric(name="x", title="x", unit="s", shown_unit="s", column="x", exported="x", gated=True)  # type: ignore[call-arg]

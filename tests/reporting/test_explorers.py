@@ -151,9 +151,9 @@ def test_watts_and_euros_can_be_chosen_only_where_they_are_known(of: Make) -> No
         panels = {view.title: script.panels("throughput", metric=view.name)[0] for view in script.explorers.views["throughput"]}
         return {title: f"{written(one['rows'][0])}, {one['unit']}" for title, one in panels.items()}
 
-    assert list(shown(tables(cell()))) == ["throughput", "peak memory"]
+    assert list(shown(tables(cell()))) == ["throughput", "peak memory", "time to first step"]
     found = shown(tables(cell(readings=readings())), PRICES)
-    assert list(found) == ["throughput", "peak memory", "per watt", "per 1000 EUR", "per EUR"]
+    assert list(found) == ["throughput", "peak memory", "time to first step", "per watt", "per 1000 EUR", "per EUR"]
     assert found["per watt"] == "0.200, images/s per watt"
     assert found["per 1000 EUR"].startswith("5.00 ±") and found["per 1000 EUR"].endswith(" %, images/s per 1000 EUR")
     assert found["per EUR"].startswith("144 000 ±")

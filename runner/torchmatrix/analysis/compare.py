@@ -26,7 +26,7 @@ from torchmatrix.analysis.intervals import (
     paired_ratio,
     ratio,
 )
-from torchmatrix.analysis.metrics import THROUGHPUT, Metric
+from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Pair, SideCell
 from torchmatrix.facts import alike
 from torchmatrix.facts.environments import Environment, compared, differing, environment_of, is_of_the_machine, values_of
@@ -166,7 +166,8 @@ def _common_rounds(metric: Metric, a: list[Launch], b: list[Launch]) -> list[tup
 def _why_not_metric(metric: Metric, a: list[Launch], b: list[Launch]) -> str | None:
     """Why one of two sides has no value of a metric, or None."""
     name = next((name for name, side in (("A", a), ("B", b)) if not _values(side, metric)), None)
-    return name and f"{name} has no {metric.title}: it trains, or timed too few requests"
+    why = "it trains, or timed too few requests" if metric in OF_ALL_REQUESTS else "no launch tells it"
+    return name and f"{name} has no {metric.title}: {why}"
 
 
 def _judged(tested: Sequence[_Tested]) -> list[Row]:

@@ -15,7 +15,7 @@ from torchmatrix.analysis import comparable, gpu_specs, metrics, watched
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.column import CELLS, LAUNCHES, Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.metrics import METRICS, Metric, Read
+from torchmatrix.analysis.metrics import Metric, Read
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
@@ -187,9 +187,6 @@ _RESULT = (
     a_text("currency", "currency of the price list", **_ALL),
     *(_metric(metric, tables=(LAUNCHES,), cell=None) for some in metrics.OF_REQUESTS.values() for metric in some),
 )  # fmt: skip
-_PLACED = (metrics.THROUGHPUT, *(one for some in metrics.OF_REQUESTS.values() for one in some), metrics.PER_JOULE,
-           metrics.ENERGY, metrics.MEMORY)  # fmt: skip
-"""The metrics that have their place among other columns; those after them in METRICS follow below."""
 _RUNNING = (
     a_number("host_bound_fraction", "host time to enqueue a step (training in amp: without the optimizer) over the step's "
              "time; near 1 the device waits", "host_bound", of=_made(lambda launch: _host_bound(launch))),
@@ -226,7 +223,7 @@ _RUNNING = (
     a_text("unchecked", "which checks of the work could not be made, and why", of=_asked("unchecked")),
     a_text("only_seen", "why no step was timed on a batch that none had seen", of=_asked("unseen.error")),
     *map(_parity, PARITY),
-    *map(_metric, METRICS[len(_PLACED) :]),
+    *map(_metric, metrics.MORE),
 )  # fmt: skip
 _WATCHED = (
     a_number("energy_joules", "energy of all devices in all timed windows", of=_seen("energy_joules"), **_ONE),
@@ -274,8 +271,6 @@ _WATCHED = (
             cell=_count("start_unknown"), **_ALL),
     a_whole("launches_clock_jumped", "launches in which the wall clock was set", "clock_jumps",
             cell=_count("clock_jump_seconds"), **_ALL),
-    a_number("first_step_seconds", "first step, with compilation if there is any",
-             of=lambda read: read.launch.phases.get("first-step", math.nan), **_ONE),
     a_text("compile_cache", "cold: the compile cache was empty; warm: it was not", of=_asked("compile_cache"), **_ONE),
     a_flag("flat", "the warm-up ended because the step time was flat",
            of=lambda read: read.launch.warm_up.flat if read.launch.warm_up else None, **_ONE),

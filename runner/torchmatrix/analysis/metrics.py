@@ -1,4 +1,4 @@
-"""What a launch yields: every figure that is compared, judged, tabulated and drawn, by name. A new one is one entry in METRICS.
+"""What a launch yields: every figure that is compared, judged, tabulated and drawn, by name. A new one is one entry in MORE.
 
 From it follow a column of the tables of launches and cells with its meaning, `compare --metric`, a bar in the explorers, an aim
 of `advise`, and, where it is `gated`, the nightly verdict.
@@ -122,6 +122,7 @@ OF_REQUESTS = {
     END_TO_END: tuple(_requests(END_TO_END, "end_to_end", "end-to-end latency")),
 }
 """By the kind of request."""
+OF_ALL_REQUESTS = frozenset(metric for some in OF_REQUESTS.values() for metric in some)
 MEMORY = Metric(
     name="memory", title="peak memory", unit="bytes", shown_unit="GiB", times=2**-30, of=peak, more_is_better=False,
     column="peak_bytes", exported="peak_memory_bytes", drawn=True,
@@ -136,7 +137,22 @@ PER_JOULE = Metric(
     definition="per_joule", column="per_joule", exported="items_per_joule", drawn=True,
     meaning="the inverse: items per second and watt",
 )  # fmt: skip
-METRICS = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END], PER_JOULE, ENERGY, MEMORY)
+PLACED = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END], PER_JOULE, ENERGY, MEMORY)
+"""Those that have their place among the other columns of tables."""
+MORE = (
+    Metric(
+        name="first_step", title="time to first step", unit="seconds", shown_unit="s", more_is_better=False, drawn=True,
+        of=lambda read: read.launch.phases.get("first-step", math.nan), column="first_step_seconds",
+        exported="first_step_seconds", meaning="first step, with compilation if there is any",
+    ),
+    Metric(
+        name="per_joule_and_device", title="per joule and device", unit="{unit}/J", shown_unit="{unit} per joule and device",
+        of=lambda read: inverse(_energy(read)) / read.launch.devices.count, column="per_joule_and_device", drawn=True,
+        exported="items_per_joule_per_device", meaning="items per joule of all devices, over their number",
+    ),
+)  # fmt: skip
+"""Those that tables have behind the others. An entry is all that a metric needs."""
+METRICS = (*PLACED, *MORE)
 BY_NAME = {metric.name: metric for metric in METRICS}
 GATED = tuple(metric for metric in METRICS if metric.gated)
 

@@ -179,9 +179,7 @@ def export(
     results: ResultsOption = RESULTS,
     formats: Annotated[
         list[str] | None,
-        typer.Option(
-            "--format", help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.", show_default=False
-        ),
+        typer.Option("--format", help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.", show_default=False),
     ] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Write the comparison of all machines, each by its newest complete run.")

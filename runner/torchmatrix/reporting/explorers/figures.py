@@ -9,7 +9,7 @@ from torchmatrix.analysis import prices
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
-from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, PERCENTILES, THROUGHPUT
+from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.ground.numbers import in_digits
@@ -94,7 +94,7 @@ def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
 
 _OF_RATE = ("low", "high")
 DRAWN = tuple(metric for metric in METRICS if metric.drawn)
-_APART = frozenset({THROUGHPUT, *(metric for some in OF_REQUESTS.values() for metric in some)})
+_APART = frozenset({THROUGHPUT}) | OF_ALL_REQUESTS
 """Those that have intervals, which are not of one row."""
 _PER_WATT = Metric(
     name="per_watt", title="per watt", unit="{unit}/s per watt", note=DEFINITIONS["per_watt"], column="rate", over="watts"

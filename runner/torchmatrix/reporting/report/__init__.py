@@ -146,6 +146,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "cells": sections.cell_rows(view),
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),
+        "more_metrics": sections.more_metrics(view),
         "scaling": scales,
         "decomposition": view.decomposition,
         "nodes": view.nodes,

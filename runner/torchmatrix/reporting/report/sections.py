@@ -8,6 +8,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
+from torchmatrix.analysis.metrics import MORE, Metric
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
 from torchmatrix.facts import checked
 from torchmatrix.facts.checked import Malformed
@@ -47,6 +48,11 @@ def cell_rows(view: View) -> list[dict[str, Any]]:
 def known_columns(view: View) -> dict[str, bool]:
     """Which of the optional columns have a value for at least one cell."""
     return {name: _is_known(view, column) for name, column in _WATCHED.items()}
+
+
+def more_metrics(view: View) -> list[Metric]:
+    """The metrics that have a column behind the others: those known of some cell."""
+    return [metric for metric in MORE if _is_known(view, metric.column)]
 
 
 def unknown_columns(view: View) -> list[str]:
