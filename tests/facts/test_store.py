@@ -9,7 +9,6 @@ import pytest
 
 from records import launch_lines, write_run
 from torchmatrix.facts import store
-from torchmatrix.facts.events import parse_line
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
@@ -144,15 +143,6 @@ def test_a_container_or_process_ended_by_a_signal_says_which(tmp_path: Path) -> 
         file.copy(header())
         file.close(returncode=code)
         assert launch_at(file.path).error == "ended by SIGKILL"
-
-
-@pytest.mark.parametrize("line", ["hello", "@matrix", "@matrix {", "@matrix []", '@matrix {"a": 1}', "@matrixx {}", "\x00\xff"])
-def test_lines_that_are_not_protocol_are_harmless(line: str) -> None:
-    assert parse_line(line) is None
-
-
-def test_unknown_fields_and_events_are_kept() -> None:
-    assert parse_line('@matrix {"event": "future", "x": 1}') == {"event": "future", "x": 1}
 
 
 def test_the_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torchmatrix.analysis.best import may_be_best, of_picked
 from torchmatrix.analysis.cube.path import nearest_to_usual
 from torchmatrix.analysis.cube.points import COSTS, Point, Points, Row, points_of
 from torchmatrix.analysis.intervals import Interval, center_interval, moments, ratio
-from torchmatrix.analysis.metrics import MEMORY, METRICS, OF_REQUESTS, Metric
+from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, Metric
 from torchmatrix.facts.parts import LATENCY
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
@@ -18,8 +18,6 @@ from torchmatrix.matrix.factors import FACTORS, Factor, Value
 
 AIMS: Mapping[str, Metric] = {metric.name: metric for metric in METRICS} | {"latency": OF_REQUESTS[LATENCY][0]}
 """What a configuration may be chosen for."""
-LIMITED: Mapping[str, Metric] = {"latency": OF_REQUESTS[LATENCY][0], "memory": MEMORY}
-"""What may have an upper limit."""
 MOST_NEIGHBOURS = 10
 
 

@@ -26,17 +26,6 @@ Event = dict[str, Any]
 """One protocol line: `event` names its kind, the other keys depend on it; unknown kinds and keys are kept."""
 
 
-def parse_line(line: str) -> Event | None:
-    """The event on a marked line; None for anything else, since entrypoints and libraries may print anything."""
-    if not line.startswith(PREFIX):
-        return None
-    try:
-        event = json.loads(line[len(PREFIX) :])
-    except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
-
-
 def version_problem(event: Event) -> str | None:
     """Why this tool can't read a box that says this `hello`, or None."""
     if event["event"] == "hello" and event.get("protocol") != VERSION:

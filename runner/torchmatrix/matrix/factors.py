@@ -68,11 +68,6 @@ class Factor:
     idle_for: tuple[str, ...] = ()
     acts_in: tuple[str, ...] = ()
 
-    @property
-    def may_be_none(self) -> bool:
-        """Does it apply to some workloads only?"""
-        return bool(self.of_some_models or self.modes or self.devices)
-
     def key(self) -> Key:
         """What [[workload]] takes."""
         return Key(
@@ -101,10 +96,6 @@ class Factor:
         """What an id says of `value`; "" if nothing."""
         said = value is not None and (self.always_in_id or value != self.default)
         return self.part.format(value) if said else ""
-
-    def label_for(self, value: Value) -> str:
-        """What a chart says of `value`; "" if nothing."""
-        return self.label.format(value) if value is not None and value != self.default else ""
 
     def words_for(self, value: Value) -> tuple[str, ...]:
         """Of the box's command line."""
