@@ -25,6 +25,8 @@ from torchmatrix.analysis.intervals import (
 )
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, UNTESTED, Chances, chances_of
 
+_HIGHEST = 8
+
 
 def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
     """The places of the figures that may be the highest, as good as the highest seen or not told apart from a better one.
@@ -34,7 +36,13 @@ def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVER
     """
     least = level / max(1, len(figures) - 1)
     known = _rows(figures)
-    return [place for place, own in enumerate(figures) if own is None or np.all(_p_above(known, own) > least)]
+    known = known[np.argsort(-known[:, 0], kind="stable")]
+    highest, others = known[:_HIGHEST], known[_HIGHEST:]  # of many figures most are below one of the highest
+    return [
+        place
+        for place, own in enumerate(figures)
+        if own is None or (np.all(_p_above(highest, own) > least) and np.all(_p_above(others, own) > least))
+    ]
 
 
 def chances_of_best(figures: Sequence[Moments | None]) -> Chances:
