@@ -15,7 +15,7 @@ from records import launch_lines
 from support import PATIENCE_SECONDS
 from torchmatrix.engines.commands import box_environment, torchrun
 from torchmatrix.engines.engine import Meeting
-from torchmatrix.facts.events import parse_line
+from torchmatrix.facts.events import PREFIX
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_at
 from torchmatrix.ground import assets
@@ -59,7 +59,7 @@ def bench(
     code, out, err = (
         _fresh(python, flags, processes, variables) if fresh or variables else _forked(python, flags, processes, before)
     )
-    events = [event for line in out.splitlines() if (event := parse_line(line))]
+    events = [json.loads(line.removeprefix(PREFIX)) for line in out.splitlines() if line.startswith(PREFIX)]
     assert len(events) == len([line for line in out.splitlines() if line.strip()]), "stray output on stdout"
     return code, events, err
 

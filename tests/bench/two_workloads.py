@@ -8,6 +8,7 @@ whole process and its CPU time, which other work on the machine hardly changes. 
 """
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from torchmatrix.facts.events import parse_line
+from torchmatrix.facts.events import PREFIX
 
 STEPS = (
     "--device",
@@ -60,7 +61,7 @@ def seconds(python: str, workload: Path, words: tuple[str, ...]) -> dict[str, fl
         command, cwd=workload, capture_output=True, encoding="utf-8", env=dict(os.environ, PYTHONHASHSEED="0")
     )
     whole = time.monotonic() - begin
-    events = [event for line in done.stdout.splitlines() if (event := parse_line(line))]
+    events = [json.loads(line.removeprefix(PREFIX)) for line in done.stdout.splitlines() if line.startswith(PREFIX)]
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
     found: dict[str, float] = defaultdict(float)
