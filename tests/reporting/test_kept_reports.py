@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +109,17 @@ def test_many_launches_are_read_the_same_by_several_processes_and_by_one(tmp_pat
         assert said in told[0].stdout
 
 
-def test_a_process_that_is_ended_leaves_its_launches_to_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with two CPUs, before any thread is there."""
+    monkeypatch.setattr(briefs, "_has_one_thread", lambda: True)
+    monkeypatch.setattr(briefs, "usable_cpus", lambda: 2)
+
+
+def test_a_process_that_is_ended_or_cannot_be_started_leaves_its_launches_to_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(briefs.FEWEST_FILES)])
+    monkeypatch.setattr(briefs, "usable_cpus", lambda: 1)
     whole, own, part = briefs.read_parts(run, run.read_record()), os.getpid(), briefs.part_of
 
     def ended(*arguments: Any) -> briefs.Part:
@@ -116,9 +127,28 @@ def test_a_process_that_is_ended_leaves_its_launches_to_this_one(tmp_path: Path,
             os.kill(os.getpid(), signal.SIGKILL)
         return part(*arguments)
 
-    monkeypatch.setattr(briefs, "part_of", ended)
-    monkeypatch.setattr(briefs, "_has_one_thread", lambda: True)
-    monkeypatch.setattr(briefs, "usable_cpus", lambda: 2)
-    again = briefs.read_parts(run, run.read_record())
-    rows = [sorted(str(one.row) for part in parts for one in part.briefs) for parts in (whole, again)]
-    assert rows[0] == rows[1] and len(rows[0]) == briefs.FEWEST_FILES
+    def refused() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    several(monkeypatch)
+    for name, lacking in ((briefs, ("part_of", ended)), (os, ("fork", refused))):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, *lacking)
+            again = briefs.read_parts(run, run.read_record())
+        rows = [sorted(str(one.row) for part in parts for one in part.briefs) for parts in (whole, again)]
+        assert rows[0] == rows[1] and len(rows[0]) == briefs.FEWEST_FILES and not active_children()
+
+
+def test_an_interruption_waits_for_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, own = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(briefs.FEWEST_FILES)]), os.getpid()
+
+    def endless(*_: Any) -> briefs.Part:
+        os.kill(own, signal.SIGINT)
+        time.sleep(PATIENCE_SECONDS)
+        raise AssertionError("nobody has ended this process")
+
+    several(monkeypatch)
+    monkeypatch.setattr(briefs, "part_of", endless)
+    with pytest.raises(KeyboardInterrupt):
+        briefs.read_parts(run, run.read_record())
+    assert not active_children()

@@ -26,6 +26,7 @@ from torchmatrix.analysis.intervals import (
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, UNTESTED, Chances, chances_of
 
 _HIGHEST = 8
+"""Of many figures most are out by one of so many, so that they needn't be held against all."""
 
 
 def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
@@ -37,7 +38,7 @@ def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVER
     least = level / max(1, len(figures) - 1)
     known = _rows(figures)
     known = known[np.argsort(-known[:, 0], kind="stable")]
-    highest, others = known[:_HIGHEST], known[_HIGHEST:]  # of many figures most are below one of the highest
+    highest, others = known[:_HIGHEST], known[_HIGHEST:]
     return [
         place
         for place, own in enumerate(figures)

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from math import ceil
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +80,16 @@ def read_parts(run: RunFolder, record: RunRecord) -> list[Part]:
         return [_part(folders, order)]
     size = ceil(len(folders) / (PIECES * processes))
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), size)]
-    with ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),)) as pool:
-        begun = [pool.submit(_part_of_plan, piece, record.planned) for piece in pieces]
-        return [_result(one) or _part(piece, order) for one, piece in zip(begun, pieces, strict=True)]
-
-
-def _result(begun: "Future[Part]") -> Part | None:
-    """None of a process that was ended, for example for want of memory."""
+    pool = ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),))
     try:
-        return begun.result()
-    except BrokenProcessPool:
-        return None
+        begun = [pool.submit(_part_of_plan, piece, record.planned) for piece in pieces]
+        return [one.result() for one in begun]
+    except (BrokenProcessPool, OSError):  # one was ended, for example for want of memory, or none could be started
+        return [_part(folders, order)]
+    finally:
+        for helper in active_children():  # they have nothing left to do, or an interruption must not wait for them
+            helper.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 def _part_of_plan(folders: Sequence[Sequence[Path]], planned: Sequence[CellName]) -> Part:
@@ -102,7 +101,10 @@ def _part(folders: Iterable[Iterable[Path]], order: Order) -> Part:
 
 
 def _has_one_thread() -> bool:
-    return len(list(Path("/proc/self/task").iterdir())) == 1
+    try:
+        return len(list(Path("/proc/self/task").iterdir())) == 1
+    except OSError:
+        return False
 
 
 def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from torchmatrix.analysis.centers import mean_of, variance_of
+from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import (
     Interval,
@@ -49,7 +49,7 @@ class Cell:
     @cached_property
     def samples(self) -> list[float]:
         """Items per second of each ok launch."""
-        return [row["throughput"] for row in self.ok]
+        return self.values("throughput")
 
     def values(self, column: str) -> list[float]:
         """What its ok launches say of a metric, by the metric's column."""
@@ -60,6 +60,16 @@ class Cell:
         if column not in self._estimates:
             self._estimates[column] = center_interval(self.values(column), self.last["statistic"])
         return self._estimates[column]
+
+    def median(self, column: str) -> float:
+        """Over the ok launches that tell it; NaN if none does."""
+        known = self.values(column)
+        return median_of(known) if known else math.nan
+
+    @property
+    def failed(self) -> int:
+        """How many launches failed; those that are left out did not."""
+        return sum(row["outcome"] not in ("ok", UNLIKE) for row in self.launches)
 
     @property
     def left_out(self) -> tuple[int, str]:
@@ -75,7 +85,7 @@ class Cell:
         cv = math.sqrt(variance_of(values)) / mean_of(values) if n > 1 else math.nan
         left_out, why = self.left_out
         return {
-            "n": n, "failed": len(self.launches) - len(self.ok) - left_out, "left_out": left_out, "left_out_why": why,
+            "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,
             column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": noise_verdict(cv, n),
             "detectable": detectable(values), "outliers": outliers(values),
         }  # fmt: skip
@@ -102,7 +112,7 @@ class Cell:
 
     def highest(self, column: str) -> float:
         """The highest value of a column among the ok launches; NaN if there is none."""
-        return max((row[column] for row in self.ok if not math.isnan(row[column])), default=math.nan)
+        return max(self.values(column), default=math.nan)
 
 
 class CellIndex:

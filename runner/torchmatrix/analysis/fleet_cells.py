@@ -11,7 +11,6 @@ from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import StackUsed, Work
-from torchmatrix.facts.launch import UNLIKE
 
 Slot = tuple[Any, ...]
 """Workload settings, batch and number of devices."""
@@ -83,7 +82,7 @@ def _cell(cell: Cell, batch: str) -> FleetCell:
         row=row | {"chosen_of": 1},
         samples=samples,
         value=central(samples, row["statistic"]) if samples else math.nan,
-        failed=sum(launch["outcome"] not in ("ok", UNLIKE) for launch in cell.launches),
+        failed=cell.failed,
     )
 
 

@@ -67,17 +67,13 @@ def _made(function: Callable[[Launch], Any]) -> Of:
     return lambda read: function(read.launch)
 
 
-def _known(cell: "Cell", name: str) -> list[float]:
-    return [row[name] for row in cell.ok if not math.isnan(row[name])]
-
-
 def _median(name: str) -> Callable[["Cell"], float]:
-    return lambda cell: median_of(known) if (known := _known(cell, name)) else math.nan
+    return lambda cell: cell.median(name)
 
 
 def _farthest(name: str) -> Callable[["Cell"], float]:
     """From 0."""
-    return lambda cell: max(_known(cell, name), key=abs, default=math.nan)
+    return lambda cell: max(cell.values(name), key=abs, default=math.nan)
 
 
 def _most(name: str, otherwise: float = math.nan) -> Callable[["Cell"], float]:
@@ -120,7 +116,7 @@ def _parity(name: str) -> Column:
     worst, meaning = PARITY[name]
     source = f"parity_{name}"
     return a_number(
-        source, meaning, cell=lambda cell: worst(_known(cell, source), default=math.nan),
+        source, meaning, cell=lambda cell: worst(cell.values(source), default=math.nan),
         of=lambda read: read.launch.reference.parity.get(name, math.nan) if read.launch.reference else math.nan,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ of `advise`, and, where it is `gated`, the nightly verdict.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from torchmatrix.analysis import watched
 from torchmatrix.facts.launch import Launch, measured_items, throughput
@@ -22,9 +22,21 @@ class Read:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.rate = throughput(launch)
-        self.seen = watched.summarize(launch)
-        self.served = {kind: _served(launch, kind) for kind in OF_REQUESTS}
+
+    @cached_property
+    def rate(self) -> float:
+        """Items per second."""
+        return throughput(self.launch)
+
+    @cached_property
+    def seen(self) -> watched.Watched:
+        """What the telemetry shows."""
+        return watched.summarize(self.launch)
+
+    @cached_property
+    def served(self) -> dict[str, list[float]]:
+        """Seconds of its requests by kind, the shortest first."""
+        return {kind: _served(self.launch, kind) for kind in OF_REQUESTS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,14 +1,13 @@
 """What a cube is: the cells of one model, mode, size and device set that differ in settings only."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.centers import central, median_of
+from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
 from torchmatrix.facts.parts import LATENCY
 from torchmatrix.matrix import factors
@@ -92,22 +91,16 @@ def _points(cells: Sequence[Cell], metric: Metric) -> Points:
         Point(
             cell=row["cell"],
             settings={name: _setting(row, name) for name in varied},
-            speeds=tuple(_speeds(launches, metric)),
-            costs={cost.column: _median(launches, cost.column) for cost in COSTS},
+            speeds=tuple(map(metric.speed, cell.values(metric.column))),
+            costs={cost.column: cell.median(cost.column) for cost in COSTS},
             row=row,
         )
-        for row, launches in ((cell.last, cell.launches) for cell in cells)
+        for row, cell in zip(rows, cells, strict=True)
     ]
     first = rows[0]
     return Points(
         model=first["model"], mode=first["mode"], devices=first["devices"], metric=metric, points=tuple(points), varied=varied
     )
-
-
-def _median(launches: Iterable[Row], column: str) -> float:
-    """Over the ok launches of a cell; NaN if none tells it."""
-    known = [row[column] for row in launches if row["outcome"] == "ok" and not math.isnan(row[column])]
-    return median_of(known) if known else math.nan
 
 
 def _setting(row: Row, name: str) -> Value:
@@ -122,11 +115,6 @@ def _usual_first(name: str, values: list[Value]) -> list[Value]:
         return sorted(values, key=lambda value: (isinstance(value, str), value if isinstance(value, int) else 0))
     default = factors.BY_NAME[name].default if name in factors.BY_NAME else None
     return sorted(values, key=lambda value: value != default)
-
-
-def _speeds(launches: Sequence[Row], metric: Metric) -> Iterable[float]:
-    values = (row[metric.column] for row in launches if row["outcome"] == "ok")
-    return (metric.speed(value) for value in values if value == value)
 
 
 def word_of(name: str, value: Value) -> str:

@@ -41,9 +41,6 @@ def chart(cells: Cells) -> Chart | None:
     )  # fmt: skip
 
 
-_SHOWN = tuple(map(words.verdict, ("FASTER", "SLOWER")))
-
-
 def _rank(kind: str) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
@@ -59,7 +56,7 @@ def _title(cells: Cells, kinds: Sequence[str]) -> str:
         return f"{', '.join(named)}: too few launches, not tested"
     if not moved:
         stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
-        shown = [f"{row.label} {row.figures[0].split(' ')[0]}" for row in stacks if row.figures[1] in _SHOWN]
+        shown = [f"{row.label} {words.effect(row.value)}" for row in stacks if row.is_best or row.colour < 0]
         said = "No difference shown for any setting" if told else "What another stack brings"
         return f"{said}; another stack: {', '.join(shown[:2])}" if told and shown else said
     moved.sort(key=lambda one: -abs(math.log(one[1].interval.value)))
