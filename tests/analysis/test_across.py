@@ -12,7 +12,7 @@ from torchmatrix.analysis import across, comparable, fleet_tables, machines, pri
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import Refused, StackUsed
-from torchmatrix.analysis.intervals import ratio
+from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.prices import Price, PriceList
 from torchmatrix.ground.errors import BadInput
 
@@ -58,14 +58,14 @@ def test_each_gpu_is_set_over_the_baseline_gpu_by_workload_stack_and_number_of_d
         desk=("4090", [launch(rate) for rate in slow] + [launch(180.0, devices=(0, 1))]),
         rack=("h100", [launch(rate) for rate in fast] + [launch(490.0, devices=(0, 1))]),
     )
-    found = across.relative_table(table, "RTX 4090")
+    found = across.relative_table(CellIndex(table), "RTX 4090")
     assert shown(found, "gpu", "machine", "count", "stack_match", "level", "why", "n", "baseline_n") == [
         ("RTX 4090", "desk", 1, "equal", "", "", 3, 3), ("RTX 4090", "desk", 2, "equal", "", "", 1, 1),
         ("H100 SXM5 80GB", "rack", 1, "equal", "launches", "", 3, 3),
         ("H100 SXM5 80GB", "rack", 2, "equal", "launches", "", 1, 1),
     ]  # fmt: skip
     of_slow, _, of_one, of_two = found.table
-    expected = ratio(fast, slow)
+    expected = pair(fast, slow).interval
     assert (of_slow["ratio"], of_slow["ratio_low"], of_slow["ratio_high"]) == (1.0, 1.0, 1.0)
     assert (of_one["ratio"], of_one["ratio_low"], of_one["ratio_high"]) == pytest.approx(
         (251 / 101, expected.low, expected.high)
@@ -81,14 +81,14 @@ def test_two_machines_with_one_gpu_are_two_rows_and_one_row_over_machines(tmp_pa
     table = fleet(
         tmp_path, a=("4090", three(100)), b=("4090", three(104)), c=("h100", three(200)), d=("h100", three(212)),
     )  # fmt: skip
-    found = across.relative_table(table, "4090")
+    found = across.relative_table(CellIndex(table), "4090")
     assert shown(found, "gpu", "machine", "machines", "of_gpu", "n", "level") == [
         ("RTX 4090", None, 2, True, 6, ""), ("RTX 4090", "a", 1, False, 3, ""), ("RTX 4090", "b", 1, False, 3, ""),
         ("H100 SXM5 80GB", None, 2, True, 6, "machines"), ("H100 SXM5 80GB", "c", 1, False, 3, "launches"),
         ("H100 SXM5 80GB", "d", 1, False, 3, "launches"),
     ]  # fmt: skip
     rows = found.table
-    over_machines = ratio([200, 212], [100, 104], "mean")
+    over_machines = pair([200, 212], [100, 104], "mean").interval
     assert (rows[3]["ratio"], rows[3]["ratio_low"], rows[3]["ratio_high"]) == pytest.approx(
         (206 / 102, over_machines.low, over_machines.high)
     )
@@ -102,11 +102,11 @@ def test_one_machine_beside_two_has_an_interval_over_launches_and_says_so(tmp_pa
     table = fleet(
         tmp_path, a=("4090", noisy), b=("h100", [launch(200.0)] * 3), c=("h100", [launch(220.0)] * 3),
     )  # fmt: skip
-    (pooled,) = (row for row in across.relative_table(table, "4090").table if row["machines"] == 2)
-    over_launches = ratio([210.0, 210.0, 210.0], [99.0, 100.0, 101.0])
+    (pooled,) = (row for row in across.relative_table(CellIndex(table), "4090").table if row["machines"] == 2)
+    over_launches = pair([210.0, 210.0, 210.0], [99.0, 100.0, 101.0]).interval
     assert (pooled["level"], pooled["ratio"]) == ("launches", pytest.approx(2.1))
     assert (pooled["ratio_low"], pooled["ratio_high"]) == pytest.approx((over_launches.low, over_launches.high), rel=1e-3)
-    other = across.relative_table(table, "H100")
+    other = across.relative_table(CellIndex(table), "H100")
     (single,) = (row for row in other.table if row["machine"] == "a")
     assert (single["level"], single["ratio"]) == ("launches", pytest.approx(1 / 2.1))
     assert single["ratio_low"] == pytest.approx(1 / pooled["ratio_high"])
@@ -116,12 +116,12 @@ def test_stacks_of_one_torch_release_stand_for_each_other_and_are_marked(tmp_pat
     table = fleet(
         tmp_path, a=("h100", [launch(100.0), launch(110.0, NEWER)]), b=("mi300x", [launch(90.0, ROCM)]),
     )  # fmt: skip
-    found = across.relative_table(table, "H100")
+    found = across.relative_table(CellIndex(table), "H100")
     assert shown(found, "gpu", "stack", "baseline_stack", "stack_class", "stack_match", "why")[2:] == [
         ("MI300X", "torch2.5.1-rocm6.2", "torch2.5.1-cu124", "torch 2.5.1", "equivalent", ""),
         ("MI300X", None, "torch2.7.1-cu128", "torch 2.7.1", None, "not measured"),
     ]
-    other = across.relative_table(table, "MI300X")
+    other = across.relative_table(CellIndex(table), "MI300X")
     assert shown(other, "stack", "why")[:2] == [
         ("torch2.5.1-cu124", ""),
         ("torch2.7.1-cu128", "baseline: no stack with torch 2.7.1"),
@@ -134,7 +134,7 @@ def test_a_stack_of_one_name_built_by_another_recipe_is_only_equivalent(tmp_path
         a=("4090", [launch(100.0, image={"reference": "i", "environment": "r1"})]),
         b=("h100", [launch(200.0, image={"reference": "i", "environment": "r2"})]),
     )
-    assert shown(across.relative_table(table, "4090"), "stack_match") == [("equal",), ("equivalent",)]
+    assert shown(across.relative_table(CellIndex(table), "4090"), "stack_match") == [("equal",), ("equivalent",)]
 
 
 @pytest.mark.parametrize("image", [None, {"reference": "i"}, {"reference": "i", "environment": None}])
@@ -145,7 +145,7 @@ def test_an_unknown_recipe_is_like_no_other_not_even_an_unknown_one(
     stack = {"name": "mine", "torch": torch}
     told = {"stack": stack, "image": image, **({} if torch else {"torch": None})}
     table = fleet(tmp_path, a=("4090", [launch(100.0, **told)]), b=("h100", [launch(200.0, **told)]))
-    assert shown(across.relative_table(table, "4090"), "stack_match") == [("equal",), (match,)]
+    assert shown(across.relative_table(CellIndex(table), "4090"), "stack_match") == [("equal",), (match,)]
     mine = StackUsed(name="mine", release=torch, recipe="r1")
     assert comparable.stack_match(mine, replace(mine, recipe=None)) == match and comparable.stack_match(mine, mine) == "equal"
 
@@ -156,7 +156,7 @@ def test_each_gpu_at_its_own_batch_only_on_request_and_with_both_batches_shown(t
         a=("4090", [launch(100.0, job=B8), launch(90.0, job=B4), launch(0.1, job={"batch": 16}, outcome="oom")]),
         b=("h100", [launch(300.0, job={"batch": 32}), launch(200.0, job=B4)]),
     )  # fmt: skip
-    same = across.relative_table(table, "4090")
+    same = across.relative_table(CellIndex(table), "4090")
     h100 = [row for row in shown(same, "gpu", "batch", "baseline_batch", "ratio", "why") if row[0].startswith("H100")]
     assert h100 == [
         ("H100 SXM5 80GB", 32, None, pytest.approx(math.nan, nan_ok=True), "batch 32, baseline 4, 8"),
@@ -164,7 +164,7 @@ def test_each_gpu_at_its_own_batch_only_on_request_and_with_both_batches_shown(t
         ("H100 SXM5 80GB", 8, 8, pytest.approx(math.nan, nan_ok=True), "not measured"),
     ]
     assert same.refused == (Refused(a="H100 SXM5 80GB", b="RTX 4090", field="batch_used", values=(("32", "4, 8"),), rows=1),)
-    own = across.relative_table(table, "4090", batch="own")
+    own = across.relative_table(CellIndex(table), "4090", batch="own")
     assert shown(own, "gpu", "workload", "batch", "baseline_batch", "ratio", "chosen_of") == [
         ("RTX 4090", "resnet50-train-fp32-224px", 8, 8, 1.0, 3),
         ("H100 SXM5 80GB", "resnet50-train-fp32-224px", 32, 8, pytest.approx(3.0), 2),
@@ -189,7 +189,7 @@ def test_other_work_is_refused_once_with_the_field_named(
         tmp_path, a=("4090", [launch(100.0, **cell) for cell in cells]),
         b=("h100", [{**launch(200.0, **cell), **change} for cell in cells]),
     )  # fmt: skip
-    found = across.relative_table(table, "4090")
+    found = across.relative_table(CellIndex(table), "4090")
     assert found.refused == (Refused(a="H100 SXM5 80GB", b="RTX 4090", field=field, values=(values,), rows=2),)
     whys = [row[1] for row in shown(found, "gpu", "why", "ratio") if row[0].startswith("H100") and row[1] != "not measured"]
     assert whys == [f"they differ in {field} ({values[0]} and {values[1]})"] * 2
@@ -200,7 +200,7 @@ def test_machines_that_did_other_work_are_not_pooled(tmp_path: Path) -> None:
         tmp_path, a=("4090", [launch(100.0)]), b=("h100", [launch(200.0)]), c=("h100", [launch(220.0, workload_hash="w2")]),
         d=("h100", [launch(0.1, outcome="oom")]),
     )  # fmt: skip
-    found = shown(across.relative_table(table, "4090"), "gpu", "machine", "machines", "of_gpu", "failed", "why")
+    found = shown(across.relative_table(CellIndex(table), "4090"), "gpu", "machine", "machines", "of_gpu", "failed", "why")
     assert found[1:] == [
         ("H100 SXM5 80GB", None, 1, True, 1, ""), ("H100 SXM5 80GB", "b", 1, False, 0, ""),
         ("H100 SXM5 80GB", "d", 0, False, 1, "oom"),
@@ -218,7 +218,7 @@ def test_verdicts_are_corrected_for_the_number_of_ratios_and_the_baseline_has_no
 
     rates = [200.0, 50.0, *[100.0] * 9, 102.4]
     table = fleet(tmp_path, desk=("4090", launches(*[100.0] * 12)), rack=("h100", launches(*rates)))
-    found = across.relative_table(table, "RTX 4090")
+    found = across.relative_table(CellIndex(table), "RTX 4090")
     rows = [row for row in found.table if row["gpu"].startswith("H100")]
     said = {round(row["ratio"], 3): row["verdict"] for row in rows}
     assert said == {2.0: "FASTER", 0.5: "SLOWER", 1.0: "AMBIGUOUS", 1.024: "AMBIGUOUS"}
@@ -233,7 +233,7 @@ def test_pooled_machines_are_judged_by_the_launches_of_all(tmp_path: Path) -> No
 
     table = fleet(tmp_path, a=("h100", box(300.0)), b=("h100", box(310.0)), desk=("4090", box(100.0)))
     for baseline, verdict in (("RTX 4090", "FASTER"), ("H100", "SLOWER")):
-        rows = [row for row in across.relative_table(table, baseline).table if row["of_gpu"] and row["level"]]
+        rows = [row for row in across.relative_table(CellIndex(table), baseline).table if row["of_gpu"] and row["level"]]
         assert [row["verdict"] for row in rows] == [verdict] and rows[0]["adjusted_p_value"] < 0.001
 
 
@@ -243,7 +243,7 @@ def test_geometric_means_count_what_is_missing_and_why(tmp_path: Path) -> None:
         tmp_path, a=("4090", [launch(100.0, job=job) for job in jobs]),
         b=("h100", [launch(200.0, job=jobs[0]), launch(800.0, job=jobs[1]), launch(0.1, job=jobs[2], outcome="oom")]),
     )  # fmt: skip
-    means = across.relative_means(across.relative_table(table, "4090").table)
+    means = across.relative_means(across.relative_table(CellIndex(table), "4090").table)
     assert [(row["gpu"], row["count"], row["n"], row["missing"], row["missing_why"]) for row in means] == [
         ("RTX 4090", 1, 4, 0, ""), ("H100 SXM5 80GB", 1, 2, 2, "1 oom, 1 not measured"),
     ]  # fmt: skip
@@ -252,15 +252,15 @@ def test_geometric_means_count_what_is_missing_and_why(tmp_path: Path) -> None:
 
 def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp_path: Path) -> None:
     table = fleet(tmp_path, a=("h100", [launch(2.0)]), b=("4090", [launch(1.0)]), c=("mi300x", [launch(3.0)]))
-    assert across.relative_table(table).baseline == "H100 SXM5 80GB"
-    assert across.relative_table(table, "mi300").baseline == "MI300X"
+    assert across.relative_table(CellIndex(table)).baseline == "H100 SXM5 80GB"
+    assert across.relative_table(CellIndex(table), "mi300").baseline == "MI300X"
     with pytest.raises(BadInput, match="no GPU A100") as error:
-        across.relative_table(table, "A100")
+        across.relative_table(CellIndex(table), "A100")
     assert "RTX 4090" in error.value.hint
     for part in ("H10", "090"):  # whole words
         with pytest.raises(BadInput, match=f"no GPU {part}"):
-            across.relative_table(table, part)
-    assert across.relative_table([]).table == []
+            across.relative_table(CellIndex(table), part)
+    assert across.relative_table(CellIndex([])).table == []
 
 
 def test_a_fleet_s_gpus_have_their_specifications_their_machines_and_the_driver_s_own_limits(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import glossary, intervals, scaling, tables
-from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published import beside, claims, figure_files, figures
 from torchmatrix.analysis.published.claims import Claim
@@ -27,16 +27,15 @@ JOB = {"precision": "amp", "channels_last": True, "batch": 256}
 def ours(**other: Any) -> Measured:
     """Our cell for the same job, with other values of the figure."""
     figure = replace(THEIRS, file="", row=1, cell="s/w/gpu0", vendor="torchmatrix", data="synthetic", torch="2.5.1+cu124")
-    return Measured(
-        figure=replace(figure, **other), interval=Interval(value=2470.0, low=2460.0, high=2480.0), samples=(2460.0, 2480.0),
-        statistic="median", stack="s", workload="w", devices="gpu0", attention="",
-    )  # fmt: skip
+    row = {"outcome": "ok", "stack": "s", "workload": "w", "devices": "gpu0", "attention": None, "statistic": "median"}
+    cell = Cell([row | {"throughput": rate} for rate in (2465.0, 2475.0)])
+    return Measured(figure=replace(figure, **other), cell=cell)
 
 
 def run_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> tuple[tuple[Measured, ...], list[dict[str, Any]]]:
     rows = tables.launch_rows(write_run(tmp_path, list(launches), **header).launches())
     index = CellIndex(rows)
-    return figures.measured(tables.cells_table(index), rows), scaling.scaling_table(index)
+    return figures.measured(index.figures), scaling.scaling_table(index)
 
 
 def page_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> str:
@@ -167,7 +166,7 @@ def test_cells_that_failed_are_mixed_or_explain_a_loss_are_no_figures(tmp_path: 
     explaining = {"parallel": "no-sync", "workload": "w2-no-sync"}
     mixed = {"devices": (0, 1), "gpus": {"indices": [0, 1], "label": "gpu0+1", "vendor": "nvidia", "threads": 1,
              "gpus": [{"uuid": "a", "name": "A"}, {"uuid": "b", "name": "B"}]}}  # fmt: skip
-    assert [own.workload for own in run_of(tmp_path, failed, explaining, mixed, {"workload": "w3"})[0]] == ["w3"]
+    assert [own.cell["workload"] for own in run_of(tmp_path, failed, explaining, mixed, {"workload": "w3"})[0]] == ["w3"]
 
 
 def claim(**other: Any) -> Claim:

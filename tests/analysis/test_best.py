@@ -5,8 +5,8 @@ import math
 import pytest
 
 from torchmatrix.analysis.best import chances_of_best, may_be_best, of_picked, over_the_others
-from torchmatrix.analysis.intervals import Interval, Moments, center_interval, moments, ratio
-from torchmatrix.analysis.verdicts import chances
+from torchmatrix.analysis.intervals import Interval, Moments, center_interval, moments
+from torchmatrix.analysis.pairs import pair
 
 TIGHT, WIDE = (0.999, 1.0, 1.001), (0.97, 1.0, 1.03)
 
@@ -26,7 +26,7 @@ def test_a_difference_below_one_per_cent_makes_nobody_the_best() -> None:
 
 
 def test_of_more_candidates_the_best_must_be_further_ahead() -> None:
-    p = chances([104 * f for f in WIDE], [94 * f for f in WIDE]).differs
+    p = pair([104 * f for f in WIDE], [94 * f for f in WIDE]).chances.differs
     assert 0.01 < p < 0.05
     two = [stack(1.04, WIDE), stack(0.94, WIDE)]
     assert may_be_best(two) == [0] and may_be_best([*two, *[stack(0.5)] * 5]) == [0, 1]
@@ -47,8 +47,8 @@ def test_the_chance_of_the_claim_is_the_level_from_which_it_is_made(others: list
 
 def test_of_two_it_is_the_comparison_of_two() -> None:
     above, below = [103.0, 105.0, 107.0], [98.0, 100.0, 102.0]
-    assert chances_of_best([moments(above), moments(below)]) == chances(above, below)
-    found, wanted = over_the_others(moments(above), [moments(below)]), ratio(above, below)
+    assert chances_of_best([moments(above), moments(below)]) == pair(above, below).chances
+    found, wanted = over_the_others(moments(above), [moments(below)]), pair(above, below).interval
     assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
 
 

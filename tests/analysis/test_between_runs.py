@@ -10,7 +10,7 @@ from records import write_run
 from torchmatrix.analysis import between_runs, compare
 from torchmatrix.analysis.between_runs import Figure
 from torchmatrix.analysis.chosen import choose
-from torchmatrix.analysis.intervals import centered, difference_of_logarithms
+from torchmatrix.analysis.pairs import pair
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import terminal
 
@@ -60,11 +60,10 @@ def test_two_equal_runs_are_told_apart_in_five_of_a_hundred_cases_with_history_a
         runs = [100.0 * math.exp(random.normal(0, 0.01)) * np.exp(random.normal(0, 0.005, 3)) for _ in range(nights + 2)]
         figures = [between_runs.figure(rates.tolist()) for rates in runs[2:]]
         known = between_runs.estimated({("cell", "work"): figures})
-        difference = difference_of_logarithms(runs[0].tolist(), runs[1].tolist())
+        difference = pair(runs[0].tolist(), runs[1].tolist())
         assert known is not None
         for name, found in (("without", difference), ("with", between_runs.widened(difference, known))):
-            one = centered(math.exp(found[0]), *found[1:])
-            told[name] += one.low > 1 or one.high < 1
+            told[name] += found.interval.low > 1 or found.interval.high < 1
     assert told["with"] / 600 <= 0.07 and told["without"] / 600 > 0.25
 
 

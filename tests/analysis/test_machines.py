@@ -77,7 +77,7 @@ def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: di
     assert (found[0].gpu == found[1].gpu) is pooled
     table = machines.fleet_rows((one, tables.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
     assert [row["gpu"] for row in table] == [one.gpu for one in found]
-    together = across.relative_table(table).table
+    together = across.relative_table(CellIndex(table)).table
     assert max(row["machines"] for row in together) == (2 if pooled else 1), (
         "one figure of both machines only if they are alike"
     )

@@ -33,11 +33,11 @@ def test_a_mean_of_equal_cells_is_called_faster_or_slower_as_seldom_as_its_level
 
 
 def test_a_pair_s_mean_is_the_ratio_s_own_interval() -> None:
-    from torchmatrix.analysis.intervals import ratio
+    from torchmatrix.analysis.pairs import pair
 
     a, b = [101.0, 103.0, 102.0], [90.0, 91.0, 92.0]
     told: dict[object, Moments | None] = {"a": moments(a), "b": moments(b)}
-    own = ratio(a, b)
+    own = pair(a, b).interval
     found = mean_ratio([("a", "b", own.value)], told, Significance())
     assert found.interval.low == pytest.approx(own.low) and found.interval.high == pytest.approx(own.high)
     assert found.verdict == "FASTER" and found.n == 1

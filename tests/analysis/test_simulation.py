@@ -18,11 +18,9 @@ from torchmatrix.analysis.intervals import (
     center_interval,
     difference_verdict,
     launches_to_settle,
-    paired_ratio,
-    ratio,
-    ratio_to_sum,
     relative_half_width,
 )
+from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
@@ -96,8 +94,10 @@ def test_a_figure_always_lies_inside_its_interval(statistic: str) -> None:
     for count in (2, 3, 4, 5, 30):
         for _ in range(300):
             above, below = slowed(random, count), slowed(random, 3)
-            found = (center_interval(above, statistic), ratio(above, below, statistic))
-            assert all(one.low <= one.value <= one.high for one in (*found, ratio_to_sum(above, [below, above], statistic)))
+            found = (center_interval(above, statistic), pair(above, below, statistic).interval)
+            assert all(
+                one.low <= one.value <= one.high for one in (*found, pair_over_sum(above, [below, above], statistic).interval)
+            )
 
 
 @pytest.mark.parametrize("count", [3, 5, 10, 20])
@@ -114,14 +114,14 @@ def test_the_widening_of_the_median_is_as_large_as_one_median_and_two_need(count
 @pytest.mark.parametrize("count", [3, 5])
 def test_the_interval_of_a_ratio_covers_the_truth_at_least_19_times_out_of_20(count: int, truth: float) -> None:
     """Welch's degrees of freedom are cautious for few launches."""
-    covered = share(covers(ratio(a, b), truth) for a, b in pairs(Device(seed=count), count, truth, 4000))
+    covered = share(covers(pair(a, b).interval, truth) for a, b in pairs(Device(seed=count), count, truth, 4000))
     assert 0.94 <= covered <= 0.98
 
 
 @pytest.mark.parametrize("between", [0.005, 0.01, 0.03])
 @pytest.mark.parametrize("count", [3, 5])
 def test_two_identical_cells_are_called_different_once_in_twenty_at_most(count: int, between: float) -> None:
-    found = [difference_verdict(ratio(a, b)) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
+    found = [difference_verdict(pair(a, b).interval) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
     assert share(verdict in ("FASTER", "SLOWER") for verdict in found) <= 0.05
 
 
@@ -132,8 +132,9 @@ def test_of_forty_identical_cells_hardly_ever_one_is_called_different(count: int
 
     def differ(draws: int, corrected: bool) -> bool:
         samples = list(pairs(device, count, 1.0, draws))
-        found, tests = [ratio(a, b) for a, b in samples], [verdicts.chances(a, b) for a, b in samples]
-        said = [one.verdict for one in verdicts.judged(found, tests)] if corrected else map(difference_verdict, found)
+        found = [pair(a, b) for a, b in samples]
+        alone = (difference_verdict(one.interval) for one in found)
+        said = [one.verdict for one in verdicts.judged(found)] if corrected else alone
         return any(verdict in ("FASTER", "SLOWER") for verdict in said)
 
     assert share(differ(40, True) for _ in range(250)) <= 0.05
@@ -146,7 +147,7 @@ def test_among_forty_cells_the_differences_that_are_told_are_true_and_most_are_t
     false, told, there = 0, 0, 0
     for _ in range(100):
         samples = [next(pairs(device, 5, truth, 1)) for truth in [1.05] * 10 + [1.0] * 30]
-        found = verdicts.judged([ratio(a, b) for a, b in samples], [verdicts.chances(a, b) for a, b in samples])
+        found = verdicts.judged([pair(a, b) for a, b in samples])
         differ = [one.verdict in ("FASTER", "SLOWER") for one in found]
         false, told, there = false + sum(differ[10:]), told + sum(differ), there + sum(differ[:10])
     assert false / told <= 0.05 and there / 1000 > 0.9
@@ -159,8 +160,8 @@ def test_an_interval_over_machines_covers_a_gpu_model_and_one_over_all_launches_
     for _ in range(1000):
         models = [[device.launches(3, truth * TRUTH * random.normal(1.0, 0.03)) for _ in range(4)] for truth in (1.3, 1.0)]
         ours, theirs = ([float(np.median(launches)) for launches in model] for model in models)
-        by_machine.append(covers(ratio(ours, theirs, "mean"), 1.3))
-        by_launch.append(covers(ratio(*([rate for launches in model for rate in launches] for model in models)), 1.3))
+        by_machine.append(covers(pair(ours, theirs, "mean").interval, 1.3))
+        by_launch.append(covers(pair(*([rate for launches in model for rate in launches] for model in models)).interval, 1.3))
     assert share(iter(by_machine)) >= 0.94 and share(iter(by_launch)) < 0.8
 
 
@@ -173,7 +174,7 @@ def drifting(device: Device, count: int, truth: float) -> tuple[list[float], lis
 @pytest.mark.parametrize("truth", [1.0, 1.3])
 def test_round_by_round_the_interval_covers_the_truth_although_the_machine_drifts(truth: float) -> None:
     device = Device(seed=7)
-    found = [paired_ratio(*drifting(device, PAIRED_FROM, truth)) for _ in range(4000)]
+    found = [pair_by_rounds(*drifting(device, PAIRED_FROM, truth)).interval for _ in range(4000)]
     assert share(covers(one, truth) for one in found) == pytest.approx(0.95, abs=0.01)
     alarms = share(difference_verdict(one) in ("FASTER", "SLOWER") for one in found)
     assert alarms <= 0.05 if truth == 1.0 else alarms == 1.0
@@ -182,12 +183,12 @@ def test_round_by_round_the_interval_covers_the_truth_although_the_machine_drift
 def test_round_by_round_a_drift_does_not_hide_that_two_cells_are_the_same() -> None:
     device = Device(seed=8)
     draws = [drifting(device, 12, 1.0) for _ in range(500)]
-    assert share(difference_verdict(paired_ratio(*sides)) == "SAME" for sides in draws) > 0.9
-    assert share(difference_verdict(ratio(*sides)) == "AMBIGUOUS" for sides in draws) > 0.9
+    assert share(difference_verdict(pair_by_rounds(*sides).interval) == "SAME" for sides in draws) > 0.9
+    assert share(difference_verdict(pair(*sides).interval) == "AMBIGUOUS" for sides in draws) > 0.9
 
 
 def test_a_difference_of_5_percent_is_seen_with_5_launches_that_scatter_by_1_percent() -> None:
-    found = [difference_verdict(ratio(a, b)) for a, b in pairs(Device(seed=1), 5, 1.05, 1000)]
+    found = [difference_verdict(pair(a, b).interval) for a, b in pairs(Device(seed=1), 5, 1.05, 1000)]
     assert share(verdict == "FASTER" for verdict in found) > 0.99
 
 
@@ -195,10 +196,10 @@ def settled(device: Device, count: int, truth: float) -> float:
     """The share of AMBIGUOUS pairs that are no longer so once continued to the number of launches that was named."""
     found = []
     for a, b in pairs(device, count, truth, 600):
-        if difference_verdict(ratio(a, b)) == "AMBIGUOUS":
+        if difference_verdict(pair(a, b).interval) == "AMBIGUOUS":
             more = max(0, (launches_to_settle(a, b) or 0) - count)
             a, b = a + device.launches(more, truth * TRUTH), b + device.launches(more)
-            found.append(difference_verdict(ratio(a, b)) != "AMBIGUOUS")
+            found.append(difference_verdict(pair(a, b).interval) != "AMBIGUOUS")
     assert len(found) > 100
     return share(iter(found))
 
@@ -224,7 +225,7 @@ def warming_ratio(order: list[str]) -> float:
     for position, name in enumerate(order):
         warmth = min(1.0, (position + 0.5) * LAUNCH_MINUTES / DRIFT_MINUTES)
         rates[name].append(TRUTH * (1 - DRIFT * warmth))
-    return ratio(rates["a"], rates["b"]).value
+    return pair(rates["a"], rates["b"]).interval.value
 
 
 def test_interleaved_rounds_cancel_the_warming_of_the_device_and_blocks_do_not(cell: Cell) -> None:
@@ -267,7 +268,7 @@ def test_on_a_drifting_machine_until_tells_no_two_equal_cells_apart(cell: Cell) 
             scatter = 0.001 if chosen.id == "a" else 0.02
             rates[chosen.id].append(TRUTH * (1 - 0.1 * number / 30) * random.normal(1.0, scatter))
         paired = len(rates["a"]) >= PAIRED_FROM
-        found = paired_ratio(rates["a"], rates["b"]) if paired else ratio(rates["a"], rates["b"])
+        found = pair_by_rounds(rates["a"], rates["b"]).interval if paired else pair(rates["a"], rates["b"]).interval
         false += difference_verdict(found) in ("FASTER", "SLOWER")
     assert false / 200 <= 0.05
 

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import intervals, ratios, scaling
+from torchmatrix.analysis import ratios, scaling
 from torchmatrix.analysis import tables as run_tables
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.pairs import pair
 
 
 def tables(tmp_path: Path, launches: list[dict]) -> tuple:
@@ -71,7 +72,7 @@ def test_a_ratio_of_means_has_welchs_interval_on_the_logarithms() -> None:
     from scipy.stats import ttest_ind  # takes a second to import, in each process that tests
 
     above, below = [110.0, 112.0, 111.0], [100.0, 101.0, 99.0]
-    found = intervals.ratio(above, below, "mean")
+    found = pair(above, below, "mean").interval
     limits = ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)
     assert (found.value, found.high / found.low) == pytest.approx((1.11, math.exp(limits.high - limits.low)))
     assert found.high / found.value == pytest.approx(found.value / found.low)

@@ -3,22 +3,28 @@
 import math
 
 import pytest
+from scipy.special import ndtri
 
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, difference_verdict, paired_ratio, ratio
+from torchmatrix.analysis.intervals import difference_verdict
+from torchmatrix.analysis.pairs import UNKNOWN_PAIR, UNTESTED, Chances, Pair, pair, pair_by_rounds
 from torchmatrix.analysis.verdicts import (
-    UNTESTED,
-    Chances,
     adjusted,
-    chances,
     judged,
     needed_confidence,
-    p_above,
     significance_of,
     surviving,
     verdict_at,
 )
 
-CLEAR = Interval(value=1.05, low=1.01, high=1.09)
+
+def with_p(differs: float, value: float = 1.05) -> Pair:
+    """A pair of very many launches whose test for a difference has this p-value."""
+    return Pair(value=value, log=math.log(value), error=math.log(value) / -ndtri(differs / 2), freedom=math.inf)
+
+
+def with_sameness(p: float) -> Pair:
+    """One of a ratio of 1 whose test for sameness has this p-value."""
+    return Pair(value=1.0, log=0.0, error=math.log(1.02) / -ndtri(p), freedom=math.inf)
 
 
 def test_p_values_are_adjusted_as_benjamini_and_hochberg_do_it() -> None:
@@ -66,27 +72,30 @@ SAMPLES = [
 def test_one_comparison_has_the_verdict_of_its_interval(above: list[float], below: list[float], paired: bool) -> None:
     if paired:
         above, below = above * 2, below * 2
-    found, test = (paired_ratio if paired else ratio)(above, below), chances(above, below, paired)
+    tested = (pair_by_rounds if paired else pair)(above, below)
+    found, test = tested.interval, tested.chances
     assert (test.differs < 0.05) == (found.low > 1 or found.high < 1)
     assert (test.same < 0.025) == (found.low > 0.98 and found.high < 1.02)
-    assert judged([found], [test])[0].verdict == difference_verdict(found)
+    assert judged([tested])[0].verdict == difference_verdict(found)
 
 
 def test_too_few_launches_are_no_test() -> None:
-    assert math.isnan(chances([1.0], [1.0, 2.0]).differs) and math.isnan(chances([1.0, 2.0], [1.0, 2.0], paired=True).same)
-    (none,) = judged([UNKNOWN], [UNTESTED])
+    assert math.isnan(pair([1.0], [1.0, 2.0]).chances.differs)
+    assert math.isnan(pair_by_rounds([1.0, 2.0], [1.0, 2.0]).chances.same)
+    (none,) = judged([UNKNOWN_PAIR])
     assert none.verdict == "n/a" and math.isnan(none.adjusted_p_value)
 
 
 def test_a_verdict_that_one_comparison_supports_may_not_survive_twenty() -> None:
-    tests = [Chances(differs=0.03, same=1.0)] + [Chances(differs=0.5, same=1.0)] * 19
-    assert judged([CLEAR], tests[:1])[0].verdict == "FASTER"
-    found = judged([CLEAR] * 20, tests)
+    tests = [with_p(0.03)] + [with_p(0.5)] * 19
+    assert judged(tests[:1])[0].verdict == "FASTER"
+    found = judged(tests)
     assert {one.verdict for one in found} == {"AMBIGUOUS"} and found[0].adjusted_p_value == pytest.approx(0.5)
-    narrow = Interval(value=1.0, low=0.99, high=1.01)
-    same = [Chances(differs=0.9, same=0.02)] + [Chances(differs=0.9, same=0.9)] * 3
-    assert [one.verdict for one in judged([narrow] * 4, same)] == ["AMBIGUOUS"] * 4
-    assert judged([narrow], same[:1])[0].verdict == "SAME"
+    besides = judged(tests[:1], [Chances(differs=0.5, same=1.0)] * 19)
+    assert [one.verdict for one in besides] == ["AMBIGUOUS"], "what is tested besides counts, too"
+    same = [with_sameness(0.02)] + [with_sameness(0.4)] * 3
+    assert [one.verdict for one in judged(same)] == ["AMBIGUOUS"] * 4
+    assert judged(same[:1])[0].verdict == "SAME"
 
 
 def test_one_more_difference_needs_the_more_confidence_the_more_comparisons_there_are() -> None:
@@ -105,11 +114,10 @@ def test_the_significance_of_a_family_is_where_the_correction_draws_the_line() -
 
 
 def test_a_verdict_at_the_significance_of_a_family_is_the_one_of_the_family() -> None:
-    found = [CLEAR, CLEAR, Interval(value=1.0, low=0.99, high=1.01), UNKNOWN]
-    tests = [Chances(differs=0.001, same=0.9), Chances(differs=0.04, same=0.9), Chances(differs=0.9, same=0.001), UNTESTED]
-    level = significance_of(tests)
-    assert [verdict_at(*one, level) for one in zip(found, tests, strict=True)] == [one.verdict for one in judged(found, tests)]
-    assert [one.verdict for one in judged(found, tests)] == ["FASTER", "AMBIGUOUS", "SAME", "n/a"]
+    found = [with_p(0.001), with_p(0.04), with_sameness(0.001), UNKNOWN_PAIR]
+    level = significance_of([one.chances for one in found])
+    assert [verdict_at(one, level) for one in found] == [one.verdict for one in judged(found)]
+    assert [one.verdict for one in judged(found)] == ["FASTER", "AMBIGUOUS", "SAME", "n/a"]
 
 
 def test_a_mark_stays_only_if_its_one_sided_test_survives_the_number_of_tests() -> None:
@@ -120,7 +128,8 @@ def test_a_mark_stays_only_if_its_one_sided_test_survives_the_number_of_tests() 
 
 def test_the_one_sided_test_is_half_of_the_two_sided_one() -> None:
     above, below = [103.0, 105.0, 107.0], [98.0, 100.0, 102.0]
-    p = chances(above, below).differs
-    assert (p_above(above, below), p_above(below, above)) == pytest.approx((p / 2, 1 - p / 2))
-    assert p_above([210.0, 212.0], [100.0, 101.0], least=2.0) < 0.05 < p_above([200.0, 202.0], [100.0, 101.0], least=2.0)
-    assert math.isnan(p_above([1.0], [1.0, 2.0])) and p_above([2.0, 2.0], [1.0, 1.0]) == 0.0
+    p = pair(above, below).chances.differs
+    assert (pair(above, below).p_above(), pair(above, below).inverse.p_above()) == pytest.approx((p / 2, 1 - p / 2))
+    twice, hardly = (pair(above, [100.0, 101.0]).p_above(least=2.0) for above in ([210.0, 212.0], [200.0, 202.0]))
+    assert twice < 0.05 < hardly
+    assert math.isnan(pair([1.0], [1.0, 2.0]).p_above()) and pair([2.0, 2.0], [1.0, 1.0]).p_above() == 0.0

@@ -26,7 +26,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support import REAL_MATRIX
-from torchmatrix.analysis.intervals import Interval, center_interval, difference_verdict, paired_ratio
+from torchmatrix.analysis.intervals import Interval, center_interval, difference_verdict
+from torchmatrix.analysis.pairs import pair_by_rounds
 from torchmatrix.engines import recipes
 from torchmatrix.engines.commands import box_environment
 from torchmatrix.engines.engine import Recipe
@@ -115,7 +116,7 @@ class Comparison:
     @property
     def ratio(self) -> Interval:
         """torchmatrix over the bare loop, turn by turn."""
-        return paired_ratio(self.boxed, self.bare)
+        return pair_by_rounds(self.boxed, self.bare).interval
 
     @property
     def text(self) -> str:

@@ -11,14 +11,11 @@ from torchmatrix.analysis import best, between_runs, scaling, verdicts
 from torchmatrix.analysis.intervals import (
     around,
     center_interval,
-    centered,
-    difference_of_logarithms,
     difference_verdict,
     moments,
-    paired_ratio,
-    ratio,
     reproduction_verdict,
 )
+from torchmatrix.analysis.pairs import pair, pair_by_rounds
 
 Random = np.random.Generator
 TRUTH, PERCENT = 100.0, 0.01
@@ -59,7 +56,7 @@ def false_in_one_run() -> Row:
     random, told = np.random.default_rng(2), 0
     for _ in range(300):
         pairs = [(gaussian(random, 3), gaussian(random, 3)) for _ in range(40)]
-        judged = verdicts.judged([ratio(*pair) for pair in pairs], [verdicts.chances(*pair) for pair in pairs])
+        judged = verdicts.judged([pair(*two) for two in pairs])
         told += any(one.verdict in DIFFERENT for one in judged)
     return at_most("A/A in one run: comparisons of 40 equal cells with any false verdict", told / 300, 0.05)
 
@@ -71,9 +68,10 @@ def false_in_one_report() -> Row:
         jobs = [[gaussian(random, 3) for _ in range(4)] for _ in range(10)]
         pairs = [(other, first) for first, *others in jobs for other in others]
         figures = [[moments(one) for one in job] for job in jobs]
-        tests = [*(verdicts.chances(*pair) for pair in pairs), *map(best.chances_of_best, figures)]
+        compared = [pair(*two) for two in pairs]
+        tests = [*(one.chances for one in compared), *map(best.chances_of_best, figures)]
         level = verdicts.significance_of(tests)
-        found = [verdicts.verdict_at(ratio(*pair), test, level) for pair, test in zip(pairs, tests, strict=False)]
+        found = [verdicts.verdict_at(one, level) for one in compared]
         alone = [len(best.may_be_best(one, level.differs)) < len(one) for one in figures]
         told += any(verdict in DIFFERENT for verdict in found) or any(alone)
     return at_most("A/A in one report: 40 equal cells, 10 jobs; any false ratio or fastest", told / 400, 0.05)
@@ -127,8 +125,7 @@ def false_in_two_runs() -> Row:
         runs = [[rate * math.exp(shift) for rate in gaussian(random, 5)] for shift in random.normal(0, PERCENT, 12)]
         known = between_runs.estimated({("cell", "work"): [between_runs.figure(rates) for rates in runs[2:]]})
         assert known is not None
-        center, error, freedom = between_runs.widened(difference_of_logarithms(*runs[:2]), known)
-        told += difference_verdict(centered(math.exp(center), error, freedom)) in DIFFERENT
+        told += difference_verdict(between_runs.widened(pair(*runs[:2]), known).interval) in DIFFERENT
     return at_most("A/A of two runs that differ by 1 %, with 10 other runs", told / 1000, 0.05)
 
 
@@ -136,7 +133,10 @@ def false_while_drifting() -> Row:
     random, told = np.random.default_rng(4), 0
     for _ in range(1000):
         pace = np.linspace(1.0, 0.9, 12)
-        told += difference_verdict(paired_ratio(*((pace * gaussian(random, 12)).tolist() for _ in range(2)))) in DIFFERENT
+        told += (
+            difference_verdict(pair_by_rounds(*((pace * gaussian(random, 12)).tolist() for _ in range(2))).interval)
+            in DIFFERENT
+        )
     return at_most("A/A, interleaved on a machine that loses 10 %, 12 rounds", told / 1000, 0.05)
 
 
@@ -153,7 +153,7 @@ def _reproduced(found: object) -> bool:
 def false_impossible() -> Row:
     random, told = np.random.default_rng(6), 0
     for _ in range(2000):
-        found = ratio(gaussian(random, 3), gaussian(random, 3))
+        found = pair(gaussian(random, 3), gaussian(random, 3)).interval
         told += scaling.is_impossible(found.value, found.low)
     return at_most("a true E = 1.0 is called impossible, three launches", told / 2000, 0.025)
 
@@ -163,15 +163,17 @@ def false_marks() -> Row:
     random, told = np.random.default_rng(15), 0
     for _ in range(400):
         pairs = [(gaussian(random, 3), gaussian(random, 3)) for _ in range(24)]
-        found = [ratio(*pair) for pair in pairs]
-        marked = [scaling.is_impossible(one.value, one.low) for one in found]
-        told += any(verdicts.surviving(marked, [verdicts.p_above(*pair) for pair in pairs]))
+        found = [pair(*two) for two in pairs]
+        marked = [scaling.is_impossible(one.value, one.interval.low) for one in found]
+        told += any(verdicts.surviving(marked, [one.p_above() for one in found]))
     return at_most("a report of 24 cells with a true E = 1.0 calls one impossible", told / 400, 0.05)
 
 
 def power() -> Row:
     random = np.random.default_rng(7)
-    found = [difference_verdict(ratio([1.05 * r for r in gaussian(random, 5)], gaussian(random, 5))) for _ in range(1000)]
+    found = [
+        difference_verdict(pair([1.05 * r for r in gaussian(random, 5)], gaussian(random, 5)).interval) for _ in range(1000)
+    ]
     return at_least("power: 5 % is told with five launches that scatter by 1 %", np.mean([v == "FASTER" for v in found]), 0.9)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import bare_loop
-from torchmatrix.analysis.intervals import Interval, difference_verdict, paired_ratio
+from torchmatrix.analysis.intervals import Interval, difference_verdict
+from torchmatrix.analysis.pairs import pair_by_rounds
 from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.store import Results
 
@@ -87,7 +88,7 @@ def test_two_identical_stacks_are_the_same(measured: Path) -> None:
 
 
 def test_channels_last_changes_nothing_for_bert(measured: Path) -> None:
-    found = paired_ratio(samples(measured, "a", control=True), samples(measured, "a", control=False))
+    found = pair_by_rounds(samples(measured, "a", control=True), samples(measured, "a", control=False)).interval
     assert told("negative control, channels_last over contiguous for BERT", found, LAUNCHES) == "SAME"
 
 

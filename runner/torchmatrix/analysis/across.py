@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import comparable, gpu_specs, same_work
+from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
-from torchmatrix.analysis.fleet_cells import FleetCell, Side, Slot, cells_of, sides_of
+from torchmatrix.analysis.fleet_cells import Candidate, Side, Slot, candidates_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval, moments
+from torchmatrix.analysis.intervals import UNKNOWN, Moments
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
+from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.ratios import geometric_means
-from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, judged
+from torchmatrix.analysis.verdicts import Significance, judged
 from torchmatrix.ground.errors import BadInput
 
 NOT_MEASURED = "not measured"
@@ -35,11 +37,11 @@ class Relative:
     baseline: str
     batch: str
     refused: tuple[Refused, ...]
-    pairs: tuple["Pair", ...] = ()
+    pairs: tuple["OfGpu", ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class OfGpu:
     """The ratio of a GPU's figure to the baseline's. `sides`: the cells of both; `moments`: over their launches."""
 
     gpu: str
@@ -49,16 +51,16 @@ class Pair:
     moments: tuple[Moments | None, Moments | None]
 
 
-def mean_over(pairs: Sequence[Pair], level: Significance) -> MeanRatio:
+def mean_over(pairs: Sequence[OfGpu], level: Significance) -> MeanRatio:
     """The geometric mean of these ratios, over launches of these machines. Raises ValueError without a pair."""
     known = {side: moments for pair in pairs for side, moments in zip(pair.sides, pair.moments, strict=True)}
     return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], known, level)
 
 
-def relative_table(launches: Sequence[Row], baseline: str | None = None, batch: str = "same") -> Relative:
+def relative_table(cells: CellIndex, baseline: str | None = None, batch: str = "same") -> Relative:
     """Every GPU over the baseline GPU: same workload, as many devices, an equal or an equivalent stack.
 
-    `launches`: as of machines.fleet_rows. `baseline`: a GPU by its short name or a part of it that only one has; without it
+    `cells`: of machines.fleet_rows. `baseline`: a GPU by its short name or a part of it that only one has; without it
     the one that was launched first (gpus.csv), else the first. `batch`: "same", or "own" for each GPU its own: its largest that
     ran. Of several device sets of one size the first that ran is taken; `chosen_of` says of how many cells.
 
@@ -69,39 +71,43 @@ def relative_table(launches: Sequence[Row], baseline: str | None = None, batch: 
     of rows that stand for their GPU, and separately for that of the others; "" without a ratio and on the baseline's own rows.
     Raises BadInput for a GPU that isn't there.
     """
-    cells = cells_of(launches, batch)
-    gpus = list(dict.fromkeys(cell.gpu for cell in cells))
-    return _relative(cells, gpus, _baseline(gpus, baseline) if baseline else _oldest(launches, gpus), batch)
+    some = candidates_of(cells, batch)
+    gpus = _gpus(some)
+    return _relative(some, gpus, _baseline(gpus, baseline) if baseline else _oldest(cells, gpus), batch)
 
 
-def relative_to_each(launches: Sequence[Row], batch: str = "same") -> tuple[Relative, ...]:
+def relative_to_each(cells: CellIndex, batch: str = "same") -> tuple[Relative, ...]:
     """As relative_table, with each GPU as the baseline."""
-    cells = cells_of(launches, batch)
-    gpus = list(dict.fromkeys(cell.gpu for cell in cells))
-    return tuple(_relative(cells, gpus, gpu, batch) for gpu in gpus)
+    some = candidates_of(cells, batch)
+    gpus = _gpus(some)
+    return tuple(_relative(some, gpus, gpu, batch) for gpu in gpus)
 
 
-def _relative(cells: Sequence[FleetCell], gpus: Sequence[str], chosen: str, batch: str) -> Relative:
-    base = [cell for cell in cells if cell.gpu == chosen]
-    at: dict[Slot, list[FleetCell]] = {}
-    alike: dict[Slot, list[FleetCell]] = {}
-    for cell in base:
-        at.setdefault(cell.slot, []).append(cell)
-        alike.setdefault(cell.slot_of_any_batch, []).append(cell)
+def _gpus(some: Iterable[Candidate]) -> list[str]:
+    return list(dict.fromkeys(str(one.cell["gpu"]) for one in some))
+
+
+def _relative(some: Sequence[Candidate], gpus: Sequence[str], chosen: str, batch: str) -> Relative:
+    base = [one for one in some if one.cell["gpu"] == chosen]
+    at: dict[Slot, list[Cell]] = {}
+    alike: dict[Slot, list[Cell]] = {}
+    for one in base:
+        at.setdefault(one.slot, []).append(one.cell)
+        alike.setdefault(one.slot_of_any_batch, []).append(one.cell)
     rows: list[Row] = []
     compared: list[_Compared] = []
     refused: list[Refused] = []
     for gpu in gpus:
-        own = [cell for cell in cells if cell.gpu == gpu]
+        own = [one for one in some if one.cell["gpu"] == gpu]
         left = _uncovered(own, base)
-        sides = [(side, _counterpart(side.first, at.get(side.first.slot, ()))) for side in sides_of(own)]
+        sides = [(side, _counterpart(side.first.cell, at.get(side.first.slot, ()))) for side in sides_of(own)]
         found = [_row(side, other, alike.get(side.first.slot_of_any_batch, ()), left, batch) for side, other in sides]
-        rows += [one.row for one in found] + [_absent(gpu, cell) for cell in left]
+        rows += [one.row for one in found] + [_absent(gpu, cell, batch) for cell in left]
         compared += found
         refused += comparable.refusals(gpu, chosen, [one.differences for one in found if one.row["of_gpu"]])
     for of_gpu in (True, False):
         _judge([one for one in compared if one.row["of_gpu"] == of_gpu and one.row["level"]])
-    pairs = tuple(one.pair for one in compared if one.pair and one.row["gpu"] != chosen)
+    pairs = tuple(one.of_gpu for one in compared if one.of_gpu and one.row["gpu"] != chosen)
     return Relative(table=rows, baseline=chosen, batch=batch, refused=tuple(refused), pairs=pairs)
 
 
@@ -121,7 +127,6 @@ def relative_means(relative: Sequence[Row], by: Sequence[str] = ("gpu", "count")
 
 
 _OF_THE_JOB = ("model", "mode", "precision", "compile", "unit", "count")
-_OF_THE_CELL = ("devices", "batch", "chosen_of")
 
 
 def _baseline(gpus: Sequence[str], word: str) -> str:
@@ -135,9 +140,9 @@ def _baseline(gpus: Sequence[str], word: str) -> str:
     return found[0]
 
 
-def _oldest(launches: Iterable[Row], gpus: Sequence[str]) -> str:
+def _oldest(cells: CellIndex, gpus: Sequence[str]) -> str:
     dates: dict[str, str] = {}
-    for row in launches:
+    for row in (cell.row for cell in cells.every):
         name, memory = row["device_name"] or "", _whole(row["device_memory_bytes"])
         facts = gpu_specs.find(name, memory) if row["gpu"] not in dates else None
         if facts and facts.launch_date:
@@ -149,134 +154,123 @@ def _whole(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
-def _counterpart(own: FleetCell, there: Sequence[FleetCell]) -> list[FleetCell]:
+def _counterpart(own: Cell, there: Sequence[Cell]) -> list[Cell]:
     """Of the baseline's cells in the same slot those to compare with, of one stack and one work; those that ran, if any did."""
     candidates = [cell for cell in there if cell.samples] or list(there)
     nearest = comparable.nearest_stack(own.stack, [cell.stack for cell in candidates])
     if nearest is None:
         return []
     named = [cell for cell in candidates if cell.stack.name == nearest[0].name]
-    first = next((cell for cell in named if cell.row["work"] == own.row["work"]), named[0])
-    return [cell for cell in named if cell.row["work"] == first.row["work"]]
+    first = next((cell for cell in named if cell.last["work"] == own.last["work"]), named[0])
+    return [cell for cell in named if cell.last["work"] == first.last["work"]]
 
 
-def _uncovered(own: Sequence[FleetCell], base: Sequence[FleetCell]) -> list[FleetCell]:
+def _uncovered(own: Sequence[Candidate], base: Sequence[Candidate]) -> list[Cell]:
     """What ran on the baseline GPU and is not there on another GPU, once for each release of torch."""
-    there = {(cell.slot, _stack_class(cell.stack)) for cell in own}
-    left = {(cell.slot, _stack_class(cell.stack)): cell for cell in reversed(base) if cell.samples}
+    there = {(one.slot, _stack_class(one.cell.stack)) for one in own}
+    left = {(one.slot, _stack_class(one.cell.stack)): one.cell for one in reversed(base) if one.ran}
     return [cell for key, cell in reversed(left.items()) if key not in there]
 
 
-def _row(
-    side: Side, other: Sequence[FleetCell], alike: Sequence[FleetCell], left: Sequence[FleetCell], batch: str
-) -> "_Compared":
+def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], left: Sequence[Cell], batch: str) -> "_Compared":
     """A side's row over `other`.
 
     Of the baseline, `alike` are the cells with this job and number of devices; `left` are those that no cell of this GPU meets.
     """
-    first = side.first
+    first = side.first.cell
     why, differences = _why_not(side, other, alike, left, batch)
-    found, level, chances = (UNKNOWN, "", UNTESTED) if why else over_baseline(side.ran, other)
-    rate = _rate(side)
+    pair, level = (Pair(why_not=why), "") if why else over_baseline(side.ran, other)
+    rate, ratio = side.rate, pair.interval
     row = {
         **_said(first, batch),
-        "machine": first.machine if len(side.cells) == 1 else None,
+        "chosen_of": side.first.chosen_of,
+        "machine": first.machine if len(side.every) == 1 else None,
         "machines": len(side.ran),
         "of_gpu": side.of_gpu,
-        "n": sum(len(cell.samples) for cell in side.cells),
-        "failed": sum(cell.failed for cell in side.cells),
+        "n": sum(len(one.cell.samples) for one in side.every),
+        "failed": sum(one.cell.failed for one in side.every),
         **{"throughput": rate.value, "low": rate.low, "high": rate.high},
         **_said_of_baseline(other),
         "stack_match": _match(side, other),
-        **{"ratio": found.value, "ratio_low": found.low, "ratio_high": found.high},
+        **{"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high},
         "level": level,
         "verdict": "",
         "adjusted_p_value": math.nan,
         "why": why,
     }
-    pair = None
+    of_gpu = None
     if side.of_gpu and not why:
-        sides = tuple(cell for cell in side.ran), tuple(cell for cell in other if cell.samples)
-        pair = Pair(
-            gpu=first.gpu, count=int(first.row["count"]), ratio=found.value,
+        sides = side.ran, [cell for cell in other if cell.samples]
+        of_gpu = OfGpu(
+            gpu=first["gpu"], count=int(first["count"]), ratio=pair.value,
             sides=(_names(sides[0]), _names(sides[1])), moments=(_moments(sides[0]), _moments(sides[1])),
         )  # fmt: skip
-    return _Compared(row=row, differences=differences, found=found, chances=chances, pair=pair)
+    return _Compared(row=row, differences=differences, pair=pair, of_gpu=of_gpu)
 
 
-def _names(cells: Sequence[FleetCell]) -> Hashable:
-    return tuple(sorted((cell.machine, cell.row["cell"]) for cell in cells))
+def _names(cells: Sequence[Cell]) -> Hashable:
+    return tuple(sorted((cell.machine, cell["cell"]) for cell in cells))
 
 
-def _moments(cells: Sequence[FleetCell]) -> Moments | None:
+def _moments(cells: Sequence[Cell]) -> Moments | None:
     """Of the mean of several machines' figures: its logarithm, its squared error, and the fewest launches of any of them."""
-    if any(len(cell.samples) < 2 for cell in cells):
+    each = [(cell.estimate().value, one) for cell in cells if (one := cell.moments())]
+    if len(each) < len(cells):
         return None
-    total, each = sum(cell.value for cell in cells), [moments(cell.samples, cell.row["statistic"]) for cell in cells]
-    error = sum((cell.value / total) ** 2 * one[1] for cell, one in zip(cells, each, strict=True))
-    return math.log(total / len(cells)), error, min(one[2] for one in each)
+    total = sum(value for value, _ in each)
+    error = sum((value / total) ** 2 * one[1] for value, one in each)
+    return math.log(total / len(cells)), error, min(one[2] for _, one in each)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Compared:
-    """A row, the fields for which it can't be compared, and its ratio with what its verdict is found by."""
+    """A row, the fields for which it can't be compared, and its ratio; `of_gpu`: where it stands for its GPU."""
 
     row: Row
     differences: Sequence[Difference]
-    found: Interval
-    chances: Chances
-    pair: Pair | None
+    pair: Pair
+    of_gpu: OfGpu | None
 
 
 def _judge(compared: Sequence[_Compared]) -> None:
     """Complete rows by their verdicts, corrected for their number."""
-    found = judged([one.found for one in compared], [one.chances for one in compared])
-    for one, verdict in zip(compared, found, strict=True):
+    for one, verdict in zip(compared, judged([one.pair for one in compared]), strict=True):
         one.row.update(verdict=verdict.verdict, adjusted_p_value=verdict.adjusted_p_value)
 
 
-def _absent(gpu: str, base: FleetCell) -> Row:
+def _absent(gpu: str, base: Cell, batch: str) -> Row:
     """The row of a GPU for what only the baseline measured."""
     figures = ("throughput", "low", "high", "ratio", "ratio_low", "ratio_high", "adjusted_p_value")
     unknown = dict.fromkeys(figures, math.nan)
-    said = _said(base, "same" if base.batch is not None else "own") | {
-        "gpu": gpu,
-        "stack": None,
-        "devices": None,
-        "chosen_of": 0,
-    }
+    said = _said(base, batch) | {"gpu": gpu, "stack": None, "devices": None, "chosen_of": 0}
     counts = {"machines": 0, "n": 0, "failed": 0, "of_gpu": True, "machine": None}
-    return {
-        **said,
-        **counts,
-        **unknown,
-        **_said_of_baseline([base]),
-        "stack_match": None,
-        "level": "",
-        "verdict": "",
-        "why": NOT_MEASURED,
-    }
+    left = {"stack_match": None, "level": "", "verdict": "", "why": NOT_MEASURED}
+    return said | counts | unknown | _said_of_baseline([base]) | left
 
 
-def _said(cell: FleetCell, batch: str) -> Row:
+def _said(cell: Cell, batch: str) -> Row:
     return {
-        "gpu": cell.gpu,
-        "workload": comparable.name_of(cell.work, None if batch == "own" else cell.row["batch"]),
-        **{name: cell.row[name] for name in (*_OF_THE_JOB, *_OF_THE_CELL)},
+        "gpu": cell["gpu"],
+        "workload": comparable.name_of(cell.work, None if batch == "own" else cell.last["batch"]),
+        **{name: cell.last[name] for name in (*_OF_THE_JOB, "devices", "batch")},
         "stack": cell.stack.name,
         "stack_class": _stack_class(cell.stack),
     }
 
 
-def _said_of_baseline(cells: Sequence[FleetCell]) -> Row:
-    rate = _rate(Side(cells=tuple(cells), of_gpu=True)) if cells else UNKNOWN
+def _said_of_baseline(cells: Sequence[Cell]) -> Row:
+    rate = _side(cells).rate if cells else UNKNOWN
     return {
         "baseline_stack": cells[0].stack.name if cells else None,
-        "baseline_batch": cells[0].row["batch"] if cells else None,
+        "baseline_batch": cells[0].last["batch"] if cells else None,
         "baseline_machines": sum(bool(cell.samples) for cell in cells),
         "baseline_n": sum(len(cell.samples) for cell in cells),
         "baseline_throughput": rate.value,
     }
+
+
+def _side(cells: Sequence[Cell]) -> Side:
+    return Side(every=tuple(Candidate(cell=cell, slot=()) for cell in cells), of_gpu=True)
 
 
 def _stack_class(stack: StackUsed) -> str:
@@ -284,42 +278,35 @@ def _stack_class(stack: StackUsed) -> str:
     return f"torch {stack.release}" if stack.release else stack.name
 
 
-def _match(side: Side, other: Sequence[FleetCell]) -> str | None:
+def _match(side: Side, other: Sequence[Cell]) -> str | None:
     """The weakest match of any two machines of both sides."""
-    found = {comparable.stack_match(a.stack, b.stack) for a in side.cells for b in other}
+    found = {comparable.stack_match(a.stack, b.stack) for a in (one.cell for one in side.every) for b in other}
     return next((match for match in (None, comparable.EQUIVALENT, comparable.EQUAL) if match in found), None)
 
 
-def _rate(side: Side) -> Interval:
-    """Over launches for one machine, over machines for several: the mean of their figures."""
-    if len(side.ran) < 2:
-        return center_interval(side.first.samples, side.first.row["statistic"])
-    return center_interval([cell.value for cell in side.ran], "mean")
-
-
 def _why_not(
-    side: Side, other: Sequence[FleetCell], alike: Sequence[FleetCell], left: Sequence[FleetCell], batch: str
+    side: Side, other: Sequence[Cell], alike: Sequence[Cell], left: Sequence[Cell], batch: str
 ) -> tuple[str, Sequence[Difference]]:
     """Why a side has no ratio, "" if it has one; and the fields, if that is the reason."""
-    own = side.first
+    own = side.first.cell
     if not own.samples:
-        return str(own.row["outcome"]), ()
+        return str(own.last["outcome"]), ()
     if not other:
         return _why_none(own, alike, left)
     if not other[0].samples:
-        return f"baseline: {other[0].row['outcome']}", ()
+        return f"baseline: {other[0].last['outcome']}", ()
     found = comparable.differences(own.work, other[0].work, batch)
-    counts = [same_work.together(same_work.of_row(cell.row) for cell in cells if cell.samples) for cells in (side.cells, other)]
+    counts = [same_work.together(cell.counted for cell in cells) for cells in (side.ran, other)]
     return comparable.in_words(found) or same_work.difference(*counts) or "", found
 
 
-def _why_none(own: FleetCell, alike: Sequence[FleetCell], left: Sequence[FleetCell]) -> tuple[str, Sequence[Difference]]:
+def _why_none(own: Cell, alike: Sequence[Cell], left: Sequence[Cell]) -> tuple[str, Sequence[Difference]]:
     """Why the baseline GPU has no cell for this one: in which field the nearest differ, where there are such."""
     stacks = [cell for cell in alike if comparable.stack_match(own.stack, cell.stack)]
     if stacks:
-        ran = [cell.row["batch"] for cell in stacks if cell.samples] or [cell.row["batch"] for cell in stacks]
+        ran = [cell.last["batch"] for cell in stacks if cell.samples] or [cell.last["batch"] for cell in stacks]
         batches = ", ".join(map(str, sorted(set(ran), key=lambda batch: (isinstance(batch, str), batch))))
-        return f"batch {own.row['batch']}, baseline {batches}", [(comparable.BATCH, str(own.row["batch"]), batches)]
+        return f"batch {own.last['batch']}, baseline {batches}", [(comparable.BATCH, str(own.last["batch"]), batches)]
     if alike:
         return f"baseline: no stack with {_stack_class(own.stack)}", ()
     near = [comparable.differences(own.work, cell.work, "own") for cell in left if _is_near(own, cell)]
@@ -327,9 +314,9 @@ def _why_none(own: FleetCell, alike: Sequence[FleetCell], left: Sequence[FleetCe
     return comparable.in_words(found) or f"baseline: {NOT_MEASURED}", found
 
 
-def _is_near(own: FleetCell, other: FleetCell) -> bool:
+def _is_near(own: Cell, other: Cell) -> bool:
     """Of one model, mode and number of devices, on stacks of one release."""
-    same = all(own.row[name] == other.row[name] for name in ("model", "mode", "count"))
+    same = all(own.last[name] == other.last[name] for name in ("model", "mode", "count"))
     return same and comparable.stack_match(own.stack, other.stack) is not None
 
 

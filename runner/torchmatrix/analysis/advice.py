@@ -5,10 +5,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.best import may_be_best, of_picked
+from torchmatrix.analysis.best import may_be_best
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.cube.path import nearest_to_usual
-from torchmatrix.analysis.cube.points import COSTS, Point, Points, Row, points_of
-from torchmatrix.analysis.intervals import Interval, center_interval, moments, ratio
+from torchmatrix.analysis.cube.points import COSTS, Point, Points, points_of
+from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, Metric
 from torchmatrix.facts.parts import LATENCY
 from torchmatrix.ground.errors import BadInput
@@ -58,18 +59,16 @@ def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapp
     if not fit:
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
     best = max(fit, key=lambda point: point.speed)
-    statistic = str(best.row["statistic"])
-    spread = [moments(point.speeds, statistic) if len(point.speeds) > 1 else None for point in fit]
     usual = nearest_to_usual(points)
     return Advice(
         aim=aim,
         points=points,
         point=best,
-        figure=_in_unit(aim, of_picked(center_interval(best.speeds, statistic), len(best.speeds), len(fit))),
+        figure=_in_unit(aim, best.picked_of(len(fit))),
         candidates=len(fit),
-        as_good=tuple(fit[place] for place in may_be_best(spread) if fit[place] is not best),
+        as_good=tuple(fit[place] for place in may_be_best([one.moments for one in fit]) if fit[place] is not best),
         usual=usual,
-        gain=ratio(best.speeds, usual.speeds, statistic),
+        gain=best.over(usual).interval,
         over_limit=len(known) - len(fit),
         unknown=len(points.measured) - len(known),
         failed=len(points.points) - len(points.measured),

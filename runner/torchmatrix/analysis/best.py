@@ -19,11 +19,10 @@ from torchmatrix.analysis.intervals import (
     UNKNOWN,
     Interval,
     Moments,
-    difference_of_moments,
-    ratio_of_moments,
     student,
 )
-from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, UNTESTED, Chances, chances_of
+from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair, pair_of_moments
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 
 _HIGHEST = 8
 """Of many figures most are out by one of so many, so that they needn't be held against all."""
@@ -57,7 +56,7 @@ def chances_of_best(figures: Sequence[Moments | None]) -> Chances:
         return UNTESTED
     first, *others = sorted(known, key=lambda one: -one[0])
     alone = max(float(_p_above(_rows(known), own).min()) for own in others)
-    same = max(chances_of(*difference_of_moments(first, own)).same for own in others)
+    same = max(_over(first, own).chances.same for own in others)
     return Chances(differs=min(1.0, len(others) * alone), same=same)
 
 
@@ -68,7 +67,7 @@ def over_the_others(first: Moments | None, others: Sequence[Moments | None], lev
     if first is None or not known or len(known) < len(others):
         return UNKNOWN
     confidence = 1 - level / len(known)
-    found = [ratio_of_moments(math.exp(first[0] - other[0]), first, other, confidence) for other in known]
+    found = [_over(first, other).at(confidence) for other in known]
     values, lows, highs = zip(*((one.value, one.low, one.high) for one in found), strict=True)
     return Interval(value=min(values), low=min(lows), high=min(highs))
 
@@ -87,6 +86,10 @@ def of_picked(found: Interval, n: int, candidates: int) -> Interval:
     return Interval(value=found.value, low=max(0.0, found.value - half), high=found.value + half)
 
 
+def _over(a: Moments, b: Moments) -> Pair:
+    return pair_of_moments(a, b, math.exp(a[0] - b[0]))
+
+
 def _rows(figures: Sequence[Moments | None]) -> "np.ndarray[Any, Any]":
     """Those that are known, a row of Moments each."""
     return np.array([one for one in figures if one is not None], dtype=float).reshape(-1, 3)
@@ -95,7 +98,7 @@ def _rows(figures: Sequence[Moments | None]) -> "np.ndarray[Any, Any]":
 def _p_above(others: "np.ndarray[Any, Any]", own: Moments) -> "np.ndarray[Any, Any]":
     """Of each of `others` the two-sided p-value of its difference where it is noteworthily above `own`, else infinite.
 
-    As difference_of_moments and chances_of, but of all at once: of 800 cells there are 640,000 pairs.
+    As of pair_of_moments, but of all at once: of 800 cells there are 640,000 pairs.
     """
     center, error, n = others.T
     total = error + own[1]

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchmatrix.analysis import facts_cache
@@ -11,6 +11,7 @@ from torchmatrix.analysis.centers import central, squared_error
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
+from torchmatrix.analysis.pairs import Pair
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
@@ -79,12 +80,9 @@ def figures(runs: Iterable[Indexed], metric: Metric = THROUGHPUT) -> dict[tuple[
     """By cell and what it did its figures, run by run in their order."""
     found: dict[tuple[str, str], list[Figure]] = {}
     for run in runs:
-        rates: dict[tuple[str, str], list[float]] = {}
-        for row in run.launches:
-            if row["outcome"] == "ok" and not math.isnan(value := row[metric.column]):
-                rates.setdefault((row["cell"], row["work"]), []).append(value)
-        for key, own in rates.items():
-            found.setdefault(key, []).append(figure(own))
+        for cell in run.cells.every:
+            if rates := cell.values(metric.column):
+                found.setdefault((cell["cell"], cell.last["work"]), []).append(figure(rates))
     return found
 
 
@@ -110,18 +108,18 @@ def estimated(series: Mapping[tuple[str, str], Sequence[Figure]]) -> BetweenRuns
     return BetweenRuns(launches=min(launches, total), total=total, freedom=2 * (longest - 1) / 3, runs=longest)
 
 
-def widened(difference: tuple[float, float, float], known: BetweenRuns) -> tuple[float, float, float]:
-    """A difference of logarithms of two runs (see intervals.difference_of_logarithms) with the variance of both runs.
+def widened(pair: Pair, known: BetweenRuns) -> Pair:
+    """A pair of two runs with the variance of both runs.
 
     Launches that scatter more, or are fewer, than those of the other runs add the rest.
 
     Degrees of freedom: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114.
     """
-    center, error, freedom = difference
-    runs, more = 2 * known.total, max(0.0, error**2 - 2 * known.launches)
-    if runs + more == 0.0:
-        return difference
-    return center, math.sqrt(runs + more), (runs + more) ** 2 / (runs**2 / known.freedom + more**2 / freedom)
+    runs, more = 2 * known.total, max(0.0, pair.error**2 - 2 * known.launches)
+    if math.isnan(pair.error) or runs + more == 0.0:
+        return pair
+    freedom = (runs + more) ** 2 / (runs**2 / known.freedom + more**2 / pair.freedom)
+    return replace(pair, error=math.sqrt(runs + more), freedom=freedom)
 
 
 def needed(low: float, high: float) -> float:

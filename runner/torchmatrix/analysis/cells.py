@@ -1,13 +1,16 @@
 """The measured cell, of which everything that is compared consists: machine × stack × workload × devices, and its launches."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from torchmatrix.analysis import comparable, same_work
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.comparable import StackUsed, Work
 from torchmatrix.analysis.intervals import (
     Interval,
     Moments,
@@ -17,6 +20,8 @@ from torchmatrix.analysis.intervals import (
     noise_verdict,
     outliers,
 )
+from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_of_moments
+from torchmatrix.analysis.same_work import Counted
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.matrix.factors import ONE_MODEL
 
@@ -41,10 +46,39 @@ class Cell:
         self.launches = launches
         self.ok = [row for row in launches if row["outcome"] == "ok"]
         self._estimates: dict[str, Interval] = {}
-        self.row, self.last = (self.ok or launches)[0], (self.ok or launches)[-1]
+        self._moments: dict[str, Moments | None] = {}
+
+    @cached_property
+    def row(self) -> Row:
+        return (self.ok or self.launches)[0]
+
+    @cached_property
+    def last(self) -> Row:
+        return (self.ok or self.launches)[-1]
 
     def __getitem__(self, name: str) -> Any:
         return self.row[name]
+
+    @cached_property
+    def work(self) -> Work:
+        """What its launches were asked to do (comparable.work_of)."""
+        found: Work = json.loads(self.last["work"])
+        return found
+
+    @cached_property
+    def job(self) -> tuple[Any, ...]:
+        """The settings of its workload, without the batch."""
+        return comparable.settings_of(self.work)
+
+    @cached_property
+    def stack(self) -> StackUsed:
+        """Its stack as far as it matters to a comparison."""
+        return comparable.stack_of(self.last)
+
+    @cached_property
+    def counted(self) -> Counted:
+        """Parameters and operations, as its ok launches counted them."""
+        return same_work.together(map(same_work.of_row, self.ok))
 
     @cached_property
     def samples(self) -> list[float]:
@@ -90,10 +124,21 @@ class Cell:
             "detectable": detectable(values), "outliers": outliers(values),
         }  # fmt: skip
 
-    @cached_property
-    def moments(self) -> Moments | None:
-        """Of its throughput (intervals.moments); None with one launch."""
-        return moments(self.samples, self.row["statistic"]) if len(self.samples) > 1 else None
+    def moments(self, column: str = "throughput") -> Moments | None:
+        """Of a metric (intervals.moments); None unless two launches tell it."""
+        if column not in self._moments:
+            values = self.values(column)
+            self._moments[column] = moments(values, self["statistic"]) if len(values) > 1 else None
+        return self._moments[column]
+
+    def over(self, base: "Cell", column: str = "throughput") -> Pair:
+        """Its figure over that of another cell."""
+        if self is base:
+            return ITSELF
+        own, other = self.moments(column), base.moments(column)
+        if own is None or other is None or self["statistic"] != base["statistic"]:
+            return pair(self.values(column), base.values(column), self["statistic"])
+        return pair_of_moments(own, other, self.estimate(column).value / base.estimate(column).value)
 
     @property
     def machine(self) -> str:
@@ -115,6 +160,10 @@ class Cell:
         return max(self.values(column), default=math.nan)
 
 
+NO_CELL = Cell(())
+"""Of what was never launched."""
+
+
 class CellIndex:
     """All cells of launches, of one machine or of several, in the order in which they first appear."""
 
@@ -124,6 +173,11 @@ class CellIndex:
             groups.setdefault(key_of(row), []).append(row)
         self.every = [Cell(own) for own in groups.values()]
         self._places = {_place(cell, cell["device_list"], cell["parallel"]): cell for cell in self.every}
+
+    @cached_property
+    def named(self) -> dict[str, Cell]:
+        """By id; of one machine."""
+        return {cell["cell"]: cell for cell in self.every}
 
     @cached_property
     def figures(self) -> list[Cell]:

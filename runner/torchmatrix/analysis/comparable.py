@@ -112,6 +112,12 @@ def release_of(asked: str | None, built: str | None) -> str | None:
     return found.partition("+")[0] if found else None
 
 
+def stack_of(row: Mapping[str, Any]) -> StackUsed:
+    """The stack of a row of tables.launch_rows."""
+    release = release_of(row["torch"], row["torch_build"])
+    return StackUsed(name=row["stack"], release=release, recipe=row["recipe"])
+
+
 def stack_match(a: StackUsed, b: StackUsed) -> str | None:
     """EQUAL, EQUIVALENT or None. An unknown recipe is like no other, so that only the releases are compared."""
     if a is b or (a.name == b.name and a.recipe is not None and a.recipe == b.recipe):

@@ -7,32 +7,26 @@ number, so that of those called faster or slower, and of those called the same, 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import between_runs, comparable, pairing, same_work, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean, Row
-from torchmatrix.analysis.intervals import (
-    PAIRED_FROM,
-    UNKNOWN,
-    Interval,
-    centered,
-    detectable_at,
-    geometric_mean,
-    launches_to_settle,
-    paired_ratio,
-    ratio,
-)
+from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean
+from torchmatrix.analysis.comparison import Row as ComparedRow
+from torchmatrix.analysis.intervals import PAIRED_FROM, geometric_mean, launches_to_settle
+from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
-from torchmatrix.analysis.pairing import Pair, SideCell
+from torchmatrix.analysis.pairing import Match
+from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_by_rounds
 from torchmatrix.facts import alike
 from torchmatrix.facts.environments import Environment, compared, differing, environment_of, is_of_the_machine, values_of
-from torchmatrix.facts.launch import UNLIKE, Launch
+from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.texts import as_text, count
 
 
 def compare(
@@ -48,24 +42,27 @@ def compare(
 
     Raises BadInput where they share none.
     """
-    found = pairing.paired(a, b)
-    pairs = (*found.pairs, *found.near)
-    labels = tuple(sorted({cell.label for cell in found.only_one}))
-    if not pairs:
+    launches = [{as_text(launch.path): launch for launch in side} for side in (a, b)]
+    found = pairing.matched(_rows(a), _rows(b))
+    labels = tuple(sorted({label for label, _ in found.only_one}))
+    if not found.pairs and not found.near:
         said = f"only on one side: {', '.join(labels[:6])}"
         raise BadInput("A and B share no workload on as many devices", hint=said)
     one_machine = _machines(a) == _machines(b)
-    told = {launch.path: environment_of(launch) for launch in (*a, *b)}
-    rows = _judged([_tested(pair, batch, between, metric, told if one_machine else {}) for pair in pairs])
+    told = [{path: environment_of(launch) for path, launch in side.items()} for side in launches]
+    tested = [_tested(match, batch, between, metric, _why_not_sides(match, launches)) for match in (*found.pairs, *found.near)]
+    if one_machine:
+        tested = [replace(one, row=replace(one.row, conditions=_conditions(one, told))) for one in tested]
+    rows = _judged(tested)
     ratios = [row for row in rows if not row.refused]
-    environments = [values_of(told[launch.path] for launch in side) for side in (a, b)]
+    environments = [values_of(side.values()) for side in told]
     return Comparison(
         rows=tuple(rows),
         only_one=labels,
         environment=differing(*environments),
         compared=compared(*environments),
         refused=tuple(comparable.refusals("A", "B", [row.differs for row in rows])),
-        means=_means(rows, found.only_one),
+        means=_means(rows, [cell for _, cell in found.only_one]),
         verdicts={verdict: sum(row.verdict == verdict for row in ratios) for verdict in verdicts.VERDICTS},
         comparisons=sum(not math.isnan(row.p_value) for row in ratios),
         batch=batch,
@@ -77,122 +74,113 @@ def compare(
     )
 
 
+def _rows(side: Iterable[Launch]) -> list[Row]:
+    """Of the launches of one side, those of one stack, workload and device set marked where they are unlike the others."""
+    groups: dict[tuple[str, str, str], list[Launch]] = {}
+    for launch in side:
+        groups.setdefault((launch.stack.name, launch.workload.id, launch.devices.label), []).append(launch)
+    return [row_of(launch) for own in groups.values() for launch in alike.of_cell(own)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tested:
-    """A row whose verdict is still to be found, and what it is found by."""
+    """A row whose verdict is still to be found, and what it is found by; `samples`: where more launches might settle it."""
 
-    row: Row
-    found: Interval = UNKNOWN
+    match: Match
+    row: ComparedRow
+    pair: Pair = UNKNOWN_PAIR
     samples: tuple[list[float], list[float]] = ([], [])
-    chances: verdicts.Chances = verdicts.UNTESTED
-    error: float = math.nan
-    freedom: float = math.nan
 
 
-def _tested(pair: Pair, batch: str, between: BetweenRuns | None, metric: Metric, told: Mapping[Path, Environment]) -> _Tested:
-    """`told`: the environments of the launches, if their machine is one."""
-    why = _why_not_sides(*([launch for launch in cell.launches if launch.outcome == "ok"] for cell in (pair.a, pair.b)))
-    sides = (alike.of_cell(pair.a.launches), alike.of_cell(pair.b.launches))
-    good = [[launch for launch in side if launch.outcome == "ok"] for side in sides]
-    counts = [same_work.counted(side) for side in good]
-    why = why or _why_not_metric(metric, *good)
-    differs = () if why else tuple(comparable.differences(pair.a.work, pair.b.work, batch))
-    why = why or (None if differs else same_work.difference(*counts))
-    row = Row(
-        label=pair.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(good[0]), len(good[1])),
-        failed=_count(sides, lambda launch: launch.outcome not in ("ok", UNLIKE)), left_out=_left_out(sides),
-        conditions=_conditions(good[0], good[1], told) if told else (), verdict="n/a", settle=None,
-        refused=why or comparable.in_words(differs), count=pair.a.count, stack_match=pair.stack_match, differs=differs,
-        stacks=(pair.a.first.stack.name, pair.b.first.stack.name), batches=(pair.a.told.batch, pair.b.told.batch),
-        cells=(pair.a.first.cell, pair.b.first.cell), work_checked=same_work.is_checked(*counts),
+def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metric, why: str | None) -> _Tested:
+    """`why`: why one of the sides is no cell."""
+    a, b = match.a, match.b
+    why = why or _why_not_metric(metric, a, b)
+    differs = () if why else tuple(comparable.differences(a.work, b.work, batch))
+    why = why or (None if differs else same_work.difference(a.counted, b.counted))
+    row = ComparedRow(
+        label=match.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(a.ok), len(b.ok)),
+        failed=(a.failed, b.failed), left_out=_left_out(a, b), verdict="n/a", settle=None,
+        refused=why or comparable.in_words(differs), count=a["count"], stack_match=match.stack_match, differs=differs,
+        stacks=(a["stack"], b["stack"]), batches=(a["batch"], b["batch"]), cells=(a["cell"], b["cell"]),
+        work_checked=same_work.is_checked(a.counted, b.counted),
     )  # fmt: skip
     if row.refused:
-        return _Tested(row=row)
-    ours, theirs = (_values(side, metric) for side in good)
-    by_round = _common_rounds(metric, *good)
+        return _Tested(match=match, row=row)
+    ours, theirs = a.values(metric.column), b.values(metric.column)
+    by_round = _common_rounds(metric, a, b)
     is_paired = len(by_round) >= PAIRED_FROM
     if is_paired:
         ours, theirs = map(list, zip(*by_round, strict=True))
-    row = replace(row, launches=(len(ours), len(theirs)))
+    row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
     if not metric.more_is_better:
         ours, theirs = theirs, ours
-    statistic = good[0][0].method.statistic
-    found = paired_ratio(ours, theirs) if is_paired else ratio(ours, theirs, statistic)
-    row = replace(row, ratio=found.value, paired=is_paired)
-    apart = verdicts.difference_of(ours, theirs, is_paired, statistic)
-    if apart is None:
-        return _Tested(row=row, found=found)
+    found = pair_by_rounds(ours, theirs) if is_paired else pair(ours, theirs, a["statistic"])
     if between:
-        apart = between_runs.widened(apart, between)
-        found = centered(found.value, *apart[1:])
-    tested = verdicts.chances_of(*apart)
-    row = replace(row, low=found.low, high=found.high, p_value=tested.differs)
-    samples: tuple[list[float], list[float]] = ([], []) if between else (ours, theirs)
-    return _Tested(row=row, found=found, samples=samples, chances=tested, error=apart[1], freedom=apart[2])
+        found = between_runs.widened(found, between)
+    limits = found.interval
+    row = replace(row, ratio=found.value, low=limits.low, high=limits.high, p_value=found.chances.differs)
+    return _Tested(match=match, row=row, pair=found, samples=([], []) if between else (ours, theirs))
 
 
-def _count(sides: tuple[list[Launch], list[Launch]], fits: Callable[[Launch], bool]) -> tuple[int, int]:
-    a, b = (sum(map(fits, side)) for side in sides)
-    return a, b
-
-
-def _left_out(sides: tuple[list[Launch], list[Launch]]) -> tuple[str, ...]:
+def _left_out(*sides: Cell) -> tuple[str, ...]:
     """Such as "1 of 4 launches of A left out: power limit 500 W, the others 700 W"."""
     found = []
     for name, side in zip("AB", sides, strict=True):
-        whys = list(dict.fromkeys(launch.left_out for launch in side if launch.left_out))
-        number = sum(bool(launch.left_out) for launch in side)
-        found += [f"{number} of {len(side)} launches of {name} left out: {'; '.join(whys)}"] if whys else []
+        whys = list(dict.fromkeys(row["left_out"] for row in side.launches if row["left_out"]))
+        number = sum(bool(row["left_out"]) for row in side.launches)
+        found += [f"{number} of {len(side.launches)} launches of {name} left out: {'; '.join(whys)}"] if whys else []
     return tuple(found)
 
 
-def _conditions(a: list[Launch], b: list[Launch], told: Mapping[Path, Environment]) -> tuple[str, ...]:
+def _conditions(one: _Tested, told: Sequence[Mapping[str, Environment]]) -> tuple[str, ...]:
     """The conditions, by label, of one machine that aren't the same on both sides; the software may be what is compared."""
-    found = differing(*(values_of(told[launch.path] for launch in side) for side in (a, b)))
+    cells = zip(told, (one.match.a, one.match.b), strict=True)
+    found = differing(*(values_of(side[row["path"]] for row in cell.ok) for side, cell in cells))
     return tuple(label for label in found if is_of_the_machine(label))
 
 
-def _values(side: list[Launch], metric: Metric) -> list[float]:
-    return [value for launch in side if not math.isnan(value := metric.value(launch))]
-
-
-def _common_rounds(metric: Metric, a: list[Launch], b: list[Launch]) -> list[tuple[float, float]]:
+def _common_rounds(metric: Metric, *cells: Cell) -> list[tuple[float, float]]:
     """The values of A and B in every round of one run that both have; such launches were interleaved."""
-    sides = [{(launch.run, launch.round): metric.value(launch) for launch in side} for side in (a, b)]
-    pairs = [(sides[0][key], sides[1][key]) for key in sorted(sides[0].keys() & sides[1].keys())]
-    return [pair for pair in pairs if not any(map(math.isnan, pair))]
+    a, b = ({(row["run"], row["round"]): row[metric.column] for row in cell.ok} for cell in cells)
+    pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]
+    return [one for one in pairs if not any(map(math.isnan, one))]
 
 
-def _why_not_metric(metric: Metric, a: list[Launch], b: list[Launch]) -> str | None:
+def _why_not_metric(metric: Metric, *cells: Cell) -> str | None:
     """Why one of two sides has no value of a metric, or None."""
-    name = next((name for name, side in (("A", a), ("B", b)) if not _values(side, metric)), None)
+    name = next((name for name, cell in zip("AB", cells, strict=True) if not cell.values(metric.column)), None)
     why = "it trains, or timed too few requests" if metric in OF_ALL_REQUESTS else "no launch tells it"
     return name and f"{name} has no {metric.title}: {why}"
 
 
-def _judged(tested: Sequence[_Tested]) -> list[Row]:
+def _judged(tested: Sequence[_Tested]) -> list[ComparedRow]:
     """The rows with their verdicts, all corrected for the number of those that have an interval."""
-    found = verdicts.judged([one.found for one in tested], [one.chances for one in tested])
+    found = verdicts.judged([one.pair for one in tested])
     confidence = verdicts.needed_confidence([one.adjusted_p_value for one in found])
     return [_with_verdict(one, judged, confidence) for one, judged in zip(tested, found, strict=True)]
 
 
-def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> Row:
+def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> ComparedRow:
     ambiguous = judged.verdict == "AMBIGUOUS"
     settle = launches_to_settle(*one.samples, one.row.paired, confidence) if ambiguous else None
-    seen = math.nan if math.isnan(one.error) else detectable_at(one.error, one.freedom, confidence)
-    return replace(one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value, detectable=seen)
+    return replace(
+        one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value,
+        detectable=one.pair.detectable(confidence),
+    )  # fmt: skip
 
 
-def _means(rows: Sequence[Row], only_one: Sequence[SideCell]) -> tuple[Mean, ...]:
+def _means(rows: Sequence[ComparedRow], only_one: Sequence[Cell]) -> tuple[Mean, ...]:
     """Of each number of devices, and of all. None has an interval: cells share their run and their machine."""
     counts = sorted({row.count for row in rows})
-    each = [_mean([row for row in rows if row.count == n], [cell for cell in only_one if cell.count == n], n) for n in counts]
+    each = [
+        _mean([row for row in rows if row.count == n], [cell for cell in only_one if cell["count"] == n], n) for n in counts
+    ]
     every = _mean(rows, only_one, None)
     return (*each, every) if len(counts) > 1 else (every,)
 
 
-def _mean(rows: Sequence[Row], only_one: Sequence[SideCell], number: int | None) -> Mean:
+def _mean(rows: Sequence[ComparedRow], only_one: Sequence[Cell], number: int | None) -> Mean:
     ratios = [row.ratio for row in rows if not row.refused]
     found = geometric_mean(ratios)
     missing = len(rows) - len(ratios) + len(only_one)
@@ -213,9 +201,10 @@ def _machines(launches: Sequence[Launch]) -> set[Any]:
     return {launch.machine for launch in launches} - {None} or {launch.host.get("name") for launch in launches}
 
 
-def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
+def _why_not_sides(match: Match, launches: Sequence[Mapping[str, Launch]]) -> str | None:
     """Why the ok launches of one of two sides don't make one figure, or None."""
-    for name, side in (("A", a), ("B", b)):
+    for name, cell, every in zip("AB", (match.a, match.b), launches, strict=True):
+        side = [launch for row in cell.launches if (launch := every[row["path"]]).outcome == "ok"]
         if not side:
             return f"{name} has no launch that is ok"
         if any(launch.trial_batch for launch in side):
@@ -225,15 +214,9 @@ def _why_not_sides(a: list[Launch], b: list[Launch]) -> str | None:
             return f"{name} has several stacks ({', '.join(stacks)}): name one"
         if len(_machines(side)) > 1:
             return f"{name} has launches of {len(_machines(side))} machines: name one"
-        mixed = next((why for launch in side[1:] if (why := _why_not(side[0], launch))), None)
-        if mixed:
-            return f"the launches of {name} did different work: {mixed}"
+        works = [comparable.work_of(launch) for launch in side]
+        mixed = next((why for work in works[1:] if (why := comparable.difference(works[0], work))), None)
         own = same_work.counted(side)
-        if other := same_work.difference(own, own):
-            return f"the launches of {name} did different work: {other}"
+        if mixed := mixed or same_work.difference(own, own):
+            return f"the launches of {name} did different work: {mixed}"
     return None
-
-
-def _why_not(a: Launch, b: Launch) -> str | None:
-    """The fields in which two launches differ so that a ratio would mean nothing, or None."""
-    return comparable.difference(comparable.work_of(a), comparable.work_of(b))

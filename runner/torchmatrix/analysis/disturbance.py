@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from torchmatrix.analysis.intervals import CONFIDENCE, UNKNOWN, Interval, paired_ratio
+from torchmatrix.analysis.intervals import CONFIDENCE, UNKNOWN, Interval
+from torchmatrix.analysis.pairs import pair_by_rounds
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 
 WITHIN = 0.005
@@ -17,7 +18,7 @@ must pass, which needs no correction for their number (R. L. Berger, Technometri
 
 def ratio_of(beside: Sequence[float], alone: Sequence[float]) -> Interval:
     """Throughput beside the others over that alone; entry by entry of one round."""
-    return paired_ratio(beside, alone, LOOK_CONFIDENCE) if alone else UNKNOWN
+    return pair_by_rounds(beside, alone).at(LOOK_CONFIDENCE) if alone else UNKNOWN
 
 
 def is_shown(found: Interval, within: float = WITHIN) -> bool:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +30,7 @@ from torchmatrix.ground.files import plain_bytes, write_whole
 from torchmatrix.ground.texts import as_text
 
 if TYPE_CHECKING:
+    from torchmatrix.analysis.cells import Cell, CellIndex
     from torchmatrix.analysis.digest import Digest
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ _ROOMS = ("ground", "machine", "facts", "matrix", "planning", "analysis")
 Facts = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Indexed:
     """One run as read: what it says of itself, and its launches.
 
@@ -65,6 +66,23 @@ class Indexed:
     launches: tuple[dict[str, Any], ...]
     environments: dict[str, Environment]
     unreadable: tuple[Unreadable, ...]
+
+    @cached_property
+    def cells(self) -> "CellIndex":
+        """Its launches by cell."""
+        from torchmatrix.analysis.cells import CellIndex  # with numpy, which reading doesn't need
+
+        return CellIndex(self.launches)
+
+    def cell(self, name: str) -> "Cell":
+        """One of them by its id; without launches if it has none."""
+        from torchmatrix.analysis.cells import NO_CELL
+
+        return self.cells.named.get(name, NO_CELL)
+
+    def asked_for(self, cell: str) -> bool:
+        """Was it to be measured?"""
+        return cell in self.planned or cell in self.cells.named
 
 
 def read(results: Results, runs: Sequence[RunFolder]) -> list[Indexed]:

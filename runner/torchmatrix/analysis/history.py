@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from torchmatrix.analysis import levels
-from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
-from torchmatrix.analysis.intervals import Interval, ratio
+from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
+from torchmatrix.analysis.pairs import pair
 from torchmatrix.facts.environments import (
     UNKNOWN,
     Compared,
@@ -158,7 +159,7 @@ def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
 
 
 def _rows(run: Indexed, metric: Metric) -> Iterator[Row]:
-    by_cell = {cell["cell"]: cell for cell in CellIndex(run.launches).every}
+    by_cell = run.cells.named
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
         own = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
         launched = by_cell.get(cell)
@@ -229,7 +230,7 @@ def _changes(rows: Sequence[Row]) -> Iterator[Change]:
             run=rows[places[at]]["run"],
             before=rows[places[at - 1]]["run"],
             started=rows[places[at]]["started"],
-            ratio=ratio(values[at:end], values[begin:at]),
+            ratio=pair(values[at:end], values[begin:at]).interval,
             runs=(at - begin, end - at),
             environment=environment,
             environment_run=where,

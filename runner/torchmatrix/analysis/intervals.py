@@ -1,4 +1,4 @@
-"""Samples -> intervals of means and of ratios, verdicts, and how many launches would settle them."""
+"""Samples -> intervals of their centres, what an interval of a ratio says, and how many launches would settle it."""
 
 import math
 from collections.abc import Sequence
@@ -67,58 +67,20 @@ def relative_half_width(values: Sequence[float], statistic: str = "median") -> f
     return _half_width(values, statistic) / central(values, statistic) if len(values) > 1 else math.inf
 
 
-def ratio(above: Sequence[float], below: Sequence[float], statistic: str = "median") -> Interval:
-    """Median over median (or mean over mean), in the middle of Welch's interval on the logarithms.
-
-    NaN limits unless both have two values or more.
-    """
-    if not above or not below:
-        return UNKNOWN
-    value = central(above, statistic) / central(below, statistic)
-    if above is below:
-        return Interval(value=1.0, low=1.0, high=1.0)
-    if len(above) < 2 or len(below) < 2:
-        return Interval(value=value, low=math.nan, high=math.nan)
-    return ratio_of_moments(value, moments(above, statistic), moments(below, statistic))
-
-
 Moments: TypeAlias = tuple[float, float, int]
 """The logarithm of a centre, its squared error, and the number of values."""
 
 
 def moments(values: Sequence[float], statistic: str = "median") -> Moments:
-    """All that `ratio` needs of two values or more: the logarithm of their centre, its squared error, their number."""
+    """All that a ratio needs of two values or more: the logarithm of their centre, its squared error, their number."""
     logs = np.log(np.asarray(values, dtype=float)).tolist()
     return math.log(central(values, statistic)), squared_error(logs, statistic), len(logs)
-
-
-def ratio_of_moments(value: float, above: Moments, below: Moments, confidence: float = CONFIDENCE) -> Interval:
-    """`value` in the middle of Welch's interval on the logarithms."""
-    _, error, freedom = difference_of_moments(above, below)
-    if error == 0.0:
-        return Interval(value=value, low=value, high=value)
-    return centered(value, error, freedom, confidence)
 
 
 def centered(value: float, error: float, freedom: float, confidence: float = CONFIDENCE) -> Interval:
     """`value` in the middle of its interval, by Student's t; `error`: that of its logarithm."""
     factor = math.exp(_quantile(freedom, confidence) * error)
     return Interval(value=value, low=value / factor, high=value * factor)
-
-
-def paired_ratio(above: Sequence[float], below: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Geometric mean of the ratios of launches of the same round, entry by entry, with the t interval of their logarithms.
-
-    For cells that were interleaved over rounds: what the whole machine did from round to round falls out (randomized complete
-    blocks: R. A. Fisher, The Design of Experiments, 1935).
-    """
-    logs = np.log(np.asarray(above, dtype=float) / np.asarray(below, dtype=float))
-    if not len(logs):
-        return UNKNOWN
-    value = math.exp(float(logs.mean()))
-    if len(logs) < PAIRS_FROM:
-        return Interval(value=value, low=math.nan, high=math.nan)
-    return centered(value, math.sqrt(float(np.var(logs, ddof=1)) / len(logs)), len(logs) - 1, confidence)
 
 
 def geometric_mean(ratios: Sequence[float]) -> Interval:
@@ -129,29 +91,6 @@ def geometric_mean(ratios: Sequence[float]) -> Interval:
     """
     value = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     return Interval(value=value, low=math.nan, high=math.nan)
-
-
-def ratio_to_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> Interval:
-    """`above` over the sum of the parts' central values; the relative variances of the parts add (delta method)."""
-    if not above or not parts or not all(parts):
-        return UNKNOWN
-    value = central(above, statistic) / sum(central(part, statistic) for part in parts)
-    if any(len(values) < 2 for values in (above, *parts)):
-        return Interval(value=value, low=math.nan, high=math.nan)
-    error, freedom = error_over_sum(above, parts, statistic)
-    if error == 0.0:
-        return Interval(value=value, low=value, high=value)
-    return centered(value, error, freedom)
-
-
-def error_over_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> tuple[float, float]:
-    """The standard error of the logarithm of `ratio_to_sum`, and its degrees of freedom."""
-    total = sum(central(part, statistic) for part in parts)
-    errors = [(squared_error(above, statistic) / central(above, statistic) ** 2, len(above))]
-    errors += [(squared_error(part, statistic) / total**2, len(part)) for part in parts]
-    variance = sum(error for error, _ in errors)
-    freedom = variance**2 / sum(error**2 / (n - 1) for error, n in errors) if variance > 0 else math.inf
-    return math.sqrt(variance), freedom
 
 
 def noise_verdict(cv: float, n: int) -> str:
@@ -203,7 +142,7 @@ def launches_to_settle(
 
     The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
     error, is less than what stands between the ratio and a verdict: its distance from 1 where that is noteworthy, else what is
-    left to the edge of SAME. `paired`: entry by entry, as in paired_ratio. `confidence`: higher where it is one comparison of
+    left to the edge of SAME. `paired`: entry by entry, as in pair_by_rounds. `confidence`: higher where it is one comparison of
     several. None where that is more than MOST_LAUNCHES.
     """
     if len(above) < 2 or len(below) < 2:
@@ -247,23 +186,6 @@ def outliers(values: Sequence[float]) -> int:
     if len(values) < FEWEST_FOR_OUTLIERS or not (typical := median_of(apart)):
         return 0
     return sum(0.6745 * one / typical > OUTLIER for one in apart)
-
-
-def difference_of_logarithms(
-    above: Sequence[float], below: Sequence[float], statistic: str = "median"
-) -> tuple[float, float, float]:
-    """The logarithm of `ratio`, its standard error and Welch-Satterthwaite's degrees of freedom.
-
-    B. L. Welch, Biometrika 34 (1947), 28-35.
-    """
-    return difference_of_moments(moments(above, statistic), moments(below, statistic))
-
-
-def difference_of_moments(above: Moments, below: Moments) -> tuple[float, float, float]:
-    """The same of what `moments` made."""
-    total = above[1] + below[1]
-    parts = sum(error**2 / (n - 1) for _, error, n in (above, below))
-    return above[0] - below[0], math.sqrt(total), total**2 / parts if parts > 0 else math.inf
 
 
 @lru_cache(maxsize=1024)

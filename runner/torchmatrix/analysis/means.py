@@ -8,8 +8,9 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.intervals import Interval, Moments, centered, geometric_mean
-from torchmatrix.analysis.verdicts import Chances, Significance, chances_of, verdict_at
+from torchmatrix.analysis.intervals import Interval, Moments, geometric_mean
+from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.verdicts import Significance, verdict_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +46,8 @@ def mean_ratio(
     known = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > _NOTHING}
     verdict = "n/a"
     if None not in known.values():
-        found, test = _tested(found.value, [(weights[cell], one) for cell, one in known.items() if one])
-        verdict = verdict_at(found, test, level)
+        pair = _pair(found.value, [(weights[cell], one) for cell, one in known.items() if one])
+        found, verdict = pair.interval, verdict_at(pair, level)
     return MeanRatio(interval=found, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict)
 
 
@@ -54,10 +55,8 @@ _NOTHING = 1e-12
 """A weight of this size is left of a sum that is 0."""
 
 
-def _tested(value: float, parts: Sequence[tuple[float, Moments]]) -> tuple[Interval, Chances]:
+def _pair(value: float, parts: Sequence[tuple[float, Moments]]) -> Pair:
     errors = [(weight**2 * error, n - 1) for weight, (_, error, n) in parts]
     variance = math.fsum(error for error, _ in errors)
-    if variance == 0.0:
-        return Interval(value=value, low=value, high=value), chances_of(math.log(value), 0.0, math.inf)
-    freedom = variance**2 / math.fsum(error**2 / n for error, n in errors)
-    return centered(value, math.sqrt(variance), freedom), chances_of(math.log(value), math.sqrt(variance), freedom)
+    freedom = variance**2 / math.fsum(error**2 / n for error, n in errors) if variance > 0 else math.inf
+    return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.ground.numbers import none_for_nan
@@ -63,7 +63,7 @@ def noted(runs: Iterable[Indexed], seen: Seen) -> Iterator[Indexed]:
         seen.last[run.host] = run
         if run.complete:
             seen.complete[run.host] = run
-        for cell in CellIndex(run.launches).every:
+        for cell in run.cells.every:
             seen.cells[run.host, cell["cell"]] = (run, cell)
         yield run
 

@@ -1,100 +1,75 @@
-"""Two sets of launches -> the pairs of cells to compare: the same job on as many devices, on the same or on like stacks."""
+"""Two sides of launches -> the cells of both to compare: the same job on as many devices, on the same or on like stacks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchmatrix.analysis import comparable
-from torchmatrix.analysis.comparable import StackUsed, Work
-from torchmatrix.facts.launch import Launch
+from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.comparable import StackUsed
 
 OTHER = "other"
 """The two sides are different stacks, as they were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SideCell:
-    """The launches of one side that have one workload and one set of devices, and one stack where the sides are so matched.
-
-    `job`: the workload's settings (comparable.settings_of).
-    """
-
-    label: str
-    launches: tuple[Launch, ...]
-    work: Work
-    job: tuple[Any, ...]
-
-    @property
-    def first(self) -> Launch:
-        return self.launches[0]
-
-    @property
-    def told(self) -> Launch:
-        """The launch that tells most of the cell: an ok one."""
-        return _told(self.launches)
-
-    @property
-    def count(self) -> int:
-        """Of devices."""
-        return self.first.devices.count
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class Match:
     """Two cells that are asked to be compared. `stack_match`: equal, equivalent or other; `label`: what they have in common."""
 
-    a: SideCell
-    b: SideCell
+    a: Cell
+    b: Cell
     stack_match: str
     label: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Paired:
-    """`near`: pairs that differ in their settings, so that only the difference can be told. `only_one`: the rest."""
+class Matched:
+    """`near`: cells that differ in their settings, so that only the difference can be told. `only_one`: the rest, by label."""
 
-    pairs: tuple[Pair, ...]
-    near: tuple[Pair, ...]
-    only_one: tuple[SideCell, ...]
+    pairs: tuple[Match, ...]
+    near: tuple[Match, ...]
+    only_one: tuple[tuple[str, Cell], ...]
 
 
-def paired(a: Sequence[Launch], b: Sequence[Launch]) -> Paired:
-    """What of A is compared with what of B.
+def matched(a: Sequence[Row], b: Sequence[Row]) -> Matched:
+    """What of A is compared with what of B; both are rows of tables.launch_rows.
 
     Stacks: those of one name; of the rest those of one torch release, where each side has one of it. If no stack has a
     counterpart, the sides themselves are the two stacks. Then for each such pair: cells of one workload (by its id, else by its
     settings and its batch) on the same devices, else on as many; at last, cells that differ in their batch only, the larger
     with the larger. Cells that are left over are near if they differ in a few settings, but not in the model or the mode.
     """
-    found: list[Pair] = []
-    near: list[Pair] = []
-    left: list[SideCell] = []
-    matched = _stack_pairs(_stacks(a), _stacks(b))
-    for ours, theirs, match in matched or _UNMATCHED:
-        sides = (_cells(a, ours, bool(matched)), _cells(b, theirs, bool(matched)))
+    found: list[Match] = []
+    near: list[Match] = []
+    left: list[tuple[str, Cell]] = []
+    stacks = _stacks(a), _stacks(b)
+    of_stacks = _stack_pairs(*stacks)
+    for ours, theirs, match in of_stacks or _UNMATCHED:
+        sides = (_cells(a, ours), _cells(b, theirs))
         order = {id(cell): place for place, cell in enumerate(sides[0])}
         alike = sorted(_alike(sides), key=lambda two: order[id(two[0])])
-        found += [_pair(*two, match, len(matched) > 1) for two in alike]
-        near += [_pair(*two, match, len(matched) > 1) for two in _near(sides)]
-        left += [*sides[0], *sides[1]]
-    left += [cell for side, names in _unmatched(a, b, matched) for name in names for cell in _cells(side, name, True)]
-    return Paired(pairs=tuple(found), near=tuple(near), only_one=tuple(left))
+        found += [_match(*two, match, len(of_stacks)) for two in alike]
+        near += [_match(*two, match, len(of_stacks)) for two in _near(sides)]
+        left += [(_label(cell, name), cell) for side, name in zip(sides, (ours, theirs), strict=True) for cell in side]
+    if of_stacks:
+        left += _unmatched(a, set(stacks[0]) - {ours for ours, _, _ in of_stacks})
+        left += _unmatched(b, set(stacks[1]) - {theirs for _, theirs, _ in of_stacks})
+    return Matched(pairs=tuple(found), near=tuple(near), only_one=tuple(left))
 
 
-def _stacks(launches: Iterable[Launch]) -> dict[str, StackUsed]:
+def _unmatched(rows: Sequence[Row], stacks: set[str]) -> list[tuple[str, Cell]]:
+    """The cells of stacks that have no counterpart, if others have."""
+    return [(_label(cell, name), cell) for name in sorted(stacks) for cell in _cells(rows, name)]
+
+
+def _stacks(rows: Iterable[Row]) -> dict[str, StackUsed]:
     """By name, in the order in which they first appear; as the first launch tells of them that knows the release."""
     found: dict[str, StackUsed] = {}
-    for launch in launches:
-        known = found.get(launch.stack.name)
+    for row in rows:
+        known = found.get(row["stack"])
         if known is None or known.release is None or known.recipe is None:
-            found[launch.stack.name] = stack_of(launch)
+            found[row["stack"]] = comparable.stack_of(row)
     return found
-
-
-def stack_of(launch: Launch) -> StackUsed:
-    recipe = launch.image.facts.get("environment") if launch.image else None
-    release = comparable.release_of(launch.stack.torch, launch.box.torch if launch.box else None)
-    return StackUsed(name=launch.stack.name, release=release, recipe=recipe if isinstance(recipe, str) else None)
 
 
 _Stacks = tuple[str | None, str | None, str]
@@ -113,39 +88,22 @@ def _stack_pairs(a: dict[str, StackUsed], b: dict[str, StackUsed]) -> list[_Stac
     return shared
 
 
-def _unmatched(
-    a: Sequence[Launch], b: Sequence[Launch], matched: Sequence[_Stacks]
-) -> list[tuple[Sequence[Launch], list[str]]]:
-    """The stacks of each side that have no counterpart, if others have."""
-    if not matched:
-        return []
-    taken = ({ours for ours, _, _ in matched}, {theirs for _, theirs, _ in matched})
-    return [(side, [name for name in _stacks(side) if name not in names]) for side, names in zip((a, b), taken, strict=True)]
-
-
-def _cells(launches: Iterable[Launch], stack: str | None, with_stack: bool) -> list[SideCell]:
+def _cells(rows: Iterable[Row], stack: str | None) -> list[Cell]:
     """By workload and devices, of one stack; None: of all."""
-    groups: dict[str, list[Launch]] = {}
-    for launch in launches:
-        if stack in (None, launch.stack.name):
-            parts = [launch.stack.name] if with_stack else []
-            groups.setdefault("/".join([*parts, launch.workload.id, launch.devices.label]), []).append(launch)
-    return [_cell(label, own) for label, own in groups.items()]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if stack in (None, row["stack"]):
+            groups.setdefault((row["workload"], row["devices"]), []).append(row)
+    return list(map(Cell, groups.values()))
 
 
-def _cell(label: str, launches: Sequence[Launch]) -> SideCell:
-    work = comparable.work_of(_told(launches))
-    return SideCell(label=label, launches=tuple(launches), work=work, job=comparable.settings_of(work))
+def _label(cell: Cell, stack: str | None) -> str:
+    return "/".join(filter(None, (stack, cell["workload"], cell["devices"])))
 
 
-def _told(launches: Sequence[Launch]) -> Launch:
-    """The launch that tells most of its cell: an ok one."""
-    return next((launch for launch in launches if launch.outcome == "ok"), launches[0])
-
-
-Rule = Callable[[SideCell, SideCell], bool]
-Sides = tuple[list[SideCell], list[SideCell]]
-Two = tuple[SideCell, SideCell]
+Rule = Callable[[Cell, Cell], bool]
+Sides = tuple[list[Cell], list[Cell]]
+Two = tuple[Cell, Cell]
 
 
 def _alike(sides: Sides) -> list[Two]:
@@ -173,7 +131,7 @@ def _taken(sides: Sides, rule: Rule) -> list[Two]:
     """The pairs that obey a rule, each cell once; they are taken out of `sides`."""
     found = []
     for own in list(sides[0]):
-        other = next((cell for cell in sides[1] if cell.count == own.count and rule(own, cell)), None)
+        other = next((cell for cell in sides[1] if cell["count"] == own["count"] and rule(own, cell)), None)
         if other:
             found.append((own, other))
             sides[0].remove(own)
@@ -181,24 +139,24 @@ def _taken(sides: Sides, rule: Rule) -> list[Two]:
     return found
 
 
-def _have_one_id(a: SideCell, b: SideCell) -> bool:
-    return a.first.workload.id == b.first.workload.id
+def _have_one_id(a: Cell, b: Cell) -> bool:
+    return bool(a["workload"] == b["workload"])
 
 
-def _have_one_job(a: SideCell, b: SideCell) -> bool:
+def _have_one_job(a: Cell, b: Cell) -> bool:
     return a.job == b.job
 
 
-def _have_one_batch(a: SideCell, b: SideCell) -> bool:
-    return a.work.get(comparable.BATCH) == b.work.get(comparable.BATCH)
+def _have_one_batch(a: Cell, b: Cell) -> bool:
+    return bool(a.work.get(comparable.BATCH) == b.work.get(comparable.BATCH))
 
 
-def _are_on_the_same_devices(a: SideCell, b: SideCell) -> bool:
-    return a.first.devices.label == b.first.devices.label
+def _are_on_the_same_devices(a: Cell, b: Cell) -> bool:
+    return bool(a["devices"] == b["devices"])
 
 
-def _are_near(a: SideCell, b: SideCell) -> bool:
-    return a.count == b.count and all(a.work.get(name) == b.work.get(name) for name in ("model", "mode", "parallel"))
+def _are_near(a: Cell, b: Cell) -> bool:
+    return a["count"] == b["count"] and all(a.work.get(name) == b.work.get(name) for name in ("model", "mode", "parallel"))
 
 
 def _all_of(*rules: Rule) -> Rule:
@@ -215,20 +173,20 @@ _OF_OTHER_BATCHES: tuple[Rule, ...] = (_all_of(_have_one_job, _are_on_the_same_d
 """From the closest match to the loosest."""
 
 
-def _pair(a: SideCell, b: SideCell, match: str, several: bool) -> Pair:
-    """`several`: whether the label must say which stacks."""
-    stacks = (a.first.stack.name, b.first.stack.name)
-    parts = [_both(*stacks)] if several or (stacks[0] == stacks[1] and a.label.startswith(f"{stacks[0]}/")) else []
-    parts += [_workload(a, b), _both(a.first.devices.label, b.first.devices.label)]
-    return Pair(a=a, b=b, stack_match=match, label="/".join(parts))
+def _match(a: Cell, b: Cell, match: str, of_stacks: int) -> Match:
+    """`of_stacks`: how many pairs of stacks there are; several: the label must say which."""
+    stacks = (a["stack"], b["stack"])
+    parts = [_both(*stacks)] if of_stacks > 1 or (of_stacks and stacks[0] == stacks[1]) else []
+    parts += [_workload(a, b), _both(a["devices"], b["devices"])]
+    return Match(a=a, b=b, stack_match=match, label="/".join(parts))
 
 
-def _workload(a: SideCell, b: SideCell) -> str:
+def _workload(a: Cell, b: Cell) -> str:
     if _have_one_id(a, b) or (_have_one_job(a, b) and _have_one_batch(a, b)):
-        return a.first.workload.id
+        return str(a["workload"])
     if _have_one_job(a, b):
-        return f"{comparable.name_of(a.work)} (batch {_both(str(a.first.batch), str(b.first.batch))})"
-    return _both(a.first.workload.id, b.first.workload.id)
+        return f"{comparable.name_of(a.work)} (batch {_both(str(a['batch']), str(b['batch']))})"
+    return _both(a["workload"], b["workload"])
 
 
 def _both(a: str, b: str) -> str:

@@ -12,8 +12,9 @@ from torchmatrix.analysis import same_work
 from torchmatrix.analysis.best import chances_of_best
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, geometric_mean, ratio
-from torchmatrix.analysis.verdicts import UNTESTED, Chances, Significance, chances, judged, significance_of
+from torchmatrix.analysis.intervals import geometric_mean
+from torchmatrix.analysis.pairs import Chances, Pair
+from torchmatrix.analysis.verdicts import Significance, judged, significance_of
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix.factors import CONTRASTED, Value
 
@@ -34,12 +35,11 @@ def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
     """All ratios of a report, judged together; `baseline` as in speedup_table."""
     speedups, settings = speedup_table(cells, baseline), settings_table(cells)
     rows, best = [*speedups, *settings], list(_tests_of_best(cells))
-    tests = [*(Chances(differs=row["p_value"], same=row["same_p_value"]) for row in rows), *best]
-    intervals = [Interval(value=row["ratio"], low=row["low"], high=row["high"]) for row in rows]
-    for row, one in zip(rows, judged([*intervals, *(UNKNOWN for _ in best)], tests), strict=False):
+    pairs = [row.pop("pair") for row in rows]
+    for row, one in zip(rows, judged(pairs, best), strict=True):
         is_unjudged = row["why"] or row["stack"] == row.get("baseline")
         row.update(verdict="" if is_unjudged else one.verdict, adjusted_p_value=one.adjusted_p_value)
-    return Ratios(speedups=speedups, settings=settings, significance=significance_of(tests))
+    return Ratios(speedups=speedups, settings=settings, significance=significance_of([*(one.chances for one in pairs), *best]))
 
 
 def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
@@ -116,17 +116,20 @@ def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
     return (cell["stack"], cell["device_list"], cell["other_settings"], cell["batch_requested"], *settled)
 
 
+def compared(cell: Cell, base: Cell | None) -> Pair:
+    """A cell over another one, of which only what is asked for may differ: the ratio, or why there is none."""
+    why = _why_not(cell, base)
+    return Pair(why_not=why) if why or base is None else cell.over(base)
+
+
 def _compared(cell: Cell, base: Cell | None) -> Row:
     """The ratio with its interval and numbers of launches, or why there is none."""
-    own, other, why = cell.samples, samples_of(base), _why_not(cell, base)
-    unknown = dict.fromkeys(("ratio", "low", "high", "p_value", "same_p_value"), math.nan)
-    found = unknown | {"n": len(own), "baseline_n": len(other), "why": why}
-    if not why:
-        result = ratio(own, other, cell["statistic"])
-        test = UNTESTED if cell is base else chances(own, other, statistic=cell["statistic"])
-        found |= {"ratio": result.value, "low": result.low, "high": result.high}
-        found |= {"p_value": test.differs, "same_p_value": test.same}
-    return found
+    found = compared(cell, base)
+    limits, test = found.interval, found.chances
+    return {
+        "ratio": found.value, "low": limits.low, "high": limits.high, "p_value": test.differs, "same_p_value": test.same,
+        "n": len(cell.samples), "baseline_n": len(samples_of(base)), "why": found.why_not, "pair": found,
+    }  # fmt: skip
 
 
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
@@ -137,7 +140,7 @@ def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
             jobs.setdefault((cell.machine, cell["workload"], cell["devices"], cell["batch"]), []).append(cell)
     for alike in jobs.values():
         if len(alike) > 1:
-            yield chances_of_best([cell.moments for cell in alike])
+            yield chances_of_best([cell.moments() for cell in alike])
 
 
 def _why_not(cell: Cell, base: Cell | None) -> str:
@@ -147,4 +150,4 @@ def _why_not(cell: Cell, base: Cell | None) -> str:
         return f"baseline: {base['outcome'] if base else 'not measured'}"
     if cell["batch"] != base["batch"]:
         return f"batch {cell['batch']}, baseline {base['batch']}"
-    return same_work.difference(same_work.of_row(cell.row), same_work.of_row(base.row)) or ""
+    return same_work.difference(cell.counted, base.counted) or ""

@@ -10,7 +10,8 @@ from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, ratio, ratio_to_sum
+from torchmatrix.analysis.intervals import UNKNOWN, Interval
+from torchmatrix.analysis.pairs import pair, pair_over_sum
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 IMPOSSIBLE_UNTESTED = 1.10
@@ -32,10 +33,11 @@ def scaling_table(cells: CellIndex) -> list[Row]:
         if count < 2:
             continue
         base = cells.other(cell, cell["device_list"][:1])
-        speedup = ratio(cell.samples, samples_of(base), statistic)
-        star = ratio_to_sum(cell.samples, _alone(cells, cell), statistic)
-        p_values.append(verdicts.p_above(cell.samples, samples_of(base), statistic, count))
-        found = {"baseline": base["cell"] if base else None, **_scale_factors(speedup, count), **_limits("E_star", star)}
+        speedup = pair(cell.samples, samples_of(base), statistic)
+        star = pair_over_sum(cell.samples, _alone(cells, cell), statistic)
+        p_values.append(speedup.p_above(count))
+        baseline = {"baseline": base["cell"] if base else None}
+        found = baseline | _scale_factors(speedup.interval, count) | _limits("E_star", star.interval)
         rows.append(cell.names | found)
     _keep_surviving(rows, "impossible", p_values)
     return rows
@@ -63,7 +65,7 @@ def decomposition_table(cells: CellIndex) -> list[Row]:
         own, independent, silent = (samples_of(one) for one in (cell, *others))
         factors = _factors(own, independent, silent, alone, cell["statistic"])
         rows.append(cell.names | {
-            **_limits("E", _scaled(ratio(own, alone[0], cell["statistic"]), 1 / cell["count"])),
+            **_limits("E", _scaled(_ratio(own, alone[0], cell["statistic"]), 1 / cell["count"])),
             **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
             "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(cell)),
             "step_seconds": _items_per_step(cell) / _center(own),
@@ -85,11 +87,11 @@ def nodes_table(cells: CellIndex) -> list[Row]:
             continue
         each = count // nodes
         on_one, alone = cells.samples(cell, cell["device_list"][:each]), cells.samples(cell, cell["device_list"][:1])
-        speedup = ratio(cell.samples, on_one, statistic)
+        speedup = _ratio(cell.samples, on_one, statistic)
         rows.append(cell.names | {
             "nodes": nodes, "per_node": each, **_limits("S_nodes", speedup),
-            **_limits("E", _scaled(ratio(cell.samples, alone, statistic), 1 / count)),
-            **_limits("E_inside", _scaled(ratio(on_one, alone, statistic), 1 / each)),
+            **_limits("E", _scaled(_ratio(cell.samples, alone, statistic), 1 / count)),
+            **_limits("E_inside", _scaled(_ratio(on_one, alone, statistic), 1 / each)),
             **_limits("E_between", _scaled(speedup, 1 / nodes)),
             "bus_bytes_per_second": cell.highest("bus_bytes_per_second"), "transport": cell["transport"],
         })  # fmt: skip
@@ -113,9 +115,10 @@ def devices_table(cells: CellIndex) -> list[Row]:
         ordered = sorted(members, key=lambda cell: _center(cell.samples))
         middle = ordered[len(ordered) // 2].samples
         for cell in members:
-            found = ratio(cell.samples, middle, cell["statistic"])
+            over_middle = pair(cell.samples, middle, cell["statistic"])
+            found = over_middle.interval
             weak = found.value < WEAK_DEVICE and found.high < 1
-            p_values.append(verdicts.p_above(middle, cell.samples, cell["statistic"]))
+            p_values.append(pair(middle, cell.samples, cell["statistic"]).p_above())
             rows.append({
                 "cell": cell["cell"], "stack": stack, "workload": workload, "device_name": name, "device": cell["devices"],
                 "unit": cell["unit"], "throughput": _center(cell.samples), **_limits("ratio", found), "weak": weak,
@@ -130,14 +133,14 @@ def _factors(
 ) -> dict[str, Interval]:
     """The four factors; each is a ratio of two measured throughputs, so that their product is E exactly."""
     if not all(alone):
-        known = {"E_ddp": ratio(silent, independent, statistic), "E_comm": ratio(own, silent, statistic)}
+        known = {"E_ddp": _ratio(silent, independent, statistic), "E_comm": _ratio(own, silent, statistic)}
         return {**dict.fromkeys(FACTORS, UNKNOWN), **known}
     weakest = weakest_of(alone)
     return {
-        "E_hetero": ratio(weakest, alone[0], statistic),
-        "E_corun": _scaled(ratio(independent, weakest, statistic), 1 / len(alone)),
-        "E_ddp": ratio(silent, independent, statistic),
-        "E_comm": ratio(own, silent, statistic),
+        "E_hetero": _ratio(weakest, alone[0], statistic),
+        "E_corun": _scaled(_ratio(independent, weakest, statistic), 1 / len(alone)),
+        "E_ddp": _ratio(silent, independent, statistic),
+        "E_comm": _ratio(own, silent, statistic),
     }
 
 
@@ -170,6 +173,10 @@ def _exposed_seconds(own: list[float], silent: list[float], items: float) -> flo
 
 def _center(samples: list[float]) -> float:
     return median_of(samples) if samples else math.nan
+
+
+def _ratio(above: Sequence[float], below: Sequence[float], statistic: str) -> Interval:
+    return pair(above, below, statistic).interval
 
 
 def _scaled(found: Interval, factor: float) -> Interval:

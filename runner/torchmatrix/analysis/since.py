@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmatrix.analysis import same_work
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import Interval, ratio
-from torchmatrix.analysis.verdicts import UNTESTED, Chances, chances, judged
+from torchmatrix.analysis.intervals import Interval
+from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.ratios import compared as compared_cells
+from torchmatrix.analysis.verdicts import judged
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import read_launch
@@ -45,20 +46,23 @@ class Since:
 def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -> Since:
     """`now`, `before`: rows of tables.launch_rows of two runs, of which `run` is the earlier one."""
     old = {cell["cell"]: cell for cell in CellIndex(before).figures}
-    found: list[tuple[str, Interval, Chances]] = []
+    found: dict[str, Pair] = {}
     missing = refused = 0
     for cell in CellIndex(now).figures:
-        base, statistic = old.get(cell["cell"]), cell["statistic"]
+        base = old.get(cell["cell"])
         if base is None or not cell.samples or not base.samples:
             missing += 1
-        elif cell["batch"] != base["batch"] or same_work.difference(*(same_work.of_row(one.row) for one in (cell, base))):
+            continue
+        pair = compared_cells(cell, base)
+        if pair.why_not:
             refused += 1
         else:
-            is_tested = min(len(cell.samples), len(base.samples)) > 1
-            test = chances(cell.samples, base.samples, statistic=statistic) if is_tested else UNTESTED
-            found.append((cell["cell"], ratio(cell.samples, base.samples, statistic), test))
-    told = judged([interval for _, interval, _ in found], [test for _, _, test in found])
-    cells = tuple(Changed(cell=f[0], ratio=f[1], verdict=one.verdict) for f, one in zip(found, told, strict=True))
+            found[cell["cell"]] = pair
+    told = judged(list(found.values()))
+    cells = tuple(
+        Changed(cell=cell, ratio=pair.interval, verdict=one.verdict)
+        for (cell, pair), one in zip(found.items(), told, strict=True)
+    )
     sides = [values_of(environments) for environments in zip(*_environments(before, now), strict=True)] or [{}, {}]
     return Since(
         run=run, started=started, cells=cells, missing=missing, refused=refused,

@@ -4,33 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.special import stdtr
-
-from torchmatrix.analysis.intervals import (
-    CONFIDENCE,
-    PAIRS_FROM,
-    SAME_WITHIN,
-    Interval,
-    difference_of_logarithms,
-    difference_verdict,
-)
+from torchmatrix.analysis.intervals import CONFIDENCE, difference_verdict
+from torchmatrix.analysis.pairs import Chances, Pair
 
 FALSE_DISCOVERIES = 1 - CONFIDENCE
 """The share of FASTER and SLOWER that may be false, on average; of SAME half of it, as that takes two one-sided tests."""
 CORRECTION = "Benjamini-Hochberg"
 VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "n/a")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chances:
-    """p-values of a ratio: `differs`: that there is no difference; `same`: that it isn't within the margin of SAME."""
-
-    differs: float
-    same: float
-
-
-UNTESTED = Chances(differs=math.nan, same=math.nan)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,44 +33,6 @@ class Significance:
     comparisons: int = 1
 
 
-def chances(above: Sequence[float], below: Sequence[float], paired: bool = False, statistic: str = "median") -> Chances:
-    """Two p-values of the tests that the intervals of `ratio` and `paired_ratio` stand for; NaN with too few launches.
-
-    That there is no difference (two-sided), and that the ratio is not within 1 ± SAME_WITHIN (the larger of two one-sided
-    tests: D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680). An interval at CONFIDENCE excludes 1 where the first
-    is below 1 - CONFIDENCE, and lies within the margin where the second is below half of that.
-    """
-    found = difference_of(above, below, paired, statistic)
-    return chances_of(*found) if found else UNTESTED
-
-
-def difference_of(
-    above: Sequence[float], below: Sequence[float], paired: bool = False, statistic: str = "median"
-) -> tuple[float, float, float] | None:
-    """The logarithm of their ratio, its standard error and degrees of freedom; None with too few launches."""
-    if min(len(above), len(below)) < (PAIRS_FROM if paired else 2):
-        return None
-    return _mean_of_logarithms(above, below) if paired else difference_of_logarithms(above, below, statistic)
-
-
-def chances_of(center: float, error: float, freedom: float) -> Chances:
-    """The same of the logarithm of a ratio, its standard error and its degrees of freedom."""
-    low, high = center - math.log(1 - SAME_WITHIN), math.log(1 + SAME_WITHIN) - center
-    if error == 0.0:
-        return Chances(differs=float(center == 0.0), same=float(min(low, high) < 0))
-    differs, below_margin, above_margin = (float(stdtr(freedom, -distance / error)) for distance in (abs(center), low, high))
-    return Chances(differs=2 * differs, same=max(below_margin, above_margin))
-
-
-def p_above(above: Sequence[float], below: Sequence[float], statistic: str = "median", least: float = 1.0) -> float:
-    """The one-sided p-value that the ratio isn't above `least`; NaN with too few launches."""
-    found = difference_of(above, below, statistic=statistic)
-    if found is None:
-        return math.nan
-    center, error, freedom = found[0] - math.log(least), *found[1:]
-    return float(stdtr(freedom, -center / error)) if error else float(center <= 0.0)
-
-
 def surviving(flags: Sequence[bool], p_values: Sequence[float]) -> list[bool]:
     """The flags, without those that one-sided tests don't support once all are corrected together; what wasn't tested stays."""
     found = zip(flags, adjusted(p_values), strict=True)
@@ -110,10 +52,14 @@ def adjusted(values: Sequence[float]) -> list[float]:
     return found
 
 
-def judged(found: Sequence[Interval], tests: Sequence[Chances]) -> list[Judged]:
-    """The verdicts of intervals.difference_verdict, those that don't survive the correction made AMBIGUOUS."""
+def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Judged]:
+    """The verdict of each pair (intervals.difference_verdict); those that don't survive the correction are made AMBIGUOUS.
+
+    `besides`: tests that are corrected together with those of the pairs.
+    """
+    tests = [*(one.chances for one in pairs), *besides]
     differs, same = adjusted([one.differs for one in tests]), adjusted([one.same for one in tests])
-    return [_judged(*one) for one in zip(found, differs, same, strict=True)]
+    return [_judged(*one) for one in zip(pairs, differs, same, strict=False)]
 
 
 def significance_of(tests: Sequence[Chances]) -> Significance:
@@ -131,9 +77,10 @@ def _level(values: Sequence[float], share: float) -> float:
     return share * max(1, sum(value <= share for value in known)) / max(1, len(known))
 
 
-def verdict_at(found: Interval, test: Chances, level: Significance) -> str:
+def verdict_at(pair: Pair, level: Significance) -> str:
     """The verdict of intervals.difference_verdict; AMBIGUOUS if its p-value is above that of `level`."""
-    return _survives(difference_verdict(found), test.differs <= level.differs, test.same <= level.same)
+    test = pair.chances
+    return _survives(difference_verdict(pair.interval), test.differs <= level.differs, test.same <= level.same)
 
 
 def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
@@ -143,17 +90,11 @@ def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
     return 1 - FALSE_DISCOVERIES * min(1.0, (found + 1) / max(1, len(known)))
 
 
-def _judged(found: Interval, differs: float, same: float) -> Judged:
-    verdict = _survives(difference_verdict(found), differs <= FALSE_DISCOVERIES, same <= FALSE_DISCOVERIES / 2)
+def _judged(pair: Pair, differs: float, same: float) -> Judged:
+    verdict = _survives(difference_verdict(pair.interval), differs <= FALSE_DISCOVERIES, same <= FALSE_DISCOVERIES / 2)
     return Judged(verdict=verdict, adjusted_p_value=differs)
 
 
 def _survives(verdict: str, is_different: bool, is_same: bool) -> str:
     survives = {"FASTER": is_different, "SLOWER": is_different, "SAME": is_same}
     return verdict if survives.get(verdict, True) else "AMBIGUOUS"
-
-
-def _mean_of_logarithms(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of the logarithms of the ratios of pairs, its standard error and its degrees of freedom."""
-    logs = np.log(np.asarray(above, dtype=float) / np.asarray(below, dtype=float))
-    return float(logs.mean()), math.sqrt(float(np.var(logs, ddof=1)) / len(logs)), len(logs) - 1

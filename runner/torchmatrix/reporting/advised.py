@@ -35,7 +35,7 @@ def _lines(found: Advice, run: str, to_measure: str) -> Iterator[str]:
     yield from _costs(found.point)
     yield from _as_good(found)
     yield "rests on:"
-    yield f"  {count(len(found.point.speeds), 'launch')} of {found.point.cell}, run {run}"
+    yield f"  {count(len(found.point.speeds), 'launch')} of {found.point.row['cell']}, run {run}"
     if not is_known(found.figure.low):
         yield "  one launch has no interval: repeat it before you rely on it"
     lost = {"over a limit": found.over_limit, "not known to keep the limits": found.unknown, "without a figure": found.failed}
@@ -99,7 +99,7 @@ def record(found: Advice, run: str) -> dict[str, Any]:
 
 def _point(point: Point) -> dict[str, Any]:
     return {
-        "cell": point.cell, "stack": point.row["stack"], "settings": dict(point.settings), "launches": len(point.speeds),
+        "cell": point.row["cell"], "stack": point.row["stack"], "settings": dict(point.settings), "launches": len(point.speeds),
         "costs": none_for_nan(dict(point.costs)),
     }  # fmt: skip
 

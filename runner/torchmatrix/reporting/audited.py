@@ -12,7 +12,7 @@ from torchmatrix.analysis.published.figure_files import Taken, Unparsed
 from torchmatrix.analysis.published.findings import Finding, Unchecked, place
 from torchmatrix.analysis.published.layouts import HINT
 from torchmatrix.analysis.published.scaling_checks import Coverage
-from torchmatrix.analysis.tables import cells_table, launch_rows
+from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import clipped, count, printable
@@ -26,9 +26,8 @@ def stated(results: Results, word: str) -> Taken:
     if path.is_file() and path.suffix != ".jsonl":
         raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
     chosen = choose(results, word)
-    rows = launch_rows(chosen.launches)
-    cells = cells_table(CellIndex(rows))
-    found, mixed = figures.measured(cells, rows), figures.mixed(cells)
+    cells = CellIndex(launch_rows(chosen.launches)).figures
+    found, mixed = figures.measured(cells), figures.mixed(cells)
     if not found and not mixed:
         raise BadInput(f"{word} has no figure: all of its launches failed", hint="torchmatrix report shows why they failed")
     return Taken(figures=tuple(own.figure for own in found), unparsed=(), unreadable=chosen.unreadable, mixed=mixed)

@@ -45,10 +45,10 @@ class Fleet:
         """Whether there are devices of several models to compare."""
         return len({row["gpu"] for row in self.launches}) > 1
 
-    @property
-    def sides(self) -> list[Row]:
-        """The launches by what stands side by side: device models, or, if all are of one model, machines."""
-        return self.launches if self.has_models else [row | {"gpu": row["machine"]} for row in self.launches]
+    @cached_property
+    def sides(self) -> CellIndex:
+        """The cells by what stands side by side: device models, or, if all are of one model, machines."""
+        return self.index if self.has_models else CellIndex(row | {"gpu": row["machine"]} for row in self.launches)
 
     @cached_property
     def cells(self) -> list[Row]:
@@ -58,8 +58,7 @@ class Fleet:
     def measured(self) -> list[tuple[Measured, ...]]:
         """Of each machine its cells as published figures are."""
         labels = [one.machine.label for one in self.chosen]
-        of = [[[row for row in rows if row["machine"] == label] for rows in (self.cells, self.launches)] for label in labels]
-        return [figures.measured(cells, launches) for cells, launches in of]
+        return [figures.measured(cell for cell in self.index.figures if cell.machine == label) for label in labels]
 
     @cached_property
     def published(self) -> list[list[Beside]]:

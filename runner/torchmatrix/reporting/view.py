@@ -36,7 +36,7 @@ class View:
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """The cells as published figures are."""
-        return figures.measured(self.every_cell, self.digest.launches)
+        return figures.measured(self.index.figures)
 
     @property
     def not_ok(self) -> int:

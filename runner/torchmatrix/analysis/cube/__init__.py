@@ -10,10 +10,11 @@ All ratios are of speed: of throughputs the ratio, of latencies its inverse, so 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.cube.effects import Effect, effects_of
 from torchmatrix.analysis.cube.interactions import Interactions, interactions_of
 from torchmatrix.analysis.cube.path import Best, best_of
-from torchmatrix.analysis.cube.points import Points, Row, points_of
+from torchmatrix.analysis.cube.points import Points, points_of
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 
 

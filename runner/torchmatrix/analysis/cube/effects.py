@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torchmatrix.analysis.cube.points import Point, Points
-from torchmatrix.analysis.intervals import Interval, geometric_mean, ratio
-from torchmatrix.analysis.verdicts import chances, judged
+from torchmatrix.analysis.intervals import Interval, geometric_mean
+from torchmatrix.analysis.verdicts import judged
 from torchmatrix.matrix.factors import BY_NAME, Value
 
 
@@ -41,8 +41,8 @@ def _of_setting(points: Points, name: str, values: Sequence[Value]) -> Iterator[
     for value in others:
         pairs = list(pairs_of(points, name, value, usual))
         good = [pair for pair in pairs if pair[0].speeds and pair[1].speeds]
-        ratios = [over_each_other(*pair).value for pair in good]
-        found = over_each_other(*good[0]) if len(good) == 1 else geometric_mean(ratios)
+        ratios = [a.over(b).value for a, b in good]
+        found = good[0][0].over(good[0][1]).interval if len(good) == 1 else geometric_mean(ratios)
         if pairs:
             yield Effect(
                 setting=name, value=value, over=usual, found=found, n=len(ratios), missing=len(pairs) - len(ratios),
@@ -58,11 +58,6 @@ def pairs_of(points: Points, name: str, value: Value, over: Value) -> Iterator[t
             yield point, other
 
 
-def over_each_other(a: Point, b: Point) -> Interval:
-    """The ratio of the speeds of two measured cells with its interval over launches."""
-    return ratio(a.speeds, b.speeds, str(a.row["statistic"]))
-
-
 def cannot_matter(name: str, model: str) -> bool:
     """Is this setting a negative control for the model: one that can't change its speed?"""
     factor = BY_NAME.get(name)
@@ -70,8 +65,7 @@ def cannot_matter(name: str, model: str) -> bool:
 
 
 def _control(pairs: Sequence[tuple[Point, Point]]) -> str:
-    tests = [chances(a.speeds, b.speeds, statistic=str(a.row["statistic"])) for a, b in pairs]
-    found = {one.verdict for one in judged([over_each_other(*pair) for pair in pairs], tests)}
+    found = {one.verdict for one in judged([a.over(b) for a, b in pairs])}
     return "moved" if found & {"FASTER", "SLOWER"} else "still" if found == {"SAME"} else "uncertain"
 
 
@@ -83,5 +77,5 @@ def held_at(points: Points, name: str, value: Value, over: Value, held: Mapping[
         if pair[0].speeds and pair[1].speeds and all(pair[0].settings[key] == one for key, one in held.items())
     ]
     if len(pairs) == 1:
-        return over_each_other(*pairs[0])
-    return geometric_mean([over_each_other(*pair).value for pair in pairs])
+        return pairs[0][0].over(pairs[0][1]).interval
+    return geometric_mean([a.over(b).value for a, b in pairs])

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchmatrix.analysis.best import may_be_best, of_picked
-from torchmatrix.analysis.cube.effects import over_each_other
+from torchmatrix.analysis.best import may_be_best
 from torchmatrix.analysis.cube.points import Point, Points
-from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, center_interval, moments
-from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, chances
+from torchmatrix.analysis.intervals import NOTEWORTHY, Interval
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 from torchmatrix.matrix.factors import Value
 
 
@@ -43,16 +42,14 @@ def best_of(points: Points) -> Best | None:
     if not measured:
         return None
     point = measured[0]
-    statistic = str(point.row["statistic"])
-    known = [moments(one.speeds, statistic) if len(one.speeds) > 1 else None for one in measured]
     start = nearest_to_usual(points)
     return Best(
         point=point,
-        figure=of_picked(center_interval(point.speeds, statistic), len(point.speeds), len(measured)),
+        figure=point.picked_of(len(measured)),
         candidates=len(measured),
-        as_good=len(may_be_best(known)),
+        as_good=len(may_be_best([one.moments for one in measured])),
         start=start,
-        gain=over_each_other(point, start),
+        gain=point.over(start).interval,
         steps=tuple(steps_from(points, start)),
     )
 
@@ -66,13 +63,13 @@ def steps_from(points: Points, start: Point) -> Iterator[Step]:
         if not near:
             return
         best = max(near, key=lambda one: one.speed)
-        gain = over_each_other(best, here)
-        chance = chances(best.speeds, here.speeds, statistic=str(best.row["statistic"])).differs
-        if not gain.value > 1 + NOTEWORTHY or chance * len(near) > FALSE_DISCOVERIES:
+        gain = best.over(here)
+        if not gain.value > 1 + NOTEWORTHY or gain.chances.differs * len(near) > FALSE_DISCOVERIES:
             return
         (setting,) = _changed(here, best)
         here = best
-        yield Step(setting=setting, value=best.settings[setting], point=best, gain=gain, so_far=over_each_other(best, start))
+        so_far = best.over(start).interval
+        yield Step(setting=setting, value=best.settings[setting], point=best, gain=gain.interval, so_far=so_far)
 
 
 def _changed(a: Point, b: Point) -> list[str]:

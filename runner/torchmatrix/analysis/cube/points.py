@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from torchmatrix.analysis.best import of_picked
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.intervals import Interval, Moments, center_interval, moments
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
+from torchmatrix.analysis.pairs import Pair, pair
 from torchmatrix.facts.parts import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 
-Row = dict[str, Any]
 FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
 """With less there is nothing that a table of ratios doesn't show."""
 _SETTINGS = (*(factor.name for factor in COLUMNS if factor.name not in ("model", "mode")), "batch", "stack")
@@ -23,23 +26,50 @@ COSTS = (OF_REQUESTS[LATENCY][0], MEMORY, ENERGY)
 """What a faster combination may cost."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
-    """One cell. `settings`: those that the cube varies, by name; `speeds`: of its ok launches, in the metric's unit if more of
-    it is better, else its inverse; empty if none has a figure. `costs`: by name, NaN if unknown. `row`: of the launch that
-    stands for it.
-    """
+    """One cell. `settings`: those that the cube varies, by name; `metric`: what it is judged by."""
 
-    cell: str
+    cell: Cell
     settings: Mapping[str, Value]
-    speeds: tuple[float, ...]
-    costs: Mapping[str, float]
-    row: Row
+    metric: Metric
 
     @property
+    def row(self) -> Row:
+        """Of the launch that stands for it."""
+        return self.cell.last
+
+    @cached_property
+    def speeds(self) -> tuple[float, ...]:
+        """Of its ok launches, in the metric's unit if more of it is better, else its inverse; empty if none has a figure."""
+        return tuple(map(self.metric.speed, self.cell.values(self.metric.column)))
+
+    @cached_property
     def speed(self) -> float:
         """The cell's figure as a speed; only of a cell that has one."""
-        return central(self.speeds, str(self.row["statistic"]))
+        return central(self.speeds, self._statistic)
+
+    @cached_property
+    def moments(self) -> Moments | None:
+        """Of its speeds; None of one launch."""
+        return moments(self.speeds, self._statistic) if len(self.speeds) > 1 else None
+
+    @cached_property
+    def costs(self) -> Mapping[str, float]:
+        """By name, NaN if unknown."""
+        return {cost.column: self.cell.median(cost.column) for cost in COSTS}
+
+    def over(self, other: "Point") -> Pair:
+        """Its speed over that of another one."""
+        return pair(self.speeds, other.speeds, self._statistic)
+
+    def picked_of(self, candidates: int) -> Interval:
+        """Its speed, in an interval that covers whichever of so many was picked."""
+        return of_picked(center_interval(self.speeds, self._statistic), len(self.speeds), candidates)
+
+    @property
+    def _statistic(self) -> str:
+        return str(self.row["statistic"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +117,7 @@ def _points(cells: Sequence[Cell], metric: Metric) -> Points:
     rows = [cell.last for cell in cells]
     values = {name: list(dict.fromkeys(_setting(row, name) for row in rows)) for name in _SETTINGS}
     varied = {name: tuple(_usual_first(name, some)) for name, some in values.items() if len(some) > 1}
-    points = [
-        Point(
-            cell=row["cell"],
-            settings={name: _setting(row, name) for name in varied},
-            speeds=tuple(map(metric.speed, cell.values(metric.column))),
-            costs={cost.column: cell.median(cost.column) for cost in COSTS},
-            row=row,
-        )
-        for row, cell in zip(rows, cells, strict=True)
-    ]
+    points = [Point(cell=cell, settings={name: _setting(cell.last, name) for name in varied}, metric=metric) for cell in cells]
     first = rows[0]
     return Points(
         model=first["model"], mode=first["mode"], devices=first["devices"], metric=metric, points=tuple(points), varied=varied

@@ -152,7 +152,8 @@ def throughputs(pairs: Iterable[Beside]) -> dict[tuple[str, str, str], tuple[flo
     found: dict[tuple[str, str, str], tuple[float, str]] = {}
     for pair in (pair for pair in pairs if not pair.differs):
         theirs, said = pair.theirs, f"{pair.theirs.vendor}: {pair.theirs.throughput:g} {pair.theirs.unit}"
-        found.setdefault((pair.ours.stack, pair.ours.workload, pair.ours.devices), (theirs.throughput, said))
+        own = pair.ours.cell
+        found.setdefault((own["stack"], own["workload"], own["devices"]), (theirs.throughput, said))
     return found
 
 
@@ -162,7 +163,7 @@ def _nearest(pairs: list[Beside]) -> list[Beside]:
 
 
 def _beside(theirs: Figure, own: Measured) -> Beside:
-    differs, found = differences(theirs, own.figure), own.interval
+    differs, found = differences(theirs, own.figure), own.cell.estimate()
     over = Interval(
         value=found.value / theirs.throughput, low=found.low / theirs.throughput, high=found.high / theirs.throughput
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, ratio, reproduction_verdict
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, reproduction_verdict
 from torchmatrix.analysis.published import figure_files
 from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.ground import assets
@@ -121,28 +121,32 @@ def _speed_ups(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
         for base in measured:
             if claim.is_about(own.figure) and _is_baseline(claim.against, own, base):
                 differs = _other_precision(claim, own) + _other_baseline(claim, base)
-                found = ratio(own.samples, base.samples, own.statistic)
-                yield _tested(claim, f"{_name(own)} over {base.stack}, {base.workload}", found, differs)
+                found = own.cell.over(base.cell).interval
+                yield _tested(claim, f"{_name(own)} over {base.cell['stack']}, {base.cell['workload']}", found, differs)
 
 
 def _is_baseline(against: str, own: Measured, base: Measured) -> bool:
     """Is `base` what a claim of this kind takes `own` against?"""
     a, b = own.figure, base.figure
     if against == "without compile":
-        return bool(a.compile and not b.compile) and own.stack == base.stack and _is_same_work(own, base, "compile")
+        return bool(a.compile and not b.compile) and _is_one(own, base, "stack") and _is_same_work(own, base, "compile")
     if against == "PyTorch 1 without compile":
         versions = a.torch.split(".")[0], b.torch.split(".")[0]
         return bool(a.compile and not b.compile) and versions == ("2", "1") and _is_same_work(own, base, "compile")
     if against in _ALL_PRECISIONS:
         halves = a.precision == "amp" and b.precision in ("fp32", "tf32")
-        return halves and own.stack == base.stack and _is_same_work(own, base, "precision")
+        return halves and _is_one(own, base, "stack") and _is_same_work(own, base, "precision")
     return False
 
 
 def _is_same_work(own: Measured, base: Measured, but: str) -> bool:
     names = [name for name in _SAME_WORK if name != but]
     same = all(getattr(own.figure, name) == getattr(base.figure, name) for name in names)
-    return same and own.devices == base.devices and own.attention == base.attention
+    return same and _is_one(own, base, "devices", "attention")
+
+
+def _is_one(own: Measured, base: Measured, *names: str) -> bool:
+    return all(own.cell[name] == base.cell[name] for name in names)
 
 
 def _other_precision(claim: Claim, own: Measured) -> tuple[str, ...]:
@@ -181,4 +185,4 @@ def _why_not_measured(claim: Claim, measured: Sequence[Measured]) -> str:
 
 
 def _name(own: Measured) -> str:
-    return f"{own.stack}, {own.workload}, {own.devices}"
+    return ", ".join(own.cell[name] for name in ("stack", "workload", "devices"))

@@ -1,16 +1,15 @@
 """One throughput that somebody states, published or measured here, in one schema; figure_files reads the published ones."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.matrix import catalog
-from torchmatrix.matrix.factors import ONE_MODEL
 
 if TYPE_CHECKING:
-    from torchmatrix.analysis.intervals import Interval
+    from torchmatrix.analysis.cells import Cell
 
 
 TRAINING = 3
@@ -70,50 +69,26 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A cell of ours: its figure, its interval, the throughputs of its ok launches, and what no published row says."""
+    """A cell of ours, and its figure."""
 
     figure: Figure
-    interval: "Interval"
-    samples: tuple[float, ...]
-    statistic: str
-    stack: str
-    workload: str
-    devices: str
-    attention: str
+    cell: "Cell"
 
 
-def measured(cells: Iterable[Mapping[str, Any]], launches: Iterable[Mapping[str, Any]]) -> tuple[Measured, ...]:
-    """The cells that have a number and are of one GPU model, from the rows of tables.cells_table and launches_table."""
-    samples: dict[str, list[float]] = {}
-    for launch in launches:
-        if launch["outcome"] == "ok":
-            samples.setdefault(launch["cell"], []).append(float(launch["throughput"]))
-    shown = [row for row in cells if row["parallel"] in ONE_MODEL and row["n"] and not row["mixed"]]
-    return tuple(_measured(number, row, tuple(samples[row["cell"]])) for number, row in enumerate(shown, start=1))
+def measured(cells: Iterable["Cell"]) -> tuple[Measured, ...]:
+    """The cells that have a number and are of one GPU model."""
+    shown = [cell for cell in cells if cell.samples and not cell.last["mixed"]]
+    return tuple(Measured(figure=_ours(number, cell), cell=cell) for number, cell in enumerate(shown, start=1))
 
 
-def mixed(cells: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+def mixed(cells: Iterable["Cell"]) -> tuple[str, ...]:
     """Ids of the cells that have a number, but are of several GPU models, so that they have no figure."""
-    return tuple(row["cell"] for row in cells if row["parallel"] in ONE_MODEL and row["n"] and row["mixed"])
+    return tuple(cell["cell"] for cell in cells if cell.samples and cell.last["mixed"])
 
 
-def _measured(number: int, row: Mapping[str, Any], samples: tuple[float, ...]) -> Measured:
-    from torchmatrix.analysis.intervals import Interval  # with scipy, which lists of figures or prices don't need
-
-    return Measured(
-        figure=_ours(number, row),
-        interval=Interval(value=row["throughput"], low=row["low"], high=row["high"]),
-        samples=samples,
-        statistic=row["statistic"],
-        stack=row["stack"],
-        workload=row["workload"],
-        devices=row["devices"],
-        attention=_known_text(row["attention"]),
-    )
-
-
-def _ours(number: int, row: Mapping[str, Any]) -> Figure:
-    """A row of tables.cells_table. What is the same for all cells of a run (driver, date) stays unknown."""
+def _ours(number: int, cell: "Cell") -> Figure:
+    """What is the same for all cells of a run (driver, date) stays unknown."""
+    row, found = cell.last, cell.estimate()
     model, mode, image_size, sequence_length = row["flops_key"]
     name, memory, vision = _known_text(row["device_name"]), row["device_memory_bytes"], image_size is not None
     counted = row["flops_per_item"]
@@ -123,8 +98,8 @@ def _ours(number: int, row: Mapping[str, Any]) -> Figure:
         gpu=facts.name if facts else "", gpus=int(row["count"]), model=model, mode=mode, precision=row["precision"],
         memory_format=("nhwc" if row["channels_last"] else "nchw") if vision else "", compile=bool(row["compile"]),
         batch_per_gpu=int(row["batch"]), image_size=image_size,
-        sequence_length=sequence_length, data="synthetic", throughput=float(row["throughput"]), rounding=0.0,
-        half_interval=(float(row["high"]) - float(row["low"])) / 2,
+        sequence_length=sequence_length, data="synthetic", throughput=found.value, rounding=0.0,
+        half_interval=(found.high - found.low) / 2,
         unit=f"{row['unit']}/s", steady_throughput=None,
         forward_flops=None if math.isnan(counted) else counted / (TRAINING if mode == "train" else 1),
         torch=_known_text(row["torch_build"]) or _known_text(row["torch"]),
@@ -134,5 +109,5 @@ def _ours(number: int, row: Mapping[str, Any]) -> Figure:
 
 
 def _known_text(value: Any) -> str:
-    """Pandas makes NaN of an unknown text."""
+    """ "" where it is unknown."""
     return value if isinstance(value, str) else ""

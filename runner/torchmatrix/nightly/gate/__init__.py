@@ -3,13 +3,13 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from torchmatrix.analysis import comparable, same_work
 from torchmatrix.analysis.cells import Cell
-from torchmatrix.analysis.centers import central
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.facts import environments
@@ -25,26 +25,6 @@ __all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
 _DEFAULT = GateOptions()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _View:
-    """One run with its rows by cell."""
-
-    run: Indexed
-    rows: dict[str, list[dict[str, Any]]]
-
-    def asked_for(self, cell: str) -> bool:
-        return cell in self.rows or cell in self.run.planned
-
-    def ok(self, cell: str) -> list[dict[str, Any]]:
-        return [row for row in self.rows.get(cell, ()) if row["outcome"] == "ok"]
-
-    def has(self, cell: str, metric: Metric) -> bool:
-        return bool(self.ok(cell)) and not any(math.isnan(row[metric.column]) for row in self.ok(cell))
-
-    def failed(self, cell: str) -> list[dict[str, Any]]:
-        return [row for row in self.rows.get(cell, ()) if row["outcome"] not in ("ok", UNLIKE, *UNFINISHED)]
-
-
 def judge(
     runs: Sequence[Indexed], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
 ) -> Gate:
@@ -53,34 +33,33 @@ def judge(
     `accepted`: by cell the run from which on its baseline begins (see accepted.py).
     With `options.named` the first is the baseline; those between them tell how nights differ, and whether it was slower before.
     """
-    views = [_view(run) for run in runs]
-    last, before = views[-1], views[:-1]
+    last, before = runs[-1], runs[:-1]
     reference = before[:1] if options.named else before[-options.nights :]
-    cells = dict.fromkeys(cell for view in (last, *reversed(reference)) for cell in (*view.run.planned, *view.rows))
+    cells = dict.fromkeys(cell for run in (last, *reversed(reference)) for cell in (*run.planned, *run.cells.named))
     judged = []
     for cell in cells:
-        own, compared = (_since(accepted.get(cell), views) for views in (before, reference))
+        own, compared = (_since(accepted.get(cell), runs) for runs in (before, reference))
         found = _judged(cell, own, compared, last, options)
         judged += [_marked(one, accepted.get(cell), last) for one in found]
     return Gate(
-        run=last.run.id,
-        host=last.run.host,
-        started=last.run.started,
-        complete=last.run.complete,
-        baseline=tuple(view.run.id for view in reference),
+        run=last.id,
+        host=last.host,
+        started=last.started,
+        complete=last.complete,
+        baseline=tuple(run.id for run in reference),
         options=options,
         cells=canary.attributed(judged, options.canary),
     )
 
 
-def _since(accepted: Accepted | None, views: Sequence[_View]) -> Sequence[_View]:
+def _since(accepted: Accepted | None, runs: Sequence[Indexed]) -> Sequence[Indexed]:
     """The nights that may be a cell's baseline. A run that was asked for by name stays, whatever was accepted since."""
-    return views if accepted is None else [view for view in views if view.run.started >= accepted.started]
+    return runs if accepted is None else [run for run in runs if run.started >= accepted.started]
 
 
-def _marked(one: Judged, accepted: Accepted | None, last: _View) -> Judged:
+def _marked(one: Judged, accepted: Accepted | None, last: Indexed) -> Judged:
     """The night in which a slower cell was accepted says so."""
-    if accepted is None or last.run.id != accepted.run or one.verdict not in (*ACCEPTABLE, "new"):
+    if accepted is None or last.id != accepted.run or one.verdict not in (*ACCEPTABLE, "new"):
         return one
     return replace(one, verdict="accepted", why=f"accepted: {accepted.because}")
 
@@ -91,26 +70,28 @@ def is_night_of(run: Indexed, judged: Indexed) -> bool:
     return 2 * len(asked.intersection(run.planned)) >= len(asked)
 
 
-def _view(run: Indexed) -> _View:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in run.launches:
-        rows.setdefault(row["cell"], []).append(row)
-    return _View(run=run, rows=rows)
+def _has(cell: Cell, metric: Metric) -> bool:
+    """Do all its ok launches tell the metric?"""
+    return bool(cell.ok) and len(cell.values(metric.column)) == len(cell.ok)
+
+
+def _failures(cell: Cell) -> list[Row]:
+    return [row for row in cell.launches if row["outcome"] not in ("ok", UNLIKE, *UNFINISHED)]
 
 
 def _judged(
-    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions
+    cell: str, before: Sequence[Indexed], reference: Sequence[Indexed], last: Indexed, options: GateOptions
 ) -> Sequence[Judged]:
     """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too.
 
     One for each metric that the cell has or should have; one if nothing was measured tonight.
     """
-    if last.failed(cell):
+    if _failures(last.cell(cell)):
         return [_failed(cell, reference, last)]
-    if last.ok(cell):
+    if last.cell(cell).ok:
         judged = (
             _measured(cell, before, reference, last, options, metric)
-            if last.has(cell, metric)
+            if _has(last.cell(cell), metric)
             else _valueless(cell, before, last, metric)
             for metric in GATED
         )
@@ -119,14 +100,14 @@ def _judged(
     return [absent] if absent else []
 
 
-def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
+def _failed(cell: str, before: Sequence[Indexed], last: Indexed) -> Judged:
     """A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression."""
-    rows, failed = last.rows[cell], last.failed(cell)
+    rows, failed = last.cell(cell).launches, _failures(last.cell(cell))
     said = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
-    earlier = sum(bool(view.failed(cell)) for view in before)
+    earlier = sum(bool(_failures(run.cell(cell))) for run in before)
     nights = f"; it also failed on {earlier} of the {len(before)} nights before" if earlier else ""
-    never = failed[0]["outcome"] == "unsupported" and not any(view.ok(cell) for view in before)
-    since = next((view for view in reversed(before) if view.ok(cell)), None)
+    never = failed[0]["outcome"] == "unsupported" and not any(run.cell(cell).ok for run in before)
+    since = next((run for run in reversed(before) if run.cell(cell).ok), None)
     return Judged(
         cell=cell,
         verdict="n/a" if never else "failed",
@@ -137,67 +118,65 @@ def _failed(cell: str, before: Sequence[_View], last: _View) -> Judged:
     )
 
 
-def _absent(cell: str, before: Sequence[_View], last: _View, options: GateOptions) -> Judged | None:
+def _absent(cell: str, before: Sequence[Indexed], last: Indexed, options: GateOptions) -> Judged | None:
     """Nothing was measured. What the matrix, or the command, no longer asks for is gone on purpose."""
-    home = next((view for view in reversed(before) if view.asked_for(cell)), None)
-    row = next((row for view in (last, *reversed(before)) for row in view.rows.get(cell, ())), None)
+    home = next((run for run in reversed(before) if run.asked_for(cell)), None)
+    row = next((row for run in (last, *reversed(before)) for row in run.cell(cell).launches), None)
     about = _about(row) if row else {}
     if last.asked_for(cell):
-        ended = "" if last.run.complete else "; the run is not finished"
-        why = "interrupted or lost" if cell in last.rows else "planned, but not measured"
+        ended = "" if last.complete else "; the run is not finished"
+        why = "interrupted or lost" if cell in last.cells.named else "planned, but not measured"
         return Judged(cell=cell, verdict="missing", why=why + ended, **about)
     if home is None:
         return None
-    if cell in last.run.skipped:
-        return Judged(cell=cell, verdict="skipped-now", why=f"{last.run.skipped[cell]} (planned in {home.run.id})", **about)
-    if options.named or (home.run.matrix, home.run.command) == (last.run.matrix, last.run.command):
-        return Judged(cell=cell, verdict="missing", why=f"planned in {home.run.id}, neither planned nor skipped now", **about)
-    why = f"planned in {home.run.id}; the matrix or the command has changed since"
+    if cell in last.skipped:
+        return Judged(cell=cell, verdict="skipped-now", why=f"{last.skipped[cell]} (planned in {home.id})", **about)
+    if options.named or (home.matrix, home.command) == (last.matrix, last.command):
+        return Judged(cell=cell, verdict="missing", why=f"planned in {home.id}, neither planned nor skipped now", **about)
+    why = f"planned in {home.id}; the matrix or the command has changed since"
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
-def _valueless(cell: str, before: Sequence[_View], last: _View, metric: Metric) -> Judged | None:
+def _valueless(cell: str, before: Sequence[Indexed], last: Indexed, metric: Metric) -> Judged | None:
     """Launches were ok, but there is nothing to judge: that is told, unless the same work never had the metric."""
-    rows = last.ok(cell)
+    rows = last.cell(cell).ok
     lacking = sum(math.isnan(row[metric.column]) for row in rows)
-    had = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows)]
+    had = [run for run in before if _has(run.cell(cell), metric) and not _other_work(run.cell(cell), last.cell(cell))]
     if not had and lacking == len(rows):
         return None
-    since = f"; {had[-1].run.id} had one" if had else ""
+    since = f"; {had[-1].id} had one" if had else ""
     why = f"no {metric.name} in {lacking} of {len(rows)} ok launches{since}"
     return Judged(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_about(rows[-1]))
 
 
 def _measured(
-    cell: str, before: Sequence[_View], reference: Sequence[_View], last: _View, options: GateOptions, metric: Metric
+    cell: str, before: Sequence[Indexed], reference: Sequence[Indexed], last: Indexed, options: GateOptions, metric: Metric
 ) -> Judged:
-    rows = last.ok(cell)
+    rows = last.cell(cell).ok
     about = {**_about(rows[-1]), "metric": metric.name, "value": metric.speed(_night(last, cell, metric).value)}
-    mixed = _other_work(rows, rows)
+    mixed = _other_work(last.cell(cell), last.cell(cell))
     if mixed:
         return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
-    others = {view.run.id: why for view in reference if (why := _other_work(view.ok(cell), rows))}
-    same = [view for view in before if view.has(cell, metric) and not _other_work(view.ok(cell), rows)]
+    others = {run.id: why for run in reference if (why := _other_work(run.cell(cell), last.cell(cell)))}
+    same = [run for run in before if _has(run.cell(cell), metric) and not _other_work(run.cell(cell), last.cell(cell))]
     if options.named and reference[0] not in same:
-        verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].run.id} did not measure it")
+        verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].id} did not measure it")
         return Judged(cell=cell, verdict=verdict, why=why, **about)
-    history = [_night(view, cell, metric) for view in (*same, last)]
+    history = [_night(run, cell, metric) for run in (*same, last)]
     found = _standing(history, options)
     if not options.named and found.verdict in ("ok", "suspected"):
         found = _drifted(found, history, options)
     limits = found.limits
     lacking = _without(cell, reference, metric)
-    unlike = _under_other_conditions(
-        [view for view in same if limits and view.run.id in limits.nights], last, rows[-1]["stack"]
-    )
-    since = next((view for view in same if limits and view.run.id == limits.nights[-1]), None)
+    unlike = _under_other_conditions([run for run in same if limits and run.id in limits.nights], last, rows[-1]["stack"])
+    since = next((run for run in same if limits and run.id == limits.nights[-1]), None)
     return Judged(
         cell=cell,
         verdict=found.verdict,
         why="; ".join(
             filter(
                 None,
-                (_reason(found, others), *_seen(found, rows), _left_out(last.rows[cell]), _in_words(others), lacking, unlike),
+                (_reason(found, others), *_seen(found, rows), _left_out(last.cell(cell)), _in_words(others), lacking, unlike),
             )
         ),
         ratio=found.ratio,
@@ -250,10 +229,10 @@ def _seen(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{words} in {number} of {len(rows)} launches" for words, number in numbers.items() if number]
 
 
-def _left_out(rows: Sequence[dict[str, Any]]) -> str:
+def _left_out(cell: Cell) -> str:
     """Which launches of this night are no part of its figure."""
-    left_out, why = Cell(rows).left_out
-    return f"{left_out} of {len(rows)} launches left out: {why}" if left_out else ""
+    left_out, why = cell.left_out
+    return f"{left_out} of {len(cell.launches)} launches left out: {why}" if left_out else ""
 
 
 def _in_words(others: Mapping[str, str]) -> str:
@@ -265,44 +244,42 @@ def _in_words(others: Mapping[str, str]) -> str:
     return f"not comparable with {run}{more}: {why}"
 
 
-def _without(cell: str, reference: Sequence[_View], metric: Metric) -> str:
+def _without(cell: str, reference: Sequence[Indexed], metric: Metric) -> str:
     """Which nights are no baseline since their ok launches lack the metric, in words."""
-    lacking = sum(bool(view.ok(cell)) and not view.has(cell, metric) for view in reference)
+    lacking = sum(bool(run.cell(cell).ok) and not _has(run.cell(cell), metric) for run in reference)
     return f"no {metric.name} on {lacking} of the {len(reference)} nights before" if lacking else ""
 
 
-def _other_work(rows: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> str | None:
-    """In what the first of `rows` that did other work than the last of `own` differs, in words; or in what all were counted."""
-    work = own[-1]["work"]
-    other = next((row["work"] for row in rows if row["work"] != work), None)
+def _other_work(cell: Cell, own: Cell) -> str | None:
+    """In what the first launch that did other work than the last of `own` differs, in words; or in what all counted."""
+    other = next((row["work"] for row in cell.ok if row["work"] != own.last["work"]), None)
     if other is not None:
-        return comparable.difference(json.loads(other), json.loads(work))
-    return same_work.difference(*(same_work.together(map(same_work.of_row, some)) for some in (rows, own)))
+        return comparable.difference(json.loads(other), own.work)
+    return same_work.difference(cell.counted, own.counted)
 
 
-def _night(view: _View, cell: str, metric: Metric) -> Night:
+def _night(run: Indexed, cell: str, metric: Metric) -> Night:
     """In speeds: higher is better."""
-    rows = view.ok(cell)
-    values = [row[metric.column] for row in rows]
-    value = metric.speed(central(values, rows[-1]["statistic"]))
-    return Night(run=view.run.id, rates=tuple(map(metric.speed, values)), value=value)
+    found = run.cell(cell)
+    value = metric.speed(found.estimate(metric.column).value)
+    return Night(run=run.id, rates=tuple(map(metric.speed, found.values(metric.column))), value=value)
 
 
 def _about(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"stack": row["stack"], "unit": row["unit"], "devices": tuple(row["device_list"])}
 
 
-def _changes(since: _View | None, last: _View, stack: str) -> dict[str, Any]:
+def _changes(since: Indexed | None, last: Indexed, stack: str) -> dict[str, Any]:
     """Of the environment, and how much of it both nights recorded."""
     if since is None:
         return {}
-    before, after = (view.run.environments.get(stack, {}) for view in (since, last))
+    before, after = (run.environments.get(stack, {}) for run in (since, last))
     return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
 
 
-def _under_other_conditions(nights: Sequence[_View], last: _View, stack: str) -> str:
+def _under_other_conditions(nights: Sequence[Indexed], last: Indexed, stack: str) -> str:
     """How many nights of a baseline weren't like this one, as far as that says nothing of the software."""
-    differing = [_changes(view, last, stack)["changes"] for view in nights]
+    differing = [_changes(run, last, stack)["changes"] for run in nights]
     unlike = [own for changes in differing if (own := [name for name in changes if environments.is_of_the_machine(name)])]
     if not unlike:
         return ""

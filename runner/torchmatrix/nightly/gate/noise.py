@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from torchmatrix.analysis.centers import central, median_of
-from torchmatrix.analysis.intervals import NOTEWORTHY, ratio
+from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.analysis.pairs import pair
 
 CHANCE = 1 / 15_000
 """The chance of a regression (two nights in a row) on a night of a cell that did not change.
@@ -187,7 +188,7 @@ def _center(baseline: Sequence[Night]) -> float:
 
 
 def _half_by_launches(nights: Sequence[Night], tonight: Night) -> float:
-    found = ratio(tonight.rates, [rate for night in nights for rate in night.rates])
+    found = pair(tonight.rates, [rate for night in nights for rate in night.rates]).interval
     return math.log(found.high / found.low) / 2
 
 

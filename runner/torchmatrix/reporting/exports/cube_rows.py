@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchmatrix.analysis.column import Column, a_number, a_text, a_whole, an_interval
+from torchmatrix.analysis.column import Column, Row, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.cube import Cube, cubes_of
-from torchmatrix.analysis.cube.points import Row, word_of
+from torchmatrix.analysis.cube.points import word_of
 from torchmatrix.analysis.glossary import DEFINITIONS
 
 _CUBE = (
@@ -70,7 +70,7 @@ def _interactions(cube: Cube) -> Iterable[dict[str, Any]]:
 
 def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(cube.best.steps if cube.best else (), 1):
-        found = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.cell}
+        found = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row["cell"]}
         for name, interval in (("gain", step.gain), ("so_far", step.so_far)):
             found |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
         yield _named(cube) | found

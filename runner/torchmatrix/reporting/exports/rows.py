@@ -45,7 +45,7 @@ def launches(view: View) -> list[Row]:
 
 def others(view: View, held: PriceList) -> dict[str, list[Row]]:
     """All other tables by name."""
-    measured = figures.measured(view.every_cell, view.digest.launches)
+    measured = view.measured
     section = beside.section(beside.preset_of(view.record.matrix), measured, view.scaling)
     return {
         "scaling": view.scaling,
@@ -65,7 +65,7 @@ def others(view: View, held: PriceList) -> dict[str, list[Row]]:
         "stacks": list(map(_stack, view.digest.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],
         "failures": _failures(view),
-        "findings": _findings(measured, figures.mixed(view.every_cell)),
+        "findings": _findings(measured, figures.mixed(view.index.figures)),
         "published": _published(section),
         "claims": _claims(section),
         "prices": [_fields_of(price) for price in held.prices.values()],
@@ -129,7 +129,7 @@ def _findings(measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
 def _published(section: Section | None) -> list[Row]:
     found = []
     for pair in section.throughputs if section else ():
-        ours, ratio = pair.ours.interval, pair.ratio
+        ours, ratio = pair.ours.cell.estimate(), pair.ratio
         numbers = {
             "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high, "theirs": pair.theirs.throughput,
             "ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high,

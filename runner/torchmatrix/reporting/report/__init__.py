@@ -178,7 +178,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
 def _audit(view: View) -> dict[str, Any]:
     """The findings, what they rest on in words, and what could not be checked."""
     figures = [own.figure for own in view.measured]
-    checked = audit.checked(figures, mixed(view.every_cell))
+    checked = audit.checked(figures, mixed(view.index.figures))
     findings = sections.wrong_builds(view) + audit.check(figures)
     return {
         "findings": findings,
