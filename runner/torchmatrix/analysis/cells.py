@@ -62,7 +62,7 @@ class Cell:
     @cached_property
     def work(self) -> Work:
         """What its launches were asked to do (comparable.work_of)."""
-        found: Work = json.loads(self.last["work"])
+        found: Work = json.loads(self.row["work"])
         return found
 
     @cached_property
@@ -73,7 +73,7 @@ class Cell:
     @cached_property
     def stack(self) -> StackUsed:
         """Its stack as far as it matters to a comparison."""
-        return comparable.stack_of(self.last)
+        return comparable.stack_of(self.row)
 
     @cached_property
     def counted(self) -> Counted:
