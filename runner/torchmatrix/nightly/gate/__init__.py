@@ -254,7 +254,7 @@ def _other_work(cell: Cell, own: Cell) -> str | None:
     """In what the first launch that did other work than the last of `own` differs, in words; or in what all counted."""
     other = next((row["work"] for row in cell.ok if row["work"] != own.last["work"]), None)
     if other is not None:
-        return comparable.difference(json.loads(other), own.work)
+        return comparable.difference(json.loads(other), json.loads(own.last["work"]))
     return same_work.difference(cell.counted, own.counted)
 
 
