@@ -14,6 +14,7 @@ import pytest
 from records import launch_lines, nights, write_run
 from support import PATIENCE_SECONDS
 from torchmatrix.analysis import facts_cache, tables
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import last_tries
 from torchmatrix.facts.store import Results, RunFolder
@@ -38,7 +39,7 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path)
 
 
-def read(results: Results) -> list[facts_cache.Indexed]:
+def read(results: Results) -> list[RunSummary]:
     return facts_cache.read(results, results.runs())
 
 
@@ -55,6 +56,11 @@ def plain(rows: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> str:
     return repr([list(row.items()) for row in rows])
 
 
+def planned_order(run: RunFolder) -> list[str]:
+    """The cells as planned."""
+    return [name.cell for name in run.read_record().planned]
+
+
 def hidden_edit(path: Path, old: bytes, new: bytes) -> None:
     """A change that can't be seen in name, size and time: who reads it has read the file."""
     assert len(old) == len(new) and old in path.read_bytes()
@@ -67,7 +73,7 @@ def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
     cold, warm = read(results), read(results)
     run = results.runs()[0]
     launches = last_tries(run.launches())
-    truth = tables.launch_rows(launches)
+    truth = sorted(tables.launch_rows(launches), key=lambda row: planned_order(run).index(row["cell"]))
     for found in (cold[0], warm[0]):
         assert plain(found.launches) == plain(truth)
         assert (found.id, found.host, found.path, found.started) == (run.id, "testhost", run.path, 1767225600.0)
@@ -139,7 +145,8 @@ def make_empty(path: Path) -> None:
 
 def make_wrong_facts(path: Path) -> None:
     key = path.read_bytes().partition(b"\n")[0]
-    path.write_bytes(key + b"\n" + zlib.compress(b'{"launches": {"same": 1}}'))
+    wrong = zlib.compress(b'{"launches": {"same": 1}}')
+    path.write_bytes(b"%b %d %d\n" % (key.rsplit(maxsplit=2)[0], len(wrong), 0) + wrong)
 
 
 def make_older(path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     view = report.view_of(runs[0])
     tables, page = exports.of(view), report.render(view)
     (shown,) = view.every_cell
-    digest = facts_cache.digest(Results(tmp_path), runs[0])
+    (read,) = facts_cache.read(Results(tmp_path), runs[:1])
     for metric in metrics.MORE:
         assert shown[metric.column] > 0 and metric.title.capitalize() in page and f'"name":"{metric.name}"' in page
         assert all(metric.exported in tables.values[name] for name in ("cells", "launches"))
@@ -117,7 +117,7 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
         assert row.ratio == pytest.approx(1.0)
         (trend,) = history.trends(history.series(facts_cache.read(Results(tmp_path), runs), metric), metric)
         assert trend.last == pytest.approx(shown[metric.column]) and metric.name in trend.as_record()["runs"][0]
-        assert metric.name in advice.AIMS and metric in metrics.METRICS and digest.launches[0][metric.column] > 0
+        assert metric.name in advice.AIMS and metric in metrics.METRICS and read.launches[0][metric.column] > 0
 
 
 def test_a_judged_metric_without_a_value_is_refused() -> None:

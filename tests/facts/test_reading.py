@@ -228,7 +228,7 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
     first.with_name("round9-try1.jsonl").mkdir()
     run.append("skip", cell=5, reason="x")
     view = report.view_of(run)
-    assert len(view.digest.launches) == 2 and len(view.digest.unreadable) == 4
+    assert len(view.summary.launches) == 2 and len(view.summary.unreadable_launches) == 4
     page = report.render(view)
     for said in (
         "not that of a launch",
@@ -238,7 +238,7 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
         "cell is 5, not a text",
     ):
         assert said in page
-    assert not run.is_done(view.digest.launches[0]["cell"], 8)
+    assert not run.is_done(view.summary.launches[0]["cell"], 8)
 
 
 def test_a_record_of_nonsense_is_an_empty_run_with_problems() -> None:

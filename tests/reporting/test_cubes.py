@@ -30,7 +30,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
 
 
 def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(view: View) -> None:
-    resnet, bert = cubes.sections_of(view.digest.launches)
+    resnet, bert = cubes.sections_of(view.summary.launches)
     assert resnet.title == "resnet50, train, GPU 0"
     best, way, together = resnet.sentences
     assert best.startswith(
@@ -47,7 +47,7 @@ def test_a_picture_of_what_speed_costs_has_the_combinations_that_no_other_beats(
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980, "reasons": []}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t}) for t in range(90, 160)]
     found = report.view_of(write_run(tmp_path, [{**one, "readings": readings} for one in launches()]))
-    (chart,) = cubes.sections_of(found.digest.launches)[0].charts
+    (chart,) = cubes.sections_of(found.summary.launches)[0].charts
     assert chart.title.startswith("One combination is best in both") and len(chart.panels[0][0].rows) == 1
     assert "J" in chart.panels[0][0].rows[0].figures[1]
 

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def told(run: RunFolder, results: Results | None) -> dict[str, str]:
     """The page, and all exported tables."""
-    view = report.view_of(run, found=facts_cache.digest(results, run) if results else None)
+    view = report.view_of(run, found=facts_cache.details(results, run) if results else None)
     return {"page": report.render(view)} | {n: FORMATS["csv"](n, t).decode() for n, t in exports.of(view).values.items()}
 
 
@@ -60,7 +60,7 @@ def test_it_is_read_anew_when_a_file_of_the_run_has_changed_or_what_was_kept_is_
     first.write_text(first.read_text().split("\n")[0] + "\n")  # cut off: lost
     after = told(run, results)
     assert after == told(run, None) and "lost" in after["launches"] and "lost" not in before["launches"]
-    (kept,) = (tmp_path / ".cache").glob("*/*.report")
+    (kept,) = (tmp_path / ".cache").glob("*/*")
     for content in (b"", kept.read_bytes()[:-9], kept.read_bytes().replace(b"\n", b"\n{", 1)):
         kept.write_bytes(content)
         assert told(run, results) == after
@@ -70,10 +70,10 @@ def test_what_is_kept_goes_when_its_run_goes(run: RunFolder, tmp_path: Path) -> 
     other = write_run(tmp_path, [{}], run="20260102T000000Z")
     results = Results(tmp_path)
     for one in (run, other):
-        facts_cache.digest(results, one)
+        facts_cache.details(results, one)
     run.record.unlink()
-    facts_cache.digest(results, other)
-    assert [path.name for path in (tmp_path / ".cache").glob("*/*")] == ["20260102T000000Z.report"]
+    facts_cache.details(results, other)
+    assert [path.name for path in (tmp_path / ".cache").glob("*/*")] == ["20260102T000000Z"]
 
 
 MANY = """
@@ -87,7 +87,7 @@ assert "numpy" not in sys.modules  # its threads would rule out other processes
 if len(sys.argv) > 2:
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 results = Results(Path(sys.argv[1]))
-print(facts_cache.digest(results, results.runs()[0]))
+print(facts_cache.details(results, results.runs()[0]))
 """
 
 

@@ -109,13 +109,13 @@ def test_since_the_last_run_counts_changes_and_names_the_machine_s(tmp_path: Pat
     invented.write(tmp_path, machine, run="20260101T000000Z", launches=4)
     run = invented.write(tmp_path, machine, run="20260102T000000Z", launches=4, level=0.9)
     view = report.view_of(run)
-    before = report.last_before(run, view.digest)
+    before = report.last_before(run, view.summary)
     assert before is not None and before.run == "20260101T000000Z" and before.environment == {}
     assert 0 < before.compared.recorded < before.compared.of, "what wasn't recorded is no equality"
     found = report.overview_of(view, NONE, before)
     assert before.count("SLOWER") == len(before.cells) and answer(found, "since").figure.endswith("slower")
     assert answer(found, "since").note.endswith(f"Nothing else changed: {before.compared.in_words}.")
-    assert report.last_before(replace_of(run, "20260101T000000Z"), view.digest) is None
+    assert report.last_before(replace_of(run, "20260101T000000Z"), view.summary) is None
 
 
 def test_since_the_last_run_names_what_else_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_since_the_last_run_names_what_else_changed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(invented, "host_of", lambda _: replace(then, driver="580.65.06"))
     run = invented.write(tmp_path, machine, run="20260102T000000Z")
     view = report.view_of(run)
-    found = report.overview_of(view, NONE, report.last_before(run, view.digest))
+    found = report.overview_of(view, NONE, report.last_before(run, view.summary))
     assert "What else changed: host driver 575.51.03 → 580.65.06" in answer(found, "since").note
 
 

@@ -412,7 +412,7 @@ def test_without_redact_credentials_and_absolute_paths_are_gone_all_the_same(tmp
 def test_numbers_and_what_follows_from_them_are_the_same_in_a_copy(tmp_path: Path) -> None:
     run = planted_run(tmp_path / "results")
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms()), tmp_path / "staged")
-    ours, theirs = (report.view_of(one).digest.launches for one in (run, copy))
+    ours, theirs = (report.view_of(one).summary.launches for one in (run, copy))
     for column in ("throughput", "temperature_last", "peak_bytes", "batch", "seconds"):
         assert [row[column] for row in ours] == pytest.approx([row[column] for row in theirs], nan_ok=True)
     assert [row["outcome"] for row in ours] == [row["outcome"] for row in theirs]

@@ -48,12 +48,12 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
         for precision, gain in (("fp32", 1), ("amp", 2)) for compiled in (False, True) for layout in (False, True)
     ]  # fmt: skip
     folder = write_run(tmp_path, rows)
-    digest = facts_cache.digest(Results(tmp_path), folder)
-    (section,) = cubes.sections_of(digest.launches)
+    (read,) = facts_cache.read(Results(tmp_path), [folder])
+    (section,) = cubes.sections_of(read.launches)
     best, way = section.sentences[:2]
     assert "The highest of 8 combinations" in best and "2.41× (not tested) over" in best
     assert "precision amp 2.00× (not tested), then compile 1.20× (not tested)" in way
-    said = advised.text(advice.advise(digest.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
+    said = advised.text(advice.advise(read.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
     assert "2.41× (not tested) over the usual settings" in said and "with no difference shown" in said
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.centers import central, squared_error
-from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import Results, RunFolder
@@ -76,7 +76,7 @@ def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
     return not {launch.run for launch in a} & {launch.run for launch in b}
 
 
-def figures(runs: Iterable[Indexed], metric: Metric = THROUGHPUT) -> dict[tuple[str, str], list[Figure]]:
+def figures(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> dict[tuple[str, str], list[Figure]]:
     """By cell and what it did its figures, run by run in their order."""
     found: dict[tuple[str, str], list[Figure]] = {}
     for run in runs:

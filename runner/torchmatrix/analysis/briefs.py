@@ -16,6 +16,7 @@ from torchmatrix.analysis.spent import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, whole_of
 from torchmatrix.analysis.watched import summarize
 from torchmatrix.facts.alike import counting
+from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.launch import UNLIKE, Launch, Unreadable
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
@@ -54,11 +55,14 @@ class Brief:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Some folders of a run: of each launch the try that counts, in order; cell and outcome of the others; traces by cell."""
+    """Some folders of a run: of each launch the try that counts, in order; cell and outcome of the others; traces by cell;
+    environments by stack with how well they stand for it.
+    """
 
     briefs: tuple[Brief, ...]
     repeated: tuple[tuple[str, str], ...]
     traces: dict[str, Whole]
+    environments: dict[str, tuple[tuple[Any, ...], Environment]]
     unreadable: tuple[Unreadable, ...]
 
 
@@ -117,8 +121,19 @@ def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:
         briefs=tuple(_brief(launch, launch is first.get(launch.stack.name)) for launch in launches),
         repeated=tuple((launch.cell, launch.outcome) for launch in every if launch.path not in counted),
         traces=whole_of(launches),
+        environments=_environments(launches),
         unreadable=tuple(unreadable),
     )
+
+
+def _environments(launches: Sequence[Launch]) -> dict[str, tuple[tuple[Any, ...], Environment]]:
+    """By stack of the launch on the most devices in which the box told of itself, none that is left out of its figure."""
+    chosen: dict[str, tuple[tuple[Any, ...], Launch]] = {}
+    for launch in launches:
+        rank = (launch.box is None, bool(launch.left_out), -launch.devices.count, as_text(launch.path))
+        if launch.stack.name not in chosen or rank < chosen[launch.stack.name][0]:
+            chosen[launch.stack.name] = (rank, launch)
+    return {stack: (rank, environment_of(launch)) for stack, (rank, launch) in chosen.items()}
 
 
 def _brief(launch: Launch, is_first: bool) -> Brief:

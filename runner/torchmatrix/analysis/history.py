@@ -1,4 +1,4 @@
-"""Indexed runs -> how each cell went from run to run: a table, where its level changed, and what had changed around it."""
+"""RunSummary runs -> how each cell went from run to run: a table, where its level changed, and what had changed around it."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,10 +9,10 @@ from typing import Any
 from torchmatrix.analysis import levels
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.environments import (
     UNKNOWN,
     Compared,
@@ -126,7 +126,7 @@ class Trend:
         return record
 
 
-def series(runs: Iterable[Indexed], metric: Metric = THROUGHPUT) -> list[Row]:
+def series(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> list[Row]:
     """One row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
 
     `started` in unix seconds; `value` of the metric with `low` and `high`, `n`, `failed` and `cv` as in cells_table, NaN where
@@ -158,7 +158,7 @@ def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
     return cells
 
 
-def _rows(run: Indexed, metric: Metric) -> Iterator[Row]:
+def _rows(run: RunSummary, metric: Metric) -> Iterator[Row]:
     by_cell = run.cells.named
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
         own = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
@@ -166,7 +166,7 @@ def _rows(run: Indexed, metric: Metric) -> Iterator[Row]:
         yield own | (_launched(run, launched, metric) if launched else _not_launched(run, cell))
 
 
-def _launched(run: Indexed, cell: Cell, metric: Metric) -> Row:
+def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
     shown, found = cell.last, cell.summary(metric.column)
     environment = dict(run.environments.get(shown["stack"], {}))
     if found["n"]:
@@ -184,7 +184,7 @@ def _launched(run: Indexed, cell: Cell, metric: Metric) -> Row:
     }
 
 
-def _not_launched(run: Indexed, cell: str) -> Row:
+def _not_launched(run: RunSummary, cell: str) -> Row:
     skipped = cell in run.skipped
     unknown = dict.fromkeys(("value", "low", "high", "cv"), math.nan)
     return {

@@ -120,8 +120,8 @@ def find(runs: Sequence[RunFolder], word: str) -> Chosen | None:
 def fleet_rows(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> list[Row]:
     """One row per launch of several machines: as of tables.launch_rows, with `machine` (its label) and `gpu`.
 
-    The rows of a machine are those of one of its runs (tables.launch_rows, or Indexed.launches). `gpu`: short name of the GPU
-    model that the launch used, "CPU: " and the CPU's name if none. All tables made of this one keep the machines apart.
+    The rows of a machine are those of one of its runs (RunSummary.launches). `gpu`: short name of the GPU model that the launch
+    used, "CPU: " and the CPU's name if none. All tables made of this one keep the machines apart.
     Raises BadInput if a machine is named twice, as launches of two runs must not be pooled.
     """
     found: dict[str, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""Indexed runs -> the newest figure of every cell on every host: of which run it is, and whether a newer run has none."""
+"""RunSummary runs -> the newest figure of every cell on every host: of which run it is, and whether a newer run has none."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.ground.numbers import none_for_nan
 
 
@@ -47,9 +47,9 @@ class Newest:
 class Seen:
     """What `noted` remembers of the runs that passed, oldest first: by host the complete and the last one, and its cells."""
 
-    complete: dict[str, Indexed]
-    last: dict[str, Indexed]
-    cells: dict[tuple[str, str], tuple[Indexed, Cell]]
+    complete: dict[str, RunSummary]
+    last: dict[str, RunSummary]
+    cells: dict[tuple[str, str], tuple[RunSummary, Cell]]
 
 
 def nothing_seen() -> Seen:
@@ -57,7 +57,7 @@ def nothing_seen() -> Seen:
     return Seen(complete={}, last={}, cells={})
 
 
-def noted(runs: Iterable[Indexed], seen: Seen) -> Iterator[Indexed]:
+def noted(runs: Iterable[RunSummary], seen: Seen) -> Iterator[RunSummary]:
     """The same runs, oldest first; on their way the newest of each cell is remembered in `seen`."""
     for run in runs:
         seen.last[run.host] = run
@@ -75,7 +75,7 @@ def of(seen: Seen) -> list[Newest]:
     return sorted(found, key=lambda one: (one.host, one.cell))
 
 
-def _newest(run: Indexed, cell: Cell, reference: float) -> Newest:
+def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
     last, unknown = (
         max(cell.launches, key=lambda row: int(row["round"])),
         dict.fromkeys(("throughput", "low", "high"), math.nan),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
@@ -171,3 +172,15 @@ def _spells(points: Sequence[tuple[float, Facts]]) -> list[tuple[float, float, s
             found.append((seconds, seconds, reasons))
         previous = reasons
     return found
+
+
+def trace_from(facts: Mapping[str, Any]) -> Trace:
+    """Of a trace as a dictionary, perhaps read from a file."""
+    pairs = {name: tuple(map(tuple, facts[name])) for name in ("windows", "slowdowns")}
+    seen = Watched(**facts["seen"] | {name: tuple(facts["seen"][name]) for name in ("foreign", "errors")})
+    return Trace(**{**facts, **pairs, "seen": seen, "readings": tuple(map(_readings_from, facts["readings"]))})
+
+
+def _readings_from(facts: Mapping[str, Any]) -> Readings:
+    values = {name: tuple(some) for name, some in facts["values"].items()}
+    return Readings(device=facts["device"], seconds=tuple(facts["seconds"]), values=values)

@@ -72,11 +72,11 @@ def advise(
     store = Results(results)
     say_undated(store)
     folder = run_words.select_one(store, run)
-    digest = facts_cache.digest(store, folder)
-    say_unreadable(digest.unreadable)
+    (summary,) = facts_cache.read(store, [folder])
+    say_unreadable(summary.unreadable)
     asked = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
     limits = {name: most for name, most in asked.items() if most is not None}
-    found = advice.advise(digest.launches, model, mode, advice.AIMS[aim], limits)
+    found = advice.advise(summary.launches, model, mode, advice.AIMS[aim], limits)
     if write:
         write_new(write, advised.matrix_to_measure(found, folder.read_record().matrix))
     how = (

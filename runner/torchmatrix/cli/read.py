@@ -28,7 +28,7 @@ from torchmatrix.ground.files import scratch
 from torchmatrix.ground.texts import count
 
 if TYPE_CHECKING:
-    from torchmatrix.analysis.facts_cache import Indexed
+    from torchmatrix.analysis.run_summary import RunSummary
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results
 
@@ -228,9 +228,9 @@ def export(
     folder.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with scratch() as temporary:
-        shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.digest(store, run))
+        shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.details(store, run))
         view = report.view_of(shown, found=found)
-        overview = report.overview_of(view, held, report.last_before(shown, view.digest))
+        overview = report.overview_of(view, held, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
         names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers)
     say(f"run {view.id}: {count(len(names), 'file')}")
@@ -260,7 +260,7 @@ def _export_machines(
     print(target)
 
 
-def _noting(unreadable: "list[Unreadable]", runs: "Iterable[Indexed]") -> "Iterator[Indexed]":
+def _noting(unreadable: "list[Unreadable]", runs: "Iterable[RunSummary]") -> "Iterator[RunSummary]":
     """The runs, one at a time; adds the files in them that can't be read to `unreadable`."""
     for run in runs:
         unreadable += run.unreadable

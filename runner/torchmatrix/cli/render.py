@@ -126,7 +126,7 @@ def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList"
     from torchmatrix.analysis import facts_cache
 
     with scratch() as temporary:
-        found = None if asked.redact else facts_cache.digest(store, run)
+        found = None if asked.redact else facts_cache.details(store, run)
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 

@@ -9,13 +9,13 @@ from typing import Any
 from torchmatrix.analysis import across, facts_cache, fleet_tables, ratios, scaling, tables
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import beside, figures
 from torchmatrix.analysis.published.beside import Beside
 from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import explorers, side_by_side
@@ -33,7 +33,7 @@ class Fleet:
     """The machines of a comparison, each with the run that stands for it as read."""
 
     chosen: tuple[Chosen, ...]
-    runs: tuple[Indexed, ...]
+    runs: tuple[RunSummary, ...]
 
     @cached_property
     def launches(self) -> list[Row]:
@@ -178,7 +178,7 @@ def _failure(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
 
 
-def _pending(run: Indexed) -> int:
+def _pending(run: RunSummary) -> int:
     """How many planned cells have no launch."""
     launched = {row["cell"] for row in run.launches}
     return sum(cell not in launched for cell in run.planned)
@@ -191,7 +191,7 @@ def _cells(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
     return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in fleet.cells]
 
 
-def _machine(one: Chosen, run: Indexed, pages: Mapping[str, str]) -> dict[str, Any]:
+def _machine(one: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str, Any]:
     machine = one.machine
     return {
         "label": machine.label,

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from torchmatrix.analysis import collectives, compiling, ratios, scaling, tables
+from torchmatrix.analysis import collectives, compiling, facts_cache, ratios, scaling, tables
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.digest import Digest, digest_of
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.ratios import Ratios
+from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.matrix.factors import ONE_MODEL
@@ -17,11 +17,11 @@ from torchmatrix.matrix.factors import ONE_MODEL
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """`digest`: what is known of the launches; the tables are made of it. `cells`: those of DDP or one device."""
+    """`details`: what is known of the launches; the tables are made of it. `cells`: those of DDP or one device."""
 
     id: str
     record: RunRecord
-    digest: Digest
+    details: RunDetails
     index: CellIndex
     every_cell: list[Row]
     cells: list[Row]
@@ -33,6 +33,11 @@ class View:
     compiles: list[Row]
     ratios: Ratios
 
+    @property
+    def summary(self) -> RunSummary:
+        """What the run says of itself and of its launches."""
+        return self.details.summary
+
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """The cells as published figures are."""
@@ -41,39 +46,38 @@ class View:
     @property
     def not_ok(self) -> int:
         """How many of the launches that count have no figure."""
-        return sum(row["outcome"] != "ok" for row in self.digest.launches)
+        return sum(row["outcome"] != "ok" for row in self.summary.launches)
 
     @property
     def pending(self) -> list[str]:
         """The planned cells that have not been launched."""
-        launched = {row["cell"] for row in self.digest.launches} | {cell for cell, _ in self.digest.repeated}
+        launched = {row["cell"] for row in self.summary.launches} | {cell for cell, _ in self.details.repeated}
         return [name.cell for name in self.record.planned if name.cell not in launched]
 
 
-def view_of(run: RunFolder, baseline: str | None = None, found: Digest | None = None) -> View:
+def view_of(run: RunFolder, baseline: str | None = None, found: RunDetails | None = None) -> View:
     """The view of a run's facts; `baseline` as in make_view; `found`: what is known of its launches, if they were read."""
-    record = run.read_record()
-    return make_view(run.id, record, found or digest_of(run.path, record, run.everything()), baseline)
+    return make_view(run.id, run.read_record(), found or facts_cache.details_of(run), baseline)
 
 
-def make_view(run_id: str, record: RunRecord, found: Digest, baseline: str | None = None) -> View:
+def make_view(run_id: str, record: RunRecord, found: RunDetails, baseline: str | None = None) -> View:
     """The view of facts already read. `baseline`: the stack that ratios are relative to; default: the first in the matrix.
 
     Raises BadInput if that stack has no cell.
     """
-    cells = CellIndex(found.launches)
+    cells = found.summary.cells
     every_cell = tables.cells_table(cells)
     return View(
         id=run_id,
         record=record,
-        digest=found,
+        details=found,
         index=cells,
         every_cell=every_cell,
         cells=[row for row in every_cell if row["parallel"] in ONE_MODEL],  # the others explain a loss, in a table of their own
         scaling=scaling.scaling_table(cells),
         decomposition=scaling.decomposition_table(cells),
         nodes=scaling.nodes_table(cells),
-        collectives=collectives.collectives_table(found.launches),
+        collectives=collectives.collectives_table(found.summary.launches),
         devices=scaling.devices_table(cells),
         compiles=compiling.compiles_table(cells),
         ratios=ratios.ratios_of(cells, baseline),

@@ -10,8 +10,8 @@ from typing import Any
 from torchmatrix.analysis import comparable, same_work
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.metrics import GATED, Metric
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED, UNLIKE
 from torchmatrix.nightly.gate import canary, noise
@@ -26,7 +26,7 @@ _DEFAULT = GateOptions()
 
 
 def judge(
-    runs: Sequence[Indexed], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
+    runs: Sequence[RunSummary], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
 ) -> Gate:
     """The last of `runs` (of one host, oldest first) against those before it. Raises BadInput if no cell is the canary.
 
@@ -52,19 +52,19 @@ def judge(
     )
 
 
-def _since(accepted: Accepted | None, runs: Sequence[Indexed]) -> Sequence[Indexed]:
+def _since(accepted: Accepted | None, runs: Sequence[RunSummary]) -> Sequence[RunSummary]:
     """The nights that may be a cell's baseline. A run that was asked for by name stays, whatever was accepted since."""
     return runs if accepted is None else [run for run in runs if run.started >= accepted.started]
 
 
-def _marked(one: Judged, accepted: Accepted | None, last: Indexed) -> Judged:
+def _marked(one: Judged, accepted: Accepted | None, last: RunSummary) -> Judged:
     """The night in which a slower cell was accepted says so."""
     if accepted is None or last.id != accepted.run or one.verdict not in (*ACCEPTABLE, "new"):
         return one
     return replace(one, verdict="accepted", why=f"accepted: {accepted.because}")
 
 
-def is_night_of(run: Indexed, judged: Indexed) -> bool:
+def is_night_of(run: RunSummary, judged: RunSummary) -> bool:
     """Did `run` ask for half of the cells of `judged`, or more? Less is an experiment in between, no night."""
     asked = set(judged.planned)
     return 2 * len(asked.intersection(run.planned)) >= len(asked)
@@ -80,7 +80,7 @@ def _failures(cell: Cell) -> list[Row]:
 
 
 def _judged(
-    cell: str, before: Sequence[Indexed], reference: Sequence[Indexed], last: Indexed, options: GateOptions
+    cell: str, before: Sequence[RunSummary], reference: Sequence[RunSummary], last: RunSummary, options: GateOptions
 ) -> Sequence[Judged]:
     """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too.
 
@@ -100,7 +100,7 @@ def _judged(
     return [absent] if absent else []
 
 
-def _failed(cell: str, before: Sequence[Indexed], last: Indexed) -> Judged:
+def _failed(cell: str, before: Sequence[RunSummary], last: RunSummary) -> Judged:
     """A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression."""
     rows, failed = last.cell(cell).launches, _failures(last.cell(cell))
     said = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
@@ -118,7 +118,7 @@ def _failed(cell: str, before: Sequence[Indexed], last: Indexed) -> Judged:
     )
 
 
-def _absent(cell: str, before: Sequence[Indexed], last: Indexed, options: GateOptions) -> Judged | None:
+def _absent(cell: str, before: Sequence[RunSummary], last: RunSummary, options: GateOptions) -> Judged | None:
     """Nothing was measured. What the matrix, or the command, no longer asks for is gone on purpose."""
     home = next((run for run in reversed(before) if run.asked_for(cell)), None)
     row = next((row for run in (last, *reversed(before)) for row in run.cell(cell).launches), None)
@@ -137,7 +137,7 @@ def _absent(cell: str, before: Sequence[Indexed], last: Indexed, options: GateOp
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
-def _valueless(cell: str, before: Sequence[Indexed], last: Indexed, metric: Metric) -> Judged | None:
+def _valueless(cell: str, before: Sequence[RunSummary], last: RunSummary, metric: Metric) -> Judged | None:
     """Launches were ok, but there is nothing to judge: that is told, unless the same work never had the metric."""
     rows = last.cell(cell).ok
     lacking = sum(math.isnan(row[metric.column]) for row in rows)
@@ -150,7 +150,12 @@ def _valueless(cell: str, before: Sequence[Indexed], last: Indexed, metric: Metr
 
 
 def _measured(
-    cell: str, before: Sequence[Indexed], reference: Sequence[Indexed], last: Indexed, options: GateOptions, metric: Metric
+    cell: str,
+    before: Sequence[RunSummary],
+    reference: Sequence[RunSummary],
+    last: RunSummary,
+    options: GateOptions,
+    metric: Metric,
 ) -> Judged:
     rows = last.cell(cell).ok
     about = {**_about(rows[-1]), "metric": metric.name, "value": metric.speed(_night(last, cell, metric).value)}
@@ -244,7 +249,7 @@ def _in_words(others: Mapping[str, str]) -> str:
     return f"not comparable with {run}{more}: {why}"
 
 
-def _without(cell: str, reference: Sequence[Indexed], metric: Metric) -> str:
+def _without(cell: str, reference: Sequence[RunSummary], metric: Metric) -> str:
     """Which nights are no baseline since their ok launches lack the metric, in words."""
     lacking = sum(bool(run.cell(cell).ok) and not _has(run.cell(cell), metric) for run in reference)
     return f"no {metric.name} on {lacking} of the {len(reference)} nights before" if lacking else ""
@@ -258,7 +263,7 @@ def _other_work(cell: Cell, own: Cell) -> str | None:
     return same_work.difference(cell.counted, own.counted)
 
 
-def _night(run: Indexed, cell: str, metric: Metric) -> Night:
+def _night(run: RunSummary, cell: str, metric: Metric) -> Night:
     """In speeds: higher is better."""
     found = run.cell(cell)
     value = metric.speed(found.estimate(metric.column).value)
@@ -269,7 +274,7 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"stack": row["stack"], "unit": row["unit"], "devices": tuple(row["device_list"])}
 
 
-def _changes(since: Indexed | None, last: Indexed, stack: str) -> dict[str, Any]:
+def _changes(since: RunSummary | None, last: RunSummary, stack: str) -> dict[str, Any]:
     """Of the environment, and how much of it both nights recorded."""
     if since is None:
         return {}
@@ -277,7 +282,7 @@ def _changes(since: Indexed | None, last: Indexed, stack: str) -> dict[str, Any]
     return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
 
 
-def _under_other_conditions(nights: Sequence[Indexed], last: Indexed, stack: str) -> str:
+def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stack: str) -> str:
     """How many nights of a baseline weren't like this one, as far as that says nothing of the software."""
     differing = [_changes(run, last, stack)["changes"] for run in nights]
     unlike = [own for changes in differing if (own := [name for name in changes if environments.is_of_the_machine(name)])]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from torchmatrix.analysis import facts_cache
-from torchmatrix.analysis.facts_cache import Indexed
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.run_words import host_of, select
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
@@ -18,7 +18,7 @@ _LOOK_BACK = 4
 
 def read(
     results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None
-) -> list[Indexed]:
+) -> list[RunSummary]:
     """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
 
     These are LONGEST, or as many as make the baseline; first comes the run that `baseline` names, with the nights since then.
@@ -45,9 +45,9 @@ def read(
     return [*facts_cache.read(results, [named]), *_nights(results, since, judged, count), judged]
 
 
-def _nights(results: Results, earlier: Sequence[RunFolder], judged: Indexed, count: int) -> list[Indexed]:
+def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, count: int) -> list[RunSummary]:
     """The newest `count` of `earlier` that are nights of the run, oldest first."""
-    found: list[Indexed] = []
+    found: list[RunSummary] = []
     for _ in range(_LOOK_BACK):
         chunk, earlier = earlier[-count:], earlier[:-count]
         found = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + found

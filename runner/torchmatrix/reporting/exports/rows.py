@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchmatrix.analysis import gpu_table, prices
-from torchmatrix.analysis.digest import Installed
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.run_summary import Installed
 from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import Skipped
 from torchmatrix.reporting.exports import cube_rows
@@ -37,7 +37,7 @@ def cells(table: Sequence[Row], held: PriceList) -> list[Row]:
 def launches(view: View) -> list[Row]:
     """All launches that count, each with its start and the name of its file."""
     found = []
-    for row, started in zip(view.digest.launches, view.digest.started, strict=True):
+    for row, started in zip(view.summary.launches, view.details.started, strict=True):
         own = {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
         found.append(row | own)
     return found
@@ -53,16 +53,16 @@ def others(view: View, held: PriceList) -> dict[str, list[Row]]:
         "nodes": view.nodes,
         "collectives": view.collectives,
         "devices": view.devices,
-        "phases": list(view.digest.phases),
-        "steps": list(view.digest.steps),
-        "latency": latency_rows(view.digest.launches, LATENCY),
-        "end_to_end": latency_rows(view.digest.launches, END_TO_END),
+        "phases": list(view.details.phases),
+        "steps": list(view.details.steps),
+        "latency": latency_rows(view.summary.launches, LATENCY),
+        "end_to_end": latency_rows(view.summary.launches, END_TO_END),
         "compiles": view.compiles,
-        **cube_rows.rows_of(view.digest.launches),
+        **cube_rows.rows_of(view.summary.launches),
         "speedups": [_compared(row) for row in view.ratios.speedups],
         "settings": [_compared(row) for row in view.ratios.settings],
         "gpus": gpu_table.gpu_table(view.every_cell),
-        "stacks": list(map(_stack, view.digest.installed)),
+        "stacks": list(map(_stack, view.details.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],
         "failures": _failures(view),
         "findings": _findings(measured, figures.mixed(view.index.figures)),
@@ -113,7 +113,7 @@ def _failures(view: View) -> list[Row]:
     names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
     return [
         {name: row[name] for name in names} | {"seen": seen, "file": _file_of(row["path"], view.id)}
-        for row, seen in zip(view.digest.launches, view.digest.errors, strict=True)
+        for row, seen in zip(view.summary.launches, view.details.errors, strict=True)
         if row["outcome"] != "ok"
     ]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import disturbance, facts_cache, gpu_table, time_split
-from torchmatrix.analysis.digest import Digest
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, beside
 from torchmatrix.analysis.published.figures import mixed
+from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.since import Since, since
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
@@ -42,11 +42,11 @@ class Page:
 
 def write(run: RunFolder, output: Path) -> tuple[Path, Answers]:
     """Render a run into `output`."""
-    made = page_of(run, found=facts_cache.digest(Results(run.path.parent.parent), run))
+    made = page_of(run, found=facts_cache.details(Results(run.path.parent.parent), run))
     return save(made.text, output), made.answers
 
 
-def last_before(run: RunFolder, found: Digest) -> Since | None:
+def last_before(run: RunFolder, found: RunSummary) -> Since | None:
     """The run beside the last complete one of the same matrix on this machine, if there is one."""
     results, record = Results(run.path.parent.parent), run.read_record()
     if not record.key:
@@ -55,14 +55,14 @@ def last_before(run: RunFolder, found: Digest) -> Since | None:
     if not earlier:
         return None
     last = earlier[-1]
-    return since(found.launches, facts_cache.digest(results, last).launches, last.id, last.started)
+    return since(found.launches, facts_cache.read(results, [last])[0].launches, last.id, last.started)
 
 
 def page_of(
     run: RunFolder,
     baseline: str | None = None,
     held: PriceList = NONE,
-    found: Digest | None = None,
+    found: RunDetails | None = None,
 ) -> Page:
     """The page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
 
@@ -73,7 +73,7 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found)
-    return rendered(view, {}, held, archive, last_before(run, view.digest))
+    return rendered(view, {}, held, archive, last_before(run, view.summary))
 
 
 def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
@@ -108,9 +108,9 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
     within = Within(
         decomposition=view.decomposition,
         devices=view.devices,
-        phases=view.digest.phases,
-        steps=view.digest.steps,
-        traces=view.digest.traces,
+        phases=view.details.phases,
+        steps=view.details.steps,
+        traces=view.details.traces,
     )
     return explorers.of(view.index, view.cells, view.scaling, view.ratios, held, published, within)
 
@@ -118,7 +118,7 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
 def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
     """The default view of one run; `data`: of its explorers, if they are at hand."""
     data = data or explorers_of(view, held).data
-    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] != "ok"]
+    failed = [row["outcome"] for row in view.summary.launches if row["outcome"] != "ok"]
     marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
@@ -137,8 +137,8 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "complete": record.complete,
         "measured": sum(row["n"] > 0 for row in view.every_cell),
         "planned": len(record.planned),
-        "launches": len(view.digest.launches),
-        "repeated": len(view.digest.repeated),
+        "launches": len(view.summary.launches),
+        "repeated": len(view.details.repeated),
         "throttled_tries": sections.throttled_tries(view),
         "started": utc(record.unix_seconds),
         "method": record.method or {"name": "n/a"},
@@ -161,7 +161,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "published": beside.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         **_audit(view),
-        "cubes": cubes.sections_of(view.digest.launches),
+        "cubes": cubes.sections_of(view.summary.launches),
         "latencies": sections.latencies(view),
         "percentiles": list(PERCENTILES),
         "compiles": [row for row in view.compiles if row["compiled"] > 1],

@@ -27,7 +27,7 @@ def of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
     """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no facts."""
     tables = exports.launched(view, held)
     cells = tables.values["cells"]
-    files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.digest.launches else []
+    files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.summary.launches else []
     if archive and archive.data:
         files.append(exports.in_page(f"{view.id}-facts.tar.gz", "application/gzip", archive.data))
     return Carried(

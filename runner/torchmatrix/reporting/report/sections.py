@@ -93,14 +93,16 @@ def flagged(view: View) -> list[tuple[str, list[str]]]:
 def state(view: View) -> str:
     """What was measured, what failed, was skipped, left out or is still to come, in one line."""
     every = sum(row["n"] > 0 for row in view.every_cell)
-    failed = [row["outcome"] for row in view.digest.launches if row["outcome"] not in ("ok", UNLIKE)]
-    left_out = sum(row["outcome"] == UNLIKE for row in view.digest.launches)
+    failed = [row["outcome"] for row in view.summary.launches if row["outcome"] not in ("ok", UNLIKE)]
+    left_out = sum(row["outcome"] == UNLIKE for row in view.summary.launches)
     parts = [f"{every} of {count(len(view.record.planned), 'cell')} measured"]
     parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
     parts += [f"{count(left_out, 'launch')} left out, unlike the others of their cell"] if left_out else []
     parts += [f"{count(len(view.record.skips), 'cell')} skipped ({_reasons(view)})"] if view.record.skips else []
     parts += [f"{count(len(view.pending), 'cell')} still to be launched"] if view.pending else []
-    parts += [f"{count(len(view.digest.unreadable), 'file')} can’t be read"] if view.digest.unreadable else []
+    parts += (
+        [f"{count(len(view.summary.unreadable_launches), 'file')} can’t be read"] if view.summary.unreadable_launches else []
+    )
     return f"{', '.join(parts)}."
 
 
@@ -112,21 +114,21 @@ def _reasons(view: View) -> str:
 
 def throttled_tries(view: View) -> int:
     """How many launches were repeated because their devices were throttled."""
-    return sum(outcome == "ok" for _, outcome in view.digest.repeated)
+    return sum(outcome == "ok" for _, outcome in view.details.repeated)
 
 
 def inside_rows(view: View) -> list[dict[str, Any]]:
     """Phases and step times of each cell; none if there are more than MOST_INSIDE, which an export has."""
-    steps = {row["cell"]: row for row in view.digest.steps}
-    rows = [row | {"step": steps.get(row["cell"])} for row in view.digest.phases]
+    steps = {row["cell"]: row for row in view.details.steps}
+    rows = [row | {"step": steps.get(row["cell"])} for row in view.details.phases]
     return rows if len(rows) <= MOST_INSIDE else []
 
 
 def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """A table for each kind of request: its title, its definition and its rows; none without requests."""
     tables = [
-        ("On the device", DEFINITIONS["latency"], latency_rows(view.digest.launches, LATENCY)),
-        ("End to end", DEFINITIONS["end_to_end"], latency_rows(view.digest.launches, END_TO_END)),
+        ("On the device", DEFINITIONS["latency"], latency_rows(view.summary.launches, LATENCY)),
+        ("End to end", DEFINITIONS["end_to_end"], latency_rows(view.summary.launches, END_TO_END)),
     ]
     return [table for table in tables if table[2]]
 
@@ -144,14 +146,14 @@ def failures(view: View) -> list[dict[str, Any]]:
     return [
         {name: row[name] for name in ("cell", "round", "outcome", "error", "command")}
         | {"seen": seen, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
-        for row, seen in zip(view.digest.launches, view.digest.errors, strict=True)
+        for row, seen in zip(view.summary.launches, view.details.errors, strict=True)
         if row["outcome"] != "ok"
     ]
 
 
 def unreadable(view: View) -> list[str]:
     """Files that can't be read, and why; what of the run's own record can't be."""
-    files = [f"{below_results(found.path)}: {found.reason}" for found in view.digest.unreadable]
+    files = [f"{below_results(found.path)}: {found.reason}" for found in view.summary.unreadable_launches]
     return [*files, *(f"run.jsonl: {problem}" for problem in view.record.problems)]
 
 
@@ -166,7 +168,7 @@ def stacks(view: View) -> list[dict[str, Any]]:
             "image": one.image,
             "engine": one.engine,
         }
-        for one in view.digest.installed
+        for one in view.details.installed
     ]
 
 

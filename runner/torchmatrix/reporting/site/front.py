@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from torchmatrix.analysis import facts_cache, machines, newest
 from torchmatrix.analysis import history as trends
-from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.history import Trend
 from torchmatrix.analysis.newest import Newest
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.ground.numbers import is_known, without_nan
@@ -142,7 +142,7 @@ def _figure(one: Newest) -> dict[str, Any]:
     return one.as_record() | about | {"figure": badges.with_margin(one) if one.outcome == "ok" else None}
 
 
-def _cleaned(run: Indexed, cleaner: Redaction) -> Indexed:
+def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
     """What was read from a run, as it may be shown."""
     known = {"environments": run.environments, "launches": run.launches}
     cleaner.learn(known)
