@@ -12,7 +12,7 @@ from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.facts_cache import Indexed
 from torchmatrix.analysis.metrics import GATED, Metric
-from torchmatrix.facts import environments
+from torchmatrix.facts import differences, environments
 from torchmatrix.facts.launch import UNFINISHED, UNLIKE
 from torchmatrix.nightly.gate import canary, noise
 from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
@@ -274,7 +274,7 @@ def _changes(since: Indexed | None, last: Indexed, stack: str) -> dict[str, Any]
     if since is None:
         return {}
     before, after = (run.environments.get(stack, {}) for run in (since, last))
-    return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
+    return {"changes": differences.changed(before, after), "compared": _compared(before, after)}
 
 
 def _under_other_conditions(nights: Sequence[Indexed], last: Indexed, stack: str) -> str:
@@ -286,5 +286,5 @@ def _under_other_conditions(nights: Sequence[Indexed], last: Indexed, stack: str
     return f"other conditions on {len(unlike)} of the {len(nights)} nights of the baseline: {', '.join(unlike[-1][:3])}"
 
 
-def _compared(before: environments.Environment, after: environments.Environment) -> environments.Compared:
-    return environments.compared(environments.values_of([before]), environments.values_of([after]))
+def _compared(before: environments.Environment, after: environments.Environment) -> differences.Compared:
+    return differences.compared(environments.values_of([before]), environments.values_of([after]))
