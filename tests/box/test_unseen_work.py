@@ -27,9 +27,10 @@ getattr(sabotage, name)()
 sys.argv = words[box:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-SMALL = 'device = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 5\nwarmup_steps = 2\nwarmup_cap = 4\n'
+SMALL = 'device = "cpu"\nmodel = "resnet18"\nbatch = 2\nimage_size = 32\nsteps = 5\nwarmup_steps = 4\nwarmup_cap = 8\n'
+"""Each of the four batches that take turns is seen before the timed window, so that a memory answers all of its steps."""
 RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4", "--steps", "8", "--warmup-steps", "8")
-INFER = (*RESNET, "--mode", "infer", "--requests", "30")
+INFER = (*RESNET, "--mode", "infer", "--requests", "30", "--request-seconds", "1")
 PROVEN = ("--proof", "fingerprint", "--warmup-cap", "9")
 MEMOS = (
     "memo_of_contents", "memo_of_places", "memo_of_objects", "memo_of_a_part", "memo_on_second_sight", "memo_of_items",

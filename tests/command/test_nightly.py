@@ -1,4 +1,4 @@
-"""Whole nights as a timer begins them: the unit's own command, a real cron, kill -9, a reboot, a full disk."""
+"""Whole nights as a timer begins them: the unit's own command, cron's lines, kill -9, a reboot, a full disk."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -228,13 +228,64 @@ def test_what_would_fail_at_night_is_refused_by_day(
     assert not list(home.rglob("*.service"))
 
 
-def test_without_systemd_and_cron_install_says_what_else_to_do(torchmatrix: Command, quick: Path, home: Path) -> None:
+def test_without_systemd_install_says_what_else_to_do(torchmatrix: Command, quick: Path, home: Path) -> None:
     (home / "bin/systemctl").write_text("#!/bin/sh\necho 'not booted with systemd' >&2\nexit 1\n")
-    (home / "bin/crontab").write_text("#!/bin/sh\necho 'you are not allowed to use this program' >&2\nexit 1\n")
-    (home / "bin/crontab").chmod(0o755)
     done = torchmatrix("nightly", "install")
-    assert done.returncode == 4 and "not booted with systemd" in done.stderr and "not allowed" in done.stderr
-    assert "torchmatrix nightly run" in done.stderr and not list((home / ".config").rglob("*"))
+    assert done.returncode == 4 and "not booted with systemd" in done.stderr
+    assert "--backend cron" in done.stderr and "--print" in done.stderr and "torchmatrix nightly run" in done.stderr
+    assert not list((home / ".config").rglob("*"))
+
+
+@pytest.mark.thorough
+def test_the_lines_for_cron_spend_the_night_and_make_up_for_one_that_was_missed(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
+) -> None:
+    (home / "bin/crontab").write_text(f"#!/bin/sh\ntouch {home}/crontab-was-called\n")
+    (home / "bin/sleep").write_text(f"#!/bin/sh\necho $1 >{home}/slept\n")
+    for name in ("crontab", "sleep"):
+        (home / "bin" / name).chmod(0o755)
+    settings = home / ".config/torchmatrix/nightly"
+    lines_for_cron = ("nightly", "install", "--backend", "cron", "--engine", "local", "--at", hours_ago(2))
+    printed = torchmatrix(*lines_for_cron, "--print")
+    assert printed.returncode == 0 and not settings.exists(), printed.stderr
+    done = torchmatrix(*lines_for_cron, https_proxy="http://user:secret@proxy.example")
+    assert done.returncode == 0 and "paste them with crontab -e" in done.stderr, done.stderr
+    assert printed.stdout.endswith(f"# crontab\n{done.stdout}") and "secret" not in done.stdout + done.stderr
+    script, variables = (settings / f"{name_for(quick)}.{kind}" for kind in ("sh", "env"))
+    assert set(settings.iterdir()) == {script, variables} and variables.stat().st_mode & 0o777 == 0o600
+    tonight, at_boot = done.stdout.splitlines()
+    long_ago(Journal(tmp_path / "results"))
+    for number, line in enumerate((at_boot.removeprefix("@reboot "), tonight.split(maxsplit=5)[5]), 1):
+        ended = as_cron_starts_it(line, home)
+        assert ended.returncode == 0 and len(nights(tmp_path)) == number, ended.stderr
+    assert "was missed" in Journal(tmp_path / "results").log(nights(tmp_path)[0].id).read_text()
+    assert (home / "slept").read_text() == "300\n"
+    said = torchmatrix("nightly", "status").stdout
+    assert "the crontab is not looked at" in said and "next" not in said and nights(tmp_path)[1].id in said
+    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
+    assert (found["backend"], found["installed"], found["next"]) == ("cron", None, None)
+    gone = torchmatrix("nightly", "remove")
+    assert set(gone.stdout.split()) == {str(script), str(variables)} and "take them out with crontab -e" in gone.stderr
+    assert not list(settings.iterdir()) and not (home / "crontab-was-called").exists()
+
+
+def as_cron_starts_it(command: str, home: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a crontab line's command as cron would: by a shell, at home, with hardly any variables."""
+    variables = {"HOME": str(home), "PATH": f"{home / 'bin'}:/usr/bin:/bin"}
+    words = ["/bin/sh", "-c", command.replace("\\%", "%")]
+    return subprocess.run(words, cwd=home, env=variables, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+def hours_ago(hours: float) -> str:
+    return time.strftime("%H:%M", time.localtime(time.time() - 3600 * hours))
+
+
+@pytest.mark.thorough
+def test_who_changes_from_cron_to_systemd_is_told_that_the_lines_stay(torchmatrix: Command, quick: Path, home: Path) -> None:
+    assert torchmatrix("nightly", "install", "--backend", "cron").returncode == 0
+    done = torchmatrix("nightly", "install", "--user")
+    assert done.returncode == 0 and "take them out with crontab -e" in done.stderr
+    assert json.loads(torchmatrix("nightly", "status", "--json").stdout)["backend"] == "systemd"
 
 
 # What comes between.
@@ -300,7 +351,7 @@ def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_proces
 def test_a_night_that_the_machine_slept_through_is_made_up_for_once(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
-    before = time.strftime("%H:%M", time.localtime(time.time() - 7200))
+    before = hours_ago(2)
     install(torchmatrix, "--at", before)
     late = ("nightly", "run", "--engine", "local", "--if-missed", before)
     fresh = torchmatrix(*late)
@@ -366,81 +417,3 @@ def test_a_disk_that_is_nearly_full_ends_the_night_before_it_measures(
     (small_disk / "filler").write_bytes(b"x" * (free - 16384))
     full = torchmatrix("nightly", "run", "--engine", "local", "--free-gb", "0")
     assert full.returncode == 4 and "Traceback" not in full.stderr
-
-
-# A real cron.
-
-SANDBOX = """
-mount --bind "$PLACE/spool" /var/spool/cron && mount --bind "$PLACE/empty" /etc/cron.d &&
-mount --bind "$PLACE/none" /etc/crontab && mount -t tmpfs tmpfs /run || exit 99
-exec "$@"
-"""
-"""Cron sees only the crontabs of the test, and nobody else sees those."""
-
-
-@pytest.fixture
-def in_sandbox(tmp_path: Path) -> Callable[..., list[str]]:
-    """Makes a command one that sees its own crontabs; they stay from one to the next."""
-    place = tmp_path / "cron"
-    for folder in ("spool/crontabs", "empty"):
-        (place / folder).mkdir(parents=True)
-    (place / "none").touch()
-    if not (shutil.which("cron") and shutil.which("crontab")):
-        pytest.skip("no cron (Debian's package cron; tests/install-packages installs it)")
-    start = ["unshare", "--mount", "--propagation", "private", "env", f"PLACE={place}", "sh", "-c", SANDBOX, "sh"]
-    tried = subprocess.run([*start, "true"], capture_output=True, text=True)
-    if tried.returncode:
-        pytest.skip(f"a cron of our own needs root and the right to mount: {tried.stderr.strip()}")
-    shutil.chown(place / "spool/crontabs", group="crontab")
-    (place / "spool/crontabs").chmod(0o1730)
-    return lambda *words: [*start, *words]
-
-
-@pytest.mark.thorough
-def test_a_real_cron_makes_up_for_what_was_missed_and_begins_the_night(
-    quick: Path, home: Path, tmp_path: Path, in_sandbox: Callable[..., list[str]]
-) -> None:
-    (home / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
-    (home / "bin/sleep").write_text(f"#!/bin/sh\necho $1 >{home}/slept\n")
-    (home / "bin/sleep").chmod(0o755)
-    name = name_for(quick)
-    mine = f"# my own\nPATH={home}/bin:/usr/bin:/bin\n\n0 0 31 2 * echo '100\\%' # never\n".encode()
-
-    def crontab() -> bytes:
-        return subprocess.run(in_sandbox("crontab", "-l"), capture_output=True).stdout
-
-    def torchmatrix(*words: str) -> "subprocess.CompletedProcess[str]":
-        command = in_sandbox(sys.executable, "-m", "torchmatrix", *words)
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-
-    def install_for(moment: float) -> str:
-        at = time.strftime("%H:%M", time.localtime(moment))
-        done = torchmatrix("nightly", "install", "--engine", "local", "--at", at)
-        assert done.returncode == 0, done.stderr
-        ours = crontab().removeprefix(mine).decode().splitlines()
-        assert [line.split()[0] for line in ours] == [str(int(at[3:])), "@reboot"]
-        assert all(line.endswith(f"# {name}") for line in ours)
-        return at
-
-    def wait_for_night(number: int) -> Night:
-        cron = subprocess.Popen(in_sandbox("cron", "-f"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            until(lambda: len(nights(tmp_path)) == number and nights(tmp_path)[-1].exit_code is not None)
-        finally:
-            cron.terminate()
-            cron.wait(timeout=PATIENCE_SECONDS)
-        return nights(tmp_path)[-1]
-
-    subprocess.run(in_sandbox("crontab", "-"), input=mine, check=True)
-    install_for(time.time() - 7200)
-    long_ago(Journal(tmp_path / "results"))
-    missed = wait_for_night(1)
-    assert missed.exit_code == 0 and "was missed" in Journal(tmp_path / "results").log(missed.id).read_text()
-    assert (home / "slept").read_text() == "300\n"
-    at = install_for(time.time() + 70)
-    tonight = wait_for_night(2)
-    assert tonight.exit_code == 0 and time.strftime("%H:%M", time.localtime(tonight.began)) == at
-    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
-    assert found["backend"] == "cron" and f" {at}:00 " in found["next"]
-    assert torchmatrix("nightly", "remove").returncode == 0 and crontab() == mine
-    assert not list((home / ".config/torchmatrix/nightly").iterdir())

@@ -23,7 +23,8 @@ from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Match
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_by_rounds
 from torchmatrix.facts import alike
-from torchmatrix.facts.environments import Environment, compared, differing, environment_of, is_of_the_machine, values_of
+from torchmatrix.facts.differences import compared, differing
+from torchmatrix.facts.environments import Environment, environment_of, is_of_the_machine, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.texts import as_text, count

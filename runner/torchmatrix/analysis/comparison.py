@@ -8,7 +8,7 @@ from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.comparable import Difference, Refused
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
-from torchmatrix.facts.environments import Compared
+from torchmatrix.facts.differences import Compared
 from torchmatrix.ground.numbers import none_for_nan
 
 ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
@@ -26,7 +26,7 @@ class Row:
     or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test for a difference;
     `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told with a chance of 4
     in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and why. `conditions`: of
-    one machine, which are not the same on both sides (environments.py). `work_checked`: whether both sides counted the model's
+    one machine, which are not the same on both sides (differences.py). `work_checked`: whether both sides counted the model's
     parameters and the operations per item, which must agree.
     """
 

@@ -8,7 +8,7 @@ from torchmatrix.analysis import gpu_table, prices
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.facts.environments import unlike
+from torchmatrix.facts.differences import unlike
 from torchmatrix.matrix.factors import ONE_MODEL
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]

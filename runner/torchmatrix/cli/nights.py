@@ -108,44 +108,46 @@ def nightly_install(
     run_as: Annotated[
         str | None, typer.Option("--run-as", metavar="NAME", help="With --system: run the nights as this ordinary user.")
     ] = None,
-    backend: Annotated[str, typer.Option("--backend", help="auto, systemd or cron.")] = "auto",
+    backend: Annotated[str, typer.Option("--backend", help="systemd, or cron: print lines for crontab -e.")] = "systemd",
     only_print: Annotated[bool, typer.Option("--print", help="Show what would be written; write nothing.")] = False,
 ) -> None:
-    """Set up a timer (systemd or cron) that starts a night every day.
+    """Set up a systemd timer that starts a night every day.
 
-    Replaces an earlier installation for this matrix.
+    Replaces an earlier installation for this matrix. For cron, prints lines that you paste.
     """
     from torchmatrix.matrix import matrix_file as matrices
-    from torchmatrix.nightly import timers
-    from torchmatrix.nightly.timetable import Outside, environment_of, timetable
+    from torchmatrix.nightly import cron, timers
+    from torchmatrix.nightly.timetable import environment_of, timetable
 
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     matrices.load(matrix)
-    outside = Outside(say)
-    chosen, for_machine = timers.choose(backend, system, outside, is_real=not only_print)
-    if run_as and not for_machine:
-        raise BadInput("--run-as needs systemd and --system", hint=f"log in as {run_as} and install the nights there")
+    for_machine = timers.for_machine(backend, system, run_as)
+    if backend == "systemd" and not only_print:
+        timers.check_systemd(for_machine, say)
     here = environment_of(run_as, os.environ) if run_as else os.environ
     table = timetable(order.matrix, order.results, at, order.words(), is_system=for_machine, run_as=run_as)
     if only_print:
-        print("\n".join(f"# {path}\n{text}" for path, text in timers.texts(table, chosen).items()), end="")
+        print("\n".join(f"# {path}\n{text}" for path, text in timers.texts(table, backend).items()), end="")
         return
-    done = timers.install(table, chosen, outside, here)
-    say(f"{chosen}{' of the machine' if for_machine else ' of this user'}: every night at {table.at}")
-    say(f"environment variables stored with it, readable only by you: {', '.join(sorted(done.variables))}")
+    done = timers.install(table, backend, here, say)
+    if backend == "cron":
+        say("no night starts before these lines are in your crontab: paste them with crontab -e, instead of older ones")
+        print(cron.lines(table), end="")
+    else:
+        say(f"systemd of {'the machine' if for_machine else 'this user'}: every night at {table.at}")
+        print("\n".join(map(str, done.files)))
+    say(f"environment variables stored, readable only by you: {', '.join(sorted(done.variables))}")
     for hint in done.hints:
         say(f"hint: {hint}")
     say("to try it now: torchmatrix nightly run; to check: torchmatrix nightly status")
-    print("\n".join(map(str, done.files)))
 
 
 @nightly_app.command("status")
 def nightly_status(matrix: MatrixOption = MATRIX, results: ResultsOption = RESULTS, as_json: JsonOption = False) -> None:
     """Show what is installed, the next night, and how the last one ended."""
     from torchmatrix.nightly import timers
-    from torchmatrix.nightly.timetable import Outside
 
-    found = timers.status(matrix, results, Outside(say))
+    found = timers.status(matrix, results, say)
     print(json.dumps(found) if as_json else "\n".join(f"{name:<11} {text}" for name, text in _status_in_words(found)))
 
 
@@ -155,6 +157,8 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
         whose = "of the machine" if found["system"] else "of this user"
         lines.append(("installed", f"{found['backend']} {whose}, every night at {found['at']}: {found['name']}"))
         lines.append(("next", found["next"] or "none: the timer is gone or stopped; torchmatrix nightly install sets it up"))
+    elif found["backend"] == "cron":
+        lines.append(("installed", f"lines for cron were printed; the crontab is not looked at: {found['name']}"))
     else:
         lines.append(("installed", "no; torchmatrix nightly install"))
     last = found["last"]
@@ -171,15 +175,16 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
 def nightly_remove(matrix: MatrixOption = MATRIX) -> None:
     """Remove what install set up for this matrix.
 
-    Results, logs and pages stay.
+    Results, logs and pages stay, and lines that you pasted into a crontab.
     """
     from torchmatrix.nightly import timers
-    from torchmatrix.nightly.timetable import Outside
 
-    gone = timers.remove(matrix, Outside(say))
+    gone = timers.remove(matrix, say)
     say("removed:" if gone else f"nothing is installed for {matrix.absolute()}")
     if gone:
         print("\n".join(gone))
+    if any(path.endswith(".sh") for path in gone):
+        say(f"hint: {timers.CRON_LINES_STAY}")
 
 
 @nightly_app.command("keep")

@@ -1,7 +1,4 @@
-"""What can change a figure besides the work: one list, what of it a launch recorded, and in what two environments differ.
-
-What one side did not record is neither equal nor different there: how many of the list could be compared is told.
-"""
+"""What can change a figure besides the work: one list, and what of it launches and hosts recorded."""
 
 import json
 import re
@@ -13,21 +10,17 @@ from typing import Any
 from torchmatrix.facts.checked import is_number
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Facts, Gpu
-from torchmatrix.ground.texts import clipped
 
 Environment = dict[str, str]
 """What a launch recorded of CONDITIONS, by label, in words; what it did not record is UNKNOWN."""
 Values = Mapping[str, set[str]]
 """The same of several launches."""
-Differences = dict[str, tuple[str, str]]
-"""Conditions that are not the same, by label: the old value and the new one, or A's and B's."""
 
 UNKNOWN = "null"
 UNDER_LOAD = {"sm_clock_mhz": 0.05, "memory_clock_mhz": 0.01, "pcie_generation": 0.0}
 """Readings whose highest in the timed windows is a condition, each with the fraction by which launches may differ."""
 ABSENT = "n/a"
 """The value of what expands where others have it, such as a package."""
-_MOST_UNLIKE = 6
 _PLACE = re.compile(r"(?:node \d+ )?(?:(GPU) \d+ )?")
 """How a label begins that is of one GPU, or of another node than the first."""
 
@@ -319,13 +312,6 @@ def of_machine(host: Facts) -> Environment:
     return found
 
 
-def unlike(machines: Sequence[Environment]) -> str:
-    """In which conditions that split cells machines differ, such as "GPU power limit 500 W or 700 W"; empty for none."""
-    values = {name: sorted(known - {UNKNOWN}) for name, known in values_of(machines).items() if _BY_NAME[name].splits}
-    said = [f"{name} {' or '.join(clipped(one, 40) for one in known)}" for name, known in values.items() if len(known) > 1]
-    return ", ".join(said[:_MOST_UNLIKE]) + (f", and {len(said) - _MOST_UNLIKE} more" if len(said) > _MOST_UNLIKE else "")
-
-
 def _of_gpus(source: Source, gpus: Iterable[Gpu], place: str) -> Iterator[tuple[str, str]]:
     for index, gpu in enumerate(gpus):
         own = replace(source, gpu=gpu)
@@ -360,36 +346,6 @@ def values_of(environments: Iterable[Environment]) -> dict[str, set[str]]:
     return found
 
 
-def changed(before: Environment, after: Environment) -> Differences:
-    """How two environments differ, as far as both are known; of what expands also what was added and what removed.
-
-    What is unknown in one of them is no change: a sensor that failed for a night, another number of GPUs.
-    """
-    return {} if before == after else differing(values_of([before]), values_of([after]))
-
-
-def differing(a: Values, b: Values) -> Differences:
-    """The same of two sets of launches."""
-    found = {}
-    for label in {**a, **b}:
-        ours, theirs = (side.get(label, set()) - {UNKNOWN} for side in (a, b))
-        if ours != theirs and _both_know(label, a, b) and not are_near(condition_of(label), ours | theirs):
-            found[label] = (_words(ours), _words(theirs))
-    return found
-
-
-def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:
-    """Such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
-    said = [f"{name} {clipped(a, longest)} -> {clipped(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
-    more = len(environment) - len(said)
-    return ", ".join(said) + (f", and {more} more" if more else "")
-
-
-def _both_know(label: str, a: Values, b: Values) -> bool:
-    """Whether both sides recorded it."""
-    return is_known(label, a) and is_known(label, b)
-
-
 def is_known(label: str, side: Mapping[str, Any]) -> bool:
     """Whether a condition was recorded: what expands, where nothing of it is said to be unknown."""
     condition = condition_of(label)
@@ -404,32 +360,3 @@ def are_near(condition: Condition | None, values: set[str]) -> bool:
         return False
     numbers = [float(words.split(" ")[0]) for words in values]
     return max(numbers) - min(numbers) <= condition.within * max(numbers)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compared:
-    """How many conditions of the list two sides both recorded, of how many that apply; `missing`: the names of the rest."""
-
-    recorded: int
-    of: int
-    missing: tuple[str, ...]
-
-    @property
-    def in_words(self) -> str:
-        """Such as "31 of 58 conditions were recorded on both sides"."""
-        return f"{self.recorded} of {self.of} conditions were recorded on both sides"
-
-
-def compared(a: Values, b: Values) -> Compared:
-    """How much of the list could be compared: of GPUs and nodes, what was recorded of at least one on both sides."""
-    known: dict[str, bool] = {}
-    for label in {**a, **b}:
-        condition = condition_of(label)
-        if condition:
-            known[condition.name] = known.get(condition.name, False) or _both_know(label, a, b)
-    missing = tuple(name for name, is_known in known.items() if not is_known)
-    return Compared(recorded=len(known) - len(missing), of=len(known), missing=missing)
-
-
-def _words(values: set[str]) -> str:
-    return " | ".join(sorted(values)) if values else ABSENT

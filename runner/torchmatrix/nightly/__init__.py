@@ -1,1 +1,1 @@
-"""A night: measure, gate, pages, retention; its journal, and the timers of systemd or cron that start it."""
+"""A night: measure, gate, pages, retention; its journal, and systemd's timers or the lines for cron that start it."""

@@ -171,12 +171,6 @@ def last_time(at: str, now: float) -> float:
     return (moment if moment.timestamp() <= now else moment - timedelta(days=1)).timestamp()
 
 
-def next_time(at: str, now: float) -> float:
-    """The next moment after `now` at which the clocks here show `at`."""
-    moment = _today(at, now)
-    return (moment if moment.timestamp() > now else moment + timedelta(days=1)).timestamp()
-
-
 def _today(at: str, now: float) -> datetime:
     hour, minute = clock(at)
     return datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)

@@ -7,13 +7,16 @@ https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html (SPECI
 import getpass
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.engines.choose import SERVICES
+from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_whole
-from torchmatrix.nightly.timetable import CATCH_UP_SECONDS, NOTE, Outside, Timetable
+from torchmatrix.nightly.timetable import CATCH_UP_SECONDS, NOTE, Say, Timetable
 
 _CATCH_UP = "-catch-up"
 
@@ -96,40 +99,74 @@ def _line(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def answers(outside: Outside, is_system: bool) -> str | None:
-    """Why systemd can't be asked here; None: it can."""
-    done = _ask(outside, is_system, "show", "--property=Version")
-    return None if not done.returncode else done.stderr.decode(errors="replace").strip().partition("\n")[0] or "no answer"
+@dataclass(frozen=True, slots=True)
+class Systemctl:
+    """The systemd of the machine, or of this user; says each command that changes something, in a form that can be pasted."""
+
+    is_system: bool
+    say: Say
+
+    def ask(self, *words: str) -> "subprocess.CompletedProcess[bytes]":
+        """The outcome of a command, in English; 127 where it isn't there. It finds the user's systemd after su, too."""
+        variables = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ, "LC_ALL": "C"}
+        try:
+            return subprocess.run(self._command(words), capture_output=True, env=variables)
+        except OSError as error:
+            return subprocess.CompletedProcess(words, 127, b"", str(error).encode())
+
+    def do(self, *words: str) -> None:
+        """Run a command that changes something. Raises EngineUnusable with its words."""
+        command = shlex.join(self._command(words))
+        self.say(f"$ {command}")
+        done = self.ask(*words)
+        if done.returncode:
+            raise EngineUnusable(
+                f"{command} failed: {done.stderr.decode(errors='replace').strip() or done.returncode}",
+                hint="mend that, and give the same command again",
+            )
+
+    def problem(self) -> str | None:
+        """Why systemd can't be asked here; None: it can."""
+        done = self.ask("show", "--property=Version")
+        return None if not done.returncode else done.stderr.decode(errors="replace").strip().partition("\n")[0] or "no answer"
+
+    def next_time(self, name: str) -> str | None:
+        """When it begins the next night, in its words; None: it does not wait for one."""
+        if self.ask("is-active", timers(name)[0]).returncode:
+            return None
+        done = self.ask("show", "--property=NextElapseUSecRealtime", "--value", timers(name)[0])
+        return done.stdout.decode(errors="replace").strip() or "unknown"
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return ["systemctl", *(() if self.is_system else ("--user",)), *words]
 
 
-def install(table: Timetable, outside: Outside) -> list[Path]:
+def install(table: Timetable, say: Say) -> list[Path]:
     """Write the units over older ones and let systemd wait for the times. Returns the files."""
-    place = folder(table.is_system)
+    place, systemctl = folder(table.is_system), Systemctl(table.is_system, say)
     place.mkdir(parents=True, exist_ok=True)
-    paths = []
     for name, text in units(table).items():
         write_whole(place / name, text.encode())
-        paths.append(place / name)
-    _do(outside, table.is_system, "daemon-reload")
-    _do(outside, table.is_system, "enable", *timers(table.name))
-    _do(outside, table.is_system, "restart", *timers(table.name))  # an older timer would go on waiting for its own time
-    return paths
+    systemctl.do("daemon-reload")
+    systemctl.do("enable", *timers(table.name))
+    systemctl.do("restart", *timers(table.name))  # an older timer would go on waiting for its own time
+    return [place / name for name in units(table)]
 
 
-def remove(name: str, is_system: bool, outside: Outside) -> list[Path]:
+def remove(name: str, systemctl: Systemctl) -> list[Path]:
     """Take the units away, as far as they are there; a night that is under way goes on to its end. Returns the files."""
-    found = [path for path in files_of(name, folder(is_system)) if path.exists()]
+    found = [path for path in files_of(name, folder(systemctl.is_system)) if path.exists()]
     if not found:
         return []
-    is_here = answers(outside, is_system) is None
+    is_here = systemctl.problem() is None
     waiting = [path.name for path in found if path.suffix == ".timer"]
     if is_here and waiting:
-        _do(outside, is_system, "disable", "--now", *waiting)
+        systemctl.do("disable", "--now", *waiting)
     for path in found:
         path.unlink()
     if is_here:
-        _do(outside, is_system, "daemon-reload")
-        _ask(outside, is_system, "reset-failed", f"{name}*")  # complains if no night has failed
+        systemctl.do("daemon-reload")
+        systemctl.ask("reset-failed", f"{name}*")  # complains if no night has failed
     return found
 
 
@@ -138,22 +175,6 @@ def files_of(name: str, place: Path) -> list[Path]:
     return [place / f"{start}.{kind}" for start in (name, name + _CATCH_UP) for kind in ("service", "timer")]
 
 
-def next_time(name: str, is_system: bool, outside: Outside) -> str | None:
-    """When systemd begins the next night, in its words; None: it does not wait for one."""
-    if _ask(outside, is_system, "is-active", timers(name)[0]).returncode:
-        return None
-    done = _ask(outside, is_system, "show", "--property=NextElapseUSecRealtime", "--value", timers(name)[0])
-    return done.stdout.decode(errors="replace").strip() or "unknown"
-
-
 def ends_with_the_session(is_system: bool) -> bool:
     """Does the user's systemd end when the user logs out?"""
     return not is_system and not Path("/var/lib/systemd/linger", getpass.getuser()).exists()
-
-
-def _do(outside: Outside, is_system: bool, *words: str) -> None:
-    outside.do("systemctl", *(() if is_system else ("--user",)), *words)
-
-
-def _ask(outside: Outside, is_system: bool, *words: str) -> "subprocess.CompletedProcess[bytes]":
-    return outside.ask("systemctl", *(() if is_system else ("--user",)), *words)

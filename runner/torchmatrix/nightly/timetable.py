@@ -4,18 +4,18 @@ import hashlib
 import os
 import pwd
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.engines.choose import VARIABLES
-from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine import masks
 from torchmatrix.nightly.journal import clock
 
+Say = Callable[[str], None]
+"""Tells the user a line."""
 CATCH_UP_SECONDS = 300
 """So long after its start a machine is asked whether a night was missed or cut: booting disturbs what is measured."""
 NOTE = "# written by: torchmatrix nightly install; taken away by: torchmatrix nightly remove"
@@ -59,7 +59,7 @@ def name_for(matrix: Path) -> str:
 
 
 def settings_folder() -> Path:
-    """Where installations are remembered, beside the user's settings."""
+    """Where the variables, the scripts for cron and what is installed stand, beside the user's settings."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "nightly"
 
 
@@ -112,28 +112,3 @@ def environment_text(variables: Mapping[str, str]) -> str:
         quoted = re.sub(r'(["\\$`])', r"\\\1", value)
         lines.append(f'{name}="{quoted}"')
     return "\n".join(lines) + "\n"
-
-
-class Outside:
-    """Runs commands of this machine; says each that changes something, in a form that can be pasted."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-
-    def ask(self, *words: str, given: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
-        """The outcome of a command, in English; 127 where it isn't there. It finds the user's systemd after su, too."""
-        variables = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ, "LC_ALL": "C"}
-        try:
-            return subprocess.run(words, input=given, capture_output=True, env=variables)
-        except OSError as error:
-            return subprocess.CompletedProcess(words, 127, b"", str(error).encode())
-
-    def do(self, *words: str, given: bytes | None = None) -> None:
-        """Run a command that changes something. Raises EngineUnusable with its words."""
-        self._say(f"$ {shlex.join(words)}")
-        done = self.ask(*words, given=given)
-        if done.returncode:
-            raise EngineUnusable(
-                f"{shlex.join(words)} failed: {done.stderr.decode(errors='replace').strip() or done.returncode}",
-                hint="mend that, and give the same command again",
-            )

@@ -12,7 +12,7 @@ from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.run_summary import RunSummary
-from torchmatrix.facts import environments
+from torchmatrix.facts import differences, environments
 from torchmatrix.facts.launch import UNFINISHED, UNLIKE
 from torchmatrix.nightly.gate import canary, noise
 from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
@@ -279,7 +279,7 @@ def _changes(since: RunSummary | None, last: RunSummary, stack: str) -> dict[str
     if since is None:
         return {}
     before, after = (run.environments.get(stack, {}) for run in (since, last))
-    return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
+    return {"changes": differences.changed(before, after), "compared": _compared(before, after)}
 
 
 def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stack: str) -> str:
@@ -291,5 +291,5 @@ def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stac
     return f"other conditions on {len(unlike)} of the {len(nights)} nights of the baseline: {', '.join(unlike[-1][:3])}"
 
 
-def _compared(before: environments.Environment, after: environments.Environment) -> environments.Compared:
-    return environments.compared(environments.values_of([before]), environments.values_of([after]))
+def _compared(before: environments.Environment, after: environments.Environment) -> differences.Compared:
+    return differences.compared(environments.values_of([before]), environments.values_of([after]))

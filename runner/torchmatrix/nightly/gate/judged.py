@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
-from torchmatrix.facts.environments import Compared
+from torchmatrix.facts.differences import Compared
 from torchmatrix.ground.numbers import none_for_nan
 
 COUNTING = ("regression", "failed", "missing", "skipped-now")

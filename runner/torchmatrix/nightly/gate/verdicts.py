@@ -13,7 +13,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
+from torchmatrix.facts.differences import differences_in_words
+from torchmatrix.facts.environments import is_of_the_machine
 from torchmatrix.ground.numbers import four_decimals
 from torchmatrix.ground.texts import clipped, in_one_line
 from torchmatrix.nightly.gate.judged import Gate, Judged

@@ -14,7 +14,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
-from torchmatrix.facts.environments import differences_in_words
+from torchmatrix.facts.differences import differences_in_words
 from torchmatrix.ground.numbers import is_known, none_for_nan, number_or_nan
 from torchmatrix.ground.texts import printable
 from torchmatrix.reporting import words
