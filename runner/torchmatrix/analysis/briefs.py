@@ -17,7 +17,7 @@ from torchmatrix.analysis.traces import Whole, whole_of
 from torchmatrix.analysis.watched import summarize
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
-from torchmatrix.facts.launch import UNLIKE, Launch, Unreadable
+from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder
@@ -140,7 +140,7 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
     return Brief(
         row=row_of(launch),
         started=launch.unix_seconds,
-        errors=() if launch.outcome in ("ok", UNLIKE) else summarize(launch).errors,
+        errors=() if not launch.has_failed else summarize(launch).errors,
         spent=spent_by(launch),
         installed=_installed(launch) if is_first else None,
     )

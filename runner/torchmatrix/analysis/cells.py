@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from torchmatrix.analysis import comparable, same_work
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, has_failed, is_ok, makes_figures
 from torchmatrix.analysis.comparable import StackUsed, Work
 from torchmatrix.analysis.intervals import (
     Interval,
@@ -23,7 +23,6 @@ from torchmatrix.analysis.intervals import (
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_of_moments
 from torchmatrix.analysis.same_work import Counted
 from torchmatrix.facts.launch import UNLIKE
-from torchmatrix.matrix.factors import ONE_MODEL
 
 CellKey: TypeAlias = tuple[str, ...]
 """What tells one cell from all others: its id, and in rows of several machines the machine before it."""
@@ -44,7 +43,7 @@ class Cell:
 
     def __init__(self, launches: Sequence[Row]) -> None:
         self.launches = launches
-        self.ok = [row for row in launches if row["outcome"] == "ok"]
+        self.ok = [row for row in launches if is_ok(row)]
         self._estimates: dict[str, Interval] = {}
         self._moments: dict[str, Moments | None] = {}
 
@@ -103,7 +102,7 @@ class Cell:
     @property
     def failed(self) -> int:
         """How many launches failed; those that are left out did not."""
-        return sum(row["outcome"] not in ("ok", UNLIKE) for row in self.launches)
+        return sum(has_failed(row) for row in self.launches)
 
     @property
     def left_out(self) -> tuple[int, str]:
@@ -182,7 +181,7 @@ class CellIndex:
     @cached_property
     def figures(self) -> list[Cell]:
         """All but those that only explain others."""
-        return [cell for cell in self.every if cell["parallel"] in ONE_MODEL]
+        return [cell for cell in self.every if makes_figures(cell.row)]
 
     def other(self, cell: Cell, devices: tuple[str, ...], parallel: str = "") -> Cell | None:
         """The cell of the same machine, stack and workload on other devices or with another `parallel`, if there is one."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import median_of
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, is_ok
 from torchmatrix.ground.numbers import is_known
 
 _OF_CELL = ("cell", "stack", "workload", "devices", "count", "nodes")
@@ -21,7 +21,7 @@ def collectives_table(launches: Iterable[Row]) -> list[Row]:
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     cells: dict[str, Row] = {}
     links: dict[str, float] = {}
-    for row in (row for row in launches if row["outcome"] == "ok"):
+    for row in (row for row in launches if is_ok(row)):
         for operation, size, seconds, bus, linked in json.loads(row["collectives"]):
             found.setdefault((row["cell"], operation, size), []).append((seconds, bus))
             cells[row["cell"]], links[row["cell"]] = row, _peak(row) if linked else math.nan

@@ -4,9 +4,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE
+
 Row: TypeAlias = dict[str, Any]
 """Of a launch or a cell, by the sources of columns: unknown numbers are NaN, other unknowns None, sequences tuples."""
 CELLS, LAUNCHES = "cells", "launches"
+
+
+def is_ok(row: Row) -> bool:
+    """Has this launch a figure?"""
+    return bool(row["outcome"] == OK)
+
+
+def has_failed(row: Row) -> bool:
+    """Has it failed? What is left out of its cell's figure has not."""
+    return row["outcome"] not in (OK, UNLIKE)
+
+
+def makes_figures(row: Row) -> bool:
+    """Is this launch or cell of a model that its devices train or run together? All others explain the loss of such a one."""
+    return row["parallel"] in ONE_MODEL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

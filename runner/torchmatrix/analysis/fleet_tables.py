@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchmatrix.analysis import gpu_table, prices
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, makes_figures
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.facts.differences import unlike
-from torchmatrix.matrix.factors import ONE_MODEL
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
 _OF_CELL = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
@@ -51,7 +50,7 @@ def worth_table(cells: Iterable[Row], held: PriceList = NONE) -> list[Row]:
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
     """
-    return [_worth(row, held) for row in cells if row["parallel"] in ONE_MODEL and row["n"]]
+    return [_worth(row, held) for row in cells if makes_figures(row) and row["n"]]
 
 
 def _worth(row: Row, held: PriceList) -> Row:

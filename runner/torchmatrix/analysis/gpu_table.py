@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterable
 
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, makes_figures
 from torchmatrix.analysis.gpu_specs import PEAKED, GpuFacts
-from torchmatrix.matrix.factors import ONE_MODEL
 
 _FROM_CATALOG = (
     "vendor", "architecture", "compute_capability", "devices_per_card", "memory_gb", "memory_type",
@@ -54,7 +53,7 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
 
 
 def _best_mfu(precision: str, rows: list[Row]) -> float:
-    known = [row["mfu"] for row in rows if row["precision"] == precision and row["parallel"] in ONE_MODEL]
+    known = [row["mfu"] for row in rows if row["precision"] == precision and makes_figures(row)]
     return max((mfu for mfu in known if not math.isnan(mfu)), default=math.nan)
 
 

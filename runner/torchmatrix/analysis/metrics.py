@@ -78,7 +78,7 @@ class Metric:
 
 def _served(launch: Launch, kind: str) -> list[float]:
     """Seconds of each request of one kind that an ok launch served, all ranks together, the shortest first."""
-    if launch.outcome != "ok":
+    if not launch.is_ok:
         return []
     return sorted(seconds for one in launch.requests if one.kind == kind for seconds in one.seconds)
 

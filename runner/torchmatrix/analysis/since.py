@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, is_ok
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.ratios import compared as compared_cells
@@ -73,10 +73,10 @@ def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -
 
 def _environments(before: Sequence[Row], now: Sequence[Row]) -> list[tuple[Environment, Environment]]:
     """Of each stack that both measured, then and now: those of one launch, of the first cell that both have."""
-    then = {row["cell"]: row["path"] for row in before if row["outcome"] == "ok"}
+    then = {row["cell"]: row["path"] for row in before if is_ok(row)}
     paths: dict[str, tuple[str, str]] = {}
     for row in now:
-        if row["outcome"] == "ok" and row["cell"] in then:
+        if is_ok(row) and row["cell"] in then:
             paths.setdefault(row["stack"], (then[row["cell"]], row["path"]))
     return [(_environment(old), _environment(new)) for old, new in paths.values()]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 from torchmatrix.facts.launch import Launch, measured_seconds
-from torchmatrix.matrix.factors import ONE_MODEL
 
 TOLD = {"import": "import", "init": "init", "model": "model to device", "first-step": "first step"}
 """Phases: what the box calls them, and we."""
@@ -26,7 +25,7 @@ class Spent:
 
 def spent_by(launch: Launch) -> Spent | None:
     """None if it isn't ok, or explains a scaling loss: that has its own table."""
-    if launch.workload.parallel not in ONE_MODEL or launch.outcome != "ok":
+    if not launch.makes_figures or not launch.is_ok:
         return None
     steps = chain.from_iterable(rank for window in launch.windows for rank in window.step_seconds)
     return Spent(cell=_cell_of(launch), phases=_seconds_of(launch), steps=array("d", steps))

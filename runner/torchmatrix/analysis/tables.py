@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, is_ok
 from torchmatrix.analysis.launch_row import cell_values, row_of
 from torchmatrix.facts.launch import Launch
 
@@ -28,7 +28,7 @@ def borrow_flops(rows: Sequence[Row]) -> None:
     """A launch that counted nothing takes what its stack counted for the same operations; where the stack's torch has no
     counter, what another stack did (`flops_from`: which). What a launch counted itself stays.
     """
-    told = [row for row in rows if row["outcome"] == "ok" and not row["flops_from"] and not math.isnan(row["flops_per_item"])]
+    told = [row for row in rows if is_ok(row) and not row["flops_from"] and not math.isnan(row["flops_per_item"])]
     own = {(row["stack"], row["recipe"], row["operations"]): row for row in reversed(told)}
     others = {row["operations"]: row for row in reversed(told)}
     for row in rows:

@@ -9,7 +9,6 @@ from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
-from torchmatrix.matrix.factors import ONE_MODEL
 
 MOST_READINGS = 360
 """In one trace, of all devices together; of more, every k-th of each device is kept."""
@@ -78,8 +77,8 @@ def shortened(traces: Collection[Whole]) -> list[Trace]:
 
 
 def _is_watched(launch: Launch) -> bool:
-    ddp = launch.workload.parallel in ONE_MODEL
-    if not ddp or launch.monotonic_seconds is None or launch.outcome != "ok" or not edges(launch):
+    ddp = launch.makes_figures
+    if not ddp or launch.monotonic_seconds is None or not launch.is_ok or not edges(launch):
         return False
     own = _names(launch)
     return any(r["device"] in own and r.keys() & _KEYS for told in launch.telemetry for r in told.readings)

@@ -37,7 +37,6 @@ from torchmatrix.cli.options import (
 from torchmatrix.cli.planned import refuse_nothing, skips_in_words
 from torchmatrix.engines.choose import SLURM
 from torchmatrix.ground.errors import BadInput, ExitCode, NothingSelected
-from torchmatrix.matrix.factors import ONE_MODEL
 
 
 @app.command()
@@ -176,7 +175,7 @@ def explain(
     volume = volume_of(quiet, verbose)
     request = Request(method=method, launches=launches)
     s = session.prepare(matrix, results, engine, globs, where or [], request, explain=True)
-    if s.plan.cells and not any(cell.workload.parallel not in ONE_MODEL for cell in s.plan.cells):
+    if s.plan.cells and not any(not cell.workload.makes_figures for cell in s.plan.cells):
         raise NothingSelected(
             "no selected cell trains on more than one device",
             hint="torchmatrix plan lists all ids; choose one that ends in gpu0+1 or more",

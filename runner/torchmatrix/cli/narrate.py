@@ -209,7 +209,7 @@ class Narrator:
     def _tell_launch(self, news: LaunchFinished) -> None:
         expected = self._left.pop((news.cell.id, news.number), 0.0)
         self._spent, self._expected = self._spent + news.seconds, self._expected + expected
-        if news.launch.outcome == "ok" and not (news.cell.workload.compile and news.number == 1):
+        if news.launch.is_ok and not (news.cell.workload.compile and news.number == 1):
             self._taken.setdefault(news.cell.id, []).append(news.seconds)
         self._done += 1
         self._total = max(self._total, self._done + len(self._left))

@@ -30,7 +30,7 @@ def counting(launches: Iterable[Launch]) -> list[Launch]:
 
 def of_cell(launches: Sequence[Launch]) -> list[Launch]:
     """The launches of one cell with what they are left out for, and in what those that make the figure differ."""
-    ok = [launch for launch in launches if launch.outcome == "ok"]
+    ok = [launch for launch in launches if launch.is_ok]
     if len(ok) < 2 or _are_alike(ok):
         return list(launches)
     told = [environment_of(launch) for launch in ok]

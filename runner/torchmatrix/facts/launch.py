@@ -38,6 +38,10 @@ from torchmatrix.facts.parts import (
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
+ONE_MODEL = ("ddp", "fsdp")
+"""The values of `parallel` by which several processes train one model; the others, no-sync (DDP without all-reduce) and
+independent (nothing is shared), only explain what that costs."""
+OK = "ok"
 UNLIKE = "unlike"
 """The outcome of a launch that measured well, but under other conditions than the others of its cell: it makes no figure."""
 _OF_TORCHRUN = (
@@ -156,7 +160,22 @@ class Launch:
         complete = self.is_done and self.windows and not self.refused and not self.malformed and not self.wrong_devices
         credible = not self.has_empty_window and not self.contradiction
         is_ok = complete and self.exit.returncode == 0 and credible
-        return (UNLIKE if self.left_out else "ok") if is_ok else "crashed"
+        return (UNLIKE if self.left_out else OK) if is_ok else "crashed"
+
+    @property
+    def is_ok(self) -> bool:
+        """Has it a figure?"""
+        return self.outcome == OK
+
+    @property
+    def has_failed(self) -> bool:
+        """Has it failed? What is left out of its cell's figure has not."""
+        return self.outcome not in (OK, UNLIKE)
+
+    @property
+    def makes_figures(self) -> bool:
+        """Is it of a model that its devices train or run together? All others explain the loss of such a one."""
+        return self.workload.parallel in ONE_MODEL
 
     @cached_property
     def contradiction(self) -> str | None:
@@ -179,7 +198,7 @@ class Launch:
         return plausible.Asked(
             ranks=ranks,
             here=ranks // self.devices.nodes,
-            in_step=self.workload.mode == "train" and self.workload.parallel in ("ddp", "fsdp"),
+            in_step=self.workload.mode == "train" and self.makes_figures,
             batch=batch if isinstance(batch, int) else None,
             steps=steps if isinstance(steps, int) else None,
             exactly=not factors.get("seconds") or self.trial_batch is not None,
@@ -256,7 +275,7 @@ class Launch:
     @property
     def error(self) -> str | None:
         """The first line that says what went wrong; None for an ok launch."""
-        if self.outcome in ("ok", UNLIKE):
+        if not self.has_failed:
             return f"left out: {self.left_out}" if self.left_out else None
         if self.exit is None:
             return "the tool ended before the launch did"
@@ -294,7 +313,7 @@ def measured_items(launch: Launch) -> int:
 
 def throughput(launch: Launch) -> float:
     """Items per second of an ok launch over all its timed windows; NaN for any other outcome."""
-    if launch.outcome != "ok":
+    if not launch.is_ok:
         return math.nan
     seconds = measured_seconds(launch)
     return measured_items(launch) / seconds if seconds > 0 else math.nan

@@ -44,7 +44,7 @@ class Proven:
 def proof_of(launch: Launch) -> Proven | None:
     """What the other launches of the cell must find, too; None if this one wasn't proven in full."""
     reference = launch.reference
-    if launch.outcome != "ok" or reference is None or reference.proof != "full" or reference.error:
+    if not launch.is_ok or reference is None or reference.proof != "full" or reference.error:
         return None
     return Proven(
         name=launch.path.stem,

@@ -275,7 +275,7 @@ class Results:
         for run in self._of_host(host)[-3:]:
             here: dict[str, list[float]] = {}
             for launch in run.launches():
-                if launch.outcome == "ok" and launch.method.name == method and not math.isnan(launch.seconds):
+                if launch.is_ok and launch.method.name == method and not math.isnan(launch.seconds):
                     here.setdefault(launch.cell, []).append(launch.seconds)
             known |= here
         return known

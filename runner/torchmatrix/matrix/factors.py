@@ -112,9 +112,6 @@ class Factor:
 
 LARGEST = 1_000_000_000
 """Of any whole number."""
-ONE_MODEL = ("ddp", "fsdp")
-"""The values of `parallel` by which several processes train one model; the others, no-sync (DDP without all-reduce) and
-independent (nothing is shared), only explain what that costs."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights")
 
 _WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*", "electra*")

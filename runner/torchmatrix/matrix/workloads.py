@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.facts.launch import ONE_MODEL
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.machine import gpu_words
@@ -66,6 +67,11 @@ class Workload:
     @property
     def compile(self) -> bool:
         return bool(self.factors["compile"])
+
+    @property
+    def makes_figures(self) -> bool:
+        """Is it of a model that its devices train or run together? All others explain the loss of such a one."""
+        return self.parallel in ONE_MODEL
 
     @property
     def batch(self) -> int | str:
@@ -183,7 +189,7 @@ def changed(workload: Workload, batch_for: tuple[tuple[str, int], ...] | None = 
 
 def ddp_id(workload: Workload) -> str:
     """The id of the workload that this one explains; its own if it explains none."""
-    return workload.id if workload.parallel in factors.ONE_MODEL else changed(workload, parallel="ddp").id
+    return workload.id if workload.makes_figures else changed(workload, parallel="ddp").id
 
 
 def batch_on(workload: Workload, name: str, memory_bytes: int | None) -> int | str:

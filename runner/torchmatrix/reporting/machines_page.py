@@ -8,7 +8,7 @@ from typing import Any
 
 from torchmatrix.analysis import across, facts_cache, fleet_tables, ratios, scaling, tables
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, is_ok, makes_figures
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
@@ -17,7 +17,6 @@ from torchmatrix.analysis.published.beside import Beside
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
-from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import explorers, side_by_side
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.gpus import Gpus, Shown
@@ -52,7 +51,7 @@ class Fleet:
 
     @cached_property
     def cells(self) -> list[Row]:
-        return [row for row in tables.cells_table(self.index) if row["parallel"] in ONE_MODEL]
+        return [row for row in tables.cells_table(self.index) if makes_figures(row)]
 
     @cached_property
     def measured(self) -> list[tuple[Measured, ...]]:
@@ -159,7 +158,7 @@ def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[st
         "gpus": fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every),
         "cells": _cells(fleet, held),
         "currency": held.currency,
-        "failures": [_failure(row) for row in fleet.launches if row["outcome"] != "ok"],
+        "failures": [_failure(row) for row in fleet.launches if not is_ok(row)],
         "published": _published(fleet),
         "pending": sum(_pending(run) for run in fleet.runs),
         "unreadable": [f"{sections.below_results(one.path)}: {one.reason}" for run in fleet.runs for one in run.unreadable],
@@ -207,9 +206,9 @@ def _machine(one: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str
         "started": utc(run.started),
         "run": run.id,
         "page": pages.get(machine.id),
-        "measured": len({row["cell"] for row in run.launches if row["outcome"] == "ok"}),
+        "measured": len({row["cell"] for row in run.launches if is_ok(row)}),
         "planned": len(run.planned),
-        "not_ok": sum(row["outcome"] != "ok" for row in run.launches),
+        "not_ok": sum(not is_ok(row) for row in run.launches),
         "skipped": len(run.skipped),
         "stacks": list(dict.fromkeys(row["stack"] for row in run.launches)),
     }

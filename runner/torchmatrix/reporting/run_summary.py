@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import is_ok
 from torchmatrix.analysis.tables import cells_table, launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
@@ -44,7 +45,7 @@ class CellSummary:
 def of_launches(launches: Iterable[Launch], planned: Iterable[str]) -> list[CellSummary]:
     """Every planned cell of a run in its order; what was not launched yet says so."""
     cells = CellIndex(launch_rows(counting(launches)))
-    errors = {cell["cell"]: [row["error"] for row in cell.launches if row["outcome"] != "ok"] for cell in cells.every}
+    errors = {cell["cell"]: [row["error"] for row in cell.launches if not is_ok(row)] for cell in cells.every}
     found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in cells_table(cells)}
     return [found.get(cell, CellSummary(id=cell)) for cell in planned]
 

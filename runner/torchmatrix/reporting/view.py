@@ -5,14 +5,13 @@ from functools import cached_property
 
 from torchmatrix.analysis import collectives, compiling, facts_cache, ratios, scaling, tables
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, is_ok, makes_figures
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.matrix.factors import ONE_MODEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ class View:
     @property
     def not_ok(self) -> int:
         """How many of the launches that count have no figure."""
-        return sum(row["outcome"] != "ok" for row in self.summary.launches)
+        return sum(not is_ok(row) for row in self.summary.launches)
 
     @property
     def pending(self) -> list[str]:
@@ -73,7 +72,7 @@ def make_view(run_id: str, record: RunRecord, found: RunDetails, baseline: str |
         details=found,
         index=cells,
         every_cell=every_cell,
-        cells=[row for row in every_cell if row["parallel"] in ONE_MODEL],  # the others explain a loss, in a table of their own
+        cells=[row for row in every_cell if makes_figures(row)],  # the others explain a loss, in a table of their own
         scaling=scaling.scaling_table(cells),
         decomposition=scaling.decomposition_table(cells),
         nodes=scaling.nodes_table(cells),

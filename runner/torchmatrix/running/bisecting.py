@@ -81,7 +81,7 @@ def launches_of(runs: Sequence[RunFolder], names: Sequence[str]) -> dict[str, li
 
 def why_none(launches: Sequence[Launch]) -> str | None:
     """Why a stack has no figure; None if a launch is ok."""
-    if any(launch.outcome == "ok" for launch in launches):
+    if any(launch.is_ok for launch in launches):
         return None
     return next((f"{launch.outcome}: {launch.error}" for launch in launches), "not launched")
 

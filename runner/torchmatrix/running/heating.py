@@ -27,7 +27,7 @@ def heat(job: Job, chosen: Cell, image: Image, batch: int | None) -> Iterator[Ne
     for item in launch(job, Attempt(cell=cell, number=1, batch=batch, probe=HEATING), image) if batch else ():
         if not isinstance(item, LaunchFinished):
             yield item
-        elif item.launch.outcome == "ok":
+        elif item.launch.is_ok:
             yield Heated(devices=cell.gpus.label, seconds=item.seconds)
         else:
             why = f"{item.launch.outcome}: {item.launch.error}"

@@ -24,7 +24,6 @@ from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host, before_launch
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
-from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
@@ -114,7 +113,7 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
         *factors_in_words(own),
         *options_in_words(device_options(attempt.cell, job.host, job.seed, job.timeout_seconds) | proofs),
     )
-    probe = (workload.explain or gpus.nodes > 1) and workload.parallel in ONE_MODEL and gpus.count > 1
+    probe = (workload.explain or gpus.nodes > 1) and workload.makes_figures and gpus.count > 1
     return (*words, *(("--all-reduce-probe",) if probe else ()))
 
 

@@ -155,7 +155,7 @@ def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
     """The repeated launch beside the recorded one."""
     now = folder.launches()[-1]
     unit = again.session.plan.cells[0].workload.unit
-    if now.outcome != "ok" or again.launch.outcome != "ok":
+    if now.outcome != "ok" or not again.launch.is_ok:
         return f"then: {again.launch.outcome}, now: {now.outcome}"
     then, rate = throughput(again.launch), throughput(now)
     same = _image_of(now) == _image_of(again.launch)

@@ -131,7 +131,7 @@ def _launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     while again:
         again = False
         for item in launch(job, attempt, image):
-            if isinstance(item, LaunchFinished) and item.launch.outcome == "ok" and watched.summarize(item.launch).throttled:
+            if isinstance(item, LaunchFinished) and item.launch.is_ok and watched.summarize(item.launch).throttled:
                 again = job.folder.tries(attempt.cell.id, attempt.number) == 1
                 yield replace(item, note="throttled, once more" if again else "throttled again: kept and marked")
             else:

@@ -140,7 +140,7 @@ def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[
 
 def _rates(folder: RunFolder, cell: Cell) -> list[float]:
     """The throughputs of a cell's launches so far."""
-    return [throughput(launch) for launch in counting(folder.of_cell(cell.id)) if launch.outcome == "ok"]
+    return [throughput(launch) for launch in counting(folder.of_cell(cell.id)) if launch.is_ok]
 
 
 def _scheduled(

@@ -26,7 +26,7 @@ def recorded(store: Results, machine: str | None, cell: str) -> Iterator[tuple[s
     """The ok launches of a cell on a machine, with the id of their run; those of the newest run first."""
     for folder in reversed(store.runs()):
         for launch in counting(folder.of_cell(cell)):
-            if launch.outcome == "ok" and launch.machine == machine:
+            if launch.is_ok and launch.machine == machine:
                 yield folder.id, launch
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from torchmatrix.analysis import comparable, same_work
 from torchmatrix.analysis.cells import Cell
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.column import Row, has_failed
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts import differences, environments
-from torchmatrix.facts.launch import UNFINISHED, UNLIKE
+from torchmatrix.facts.launch import UNFINISHED
 from torchmatrix.nightly.gate import canary, noise
 from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
 from torchmatrix.nightly.gate.drift import drift
@@ -76,7 +76,7 @@ def _has(cell: Cell, metric: Metric) -> bool:
 
 
 def _failures(cell: Cell) -> list[Row]:
-    return [row for row in cell.launches if row["outcome"] not in ("ok", UNLIKE, *UNFINISHED)]
+    return [row for row in cell.launches if has_failed(row) and row["outcome"] not in UNFINISHED]
 
 
 def _judged(

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.column import makes_figures
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.numbers import UNKNOWN, is_known
-from torchmatrix.matrix.factors import COLUMNS, ONE_MODEL, Factor
+from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import figures
 from torchmatrix.reporting.explorers.figures import Metric, Row
@@ -65,7 +66,7 @@ def data_of(
 
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    told = [_plain(row) for row in cells if row["parallel"] in ONE_MODEL]
+    told = [_plain(row) for row in cells if makes_figures(row)]
     gpus = _gpus(told)
     spread, scaled = figures.spread(index), {figures.key_of(row): row for row in scaling}
     served = figures.served(row for cell in index.every for row in cell.launches)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchmatrix.analysis import gpu_table, prices
+from torchmatrix.analysis.column import is_ok
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
@@ -114,7 +115,7 @@ def _failures(view: View) -> list[Row]:
     return [
         {name: row[name] for name in names} | {"seen": seen, "file": _file_of(row["path"], view.id)}
         for row, seen in zip(view.summary.launches, view.details.errors, strict=True)
-        if row["outcome"] != "ok"
+        if not is_ok(row)
     ]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import disturbance, facts_cache, gpu_table, time_split
+from torchmatrix.analysis.column import is_ok
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
@@ -118,7 +119,7 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
 def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
     """The default view of one run; `data`: of its explorers, if they are at hand."""
     data = data or explorers_of(view, held).data
-    failed = [row["outcome"] for row in view.summary.launches if row["outcome"] != "ok"]
+    failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
     marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}

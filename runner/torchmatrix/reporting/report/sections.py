@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis.column import has_failed, is_ok, makes_figures
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import MORE, Metric
@@ -17,7 +18,6 @@ from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.ground.texts import count
-from torchmatrix.matrix.factors import ONE_MODEL
 from torchmatrix.reporting import words
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.view import View
@@ -42,7 +42,7 @@ def nodes_in_words(record: RunRecord) -> str:
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
     """The cells with their marks."""
-    return [row | {"marks": marks(row)} for row in view.every_cell if row["parallel"] in ONE_MODEL]
+    return [row | {"marks": marks(row)} for row in view.every_cell if makes_figures(row)]
 
 
 def known_columns(view: View) -> dict[str, bool]:
@@ -93,7 +93,7 @@ def flagged(view: View) -> list[tuple[str, list[str]]]:
 def state(view: View) -> str:
     """What was measured, what failed, was skipped, left out or is still to come, in one line."""
     every = sum(row["n"] > 0 for row in view.every_cell)
-    failed = [row["outcome"] for row in view.summary.launches if row["outcome"] not in ("ok", UNLIKE)]
+    failed = [row["outcome"] for row in view.summary.launches if has_failed(row)]
     left_out = sum(row["outcome"] == UNLIKE for row in view.summary.launches)
     parts = [f"{every} of {count(len(view.record.planned), 'cell')} measured"]
     parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
@@ -147,7 +147,7 @@ def failures(view: View) -> list[dict[str, Any]]:
         {name: row[name] for name in ("cell", "round", "outcome", "error", "command")}
         | {"seen": seen, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
         for row, seen in zip(view.summary.launches, view.details.errors, strict=True)
-        if row["outcome"] != "ok"
+        if not is_ok(row)
     ]
 
 
