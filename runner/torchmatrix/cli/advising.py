@@ -73,7 +73,7 @@ def advise(
     say_undated(store)
     folder = run_words.select_one(store, run)
     (summary,) = facts_cache.read(store, [folder])
-    say_unreadable(summary.unreadable)
+    say_unreadable(summary.unreadable_launches)
     asked = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
     limits = {name: most for name, most in asked.items() if most is not None}
     found = advice.advise(summary.launches, model, mode, advice.AIMS[aim], limits)

@@ -36,8 +36,9 @@ class Fleet:
 
     @cached_property
     def launches(self) -> list[Row]:
-        """Those of all machines (machines.fleet_rows)."""
-        return fleet_rows((one.machine, run.launches) for one, run in zip(self.chosen, self.runs, strict=True))
+        """Those of all machines (machines.fleet_rows), in the order of their files: the machines' plans may differ."""
+        runs = [sorted(run.launches, key=lambda row: row["path"].split("/")) for run in self.runs]
+        return fleet_rows((one.machine, rows) for one, rows in zip(self.chosen, runs, strict=True))
 
     @property
     def has_models(self) -> bool:
