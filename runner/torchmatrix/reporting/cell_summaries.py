@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.column import is_ok
-from torchmatrix.analysis.tables import cells_table, launch_rows
+from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.numbers import figure
@@ -44,25 +44,19 @@ class CellSummary:
 
 def of_launches(launches: Iterable[Launch], planned: Iterable[str]) -> list[CellSummary]:
     """Every planned cell of a run in its order; what was not launched yet says so."""
-    cells = CellIndex(launch_rows(counting(launches)))
-    errors = {cell["cell"]: [row["error"] for row in cell.launches if not is_ok(row)] for cell in cells.every}
-    found = {row["cell"]: _summary(row, errors[row["cell"]]) for row in cells_table(cells)}
-    return [found.get(cell, CellSummary(id=cell)) for cell in planned]
+    found = CellIndex(launch_rows(counting(launches))).named
+    return [_summary(found[name]) if name in found else CellSummary(id=name) for name in planned]
 
 
-def _summary(row: dict[str, Any], errors: Sequence[str | None]) -> CellSummary:
+def _summary(cell: Cell) -> CellSummary:
+    found = cell.summary()
     return CellSummary(
-        id=str(row["cell"]),
-        throughput=_known(row["throughput"]),
-        low=_known(row["low"]),
-        high=_known(row["high"]),
-        n=int(row["n"]),
-        failed=int(row["failed"]),
-        left_out=int(row["left_out"]),
-        unit=str(row["unit"]),
-        verdict=str(row["verdict"]),
-        outcome=str(row["outcome"]),
-        reason=errors[-1] if errors else None,
+        id=cell["cell"],
+        **{name: _known(found[name]) for name in ("throughput", "low", "high")},
+        **{name: found[name] for name in ("n", "failed", "left_out", "verdict")},
+        unit=cell["unit"],
+        outcome=cell.last["outcome"],
+        reason=next((row["error"] for row in reversed(cell.launches) if not is_ok(row)), None),
     )
 
 

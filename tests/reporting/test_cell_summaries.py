@@ -1,6 +1,6 @@
 """The table that `run` ends with."""
 
-from torchmatrix.reporting.run_summary import CellSummary, in_words
+from torchmatrix.reporting.cell_summaries import CellSummary, in_words
 
 LONG = "torch2.7.1-cu128/resnet50-train-amp-bf16-b64-224px-channels_last-compile/gpu0+1+2+3+4+5+6+7"
 
