@@ -52,7 +52,9 @@ def _summary(cell: Cell) -> CellSummary:
     found = cell.summary()
     return CellSummary(
         id=cell["cell"],
-        **{name: _known(found[name]) for name in ("throughput", "low", "high")},
+        throughput=_known(found["throughput"]),
+        low=_known(found["low"]),
+        high=_known(found["high"]),
         **{name: found[name] for name in ("n", "failed", "left_out", "verdict")},
         unit=cell["unit"],
         outcome=cell.last["outcome"],
