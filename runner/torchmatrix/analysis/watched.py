@@ -7,7 +7,7 @@ moves nothing. Unknown is NaN or None, never 0.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -83,20 +83,24 @@ class Watched:
 _time = itemgetter(0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Series:
     """One device's readings in order of time: (monotonic seconds, reading)."""
 
     points: tuple[tuple[float, Facts], ...]
+    _found: dict[Any, list[tuple[float, Facts]]] = field(default_factory=dict, repr=False, compare=False)
+    """By the windows that were asked for: a dozen figures are of the same."""
 
     def inside(self, windows: Iterable[tuple[float, float]]) -> list[Facts]:
         return [reading for _, reading in self._inside(windows)]
 
     def _inside(self, windows: Iterable[tuple[float, float]]) -> list[tuple[float, Facts]]:
-        spans = [
-            (bisect_left(self.points, start, key=_time), bisect_right(self.points, stop, key=_time)) for start, stop in windows
-        ]
-        return [self.points[place] for place in sorted({place for span in spans for place in range(*span)})]
+        asked = tuple(windows)
+        if asked not in self._found:
+            times = [time for time, _ in self.points]
+            spans = [range(bisect_left(times, start), bisect_right(times, stop)) for start, stop in asked]
+            self._found[asked] = [self.points[place] for place in sorted({place for span in spans for place in span})]
+        return self._found[asked]
 
     def values(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[float]:
         """The values in the windows' readings, each under the first key that the reading has."""
@@ -104,8 +108,12 @@ class Series:
 
     def timed(self, windows: Iterable[tuple[float, float]], *keys: str) -> list[tuple[float, float]]:
         """The same, each with its time."""
-        found = ((time, next((r[key] for key in keys if key in r), None)) for time, r in self._inside(windows))
-        return [(time, float(value)) for time, value in found if value is not None]
+        found = self._inside(windows)
+        if len(keys) == 1:
+            (key,) = keys
+            return [(time, float(value)) for time, r in found if (value := r.get(key)) is not None]
+        each = ((time, next((r[key] for key in keys if key in r), None)) for time, r in found)
+        return [(time, float(value)) for time, value in each if value is not None]
 
     def at(self, time: float, key: str) -> float:
         """A counter's value at `time`, linear between the readings around it; NaN outside of them, or if it went back."""
