@@ -11,9 +11,9 @@ from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.traces import Readings, Trace, Whole, shortened
 from torchmatrix.analysis.watched import Watched
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.parts import Box
-from torchmatrix.facts.parts import Facts as Told
 from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.facts.wire import Box
+from torchmatrix.facts.wire import Facts as Told
 from torchmatrix.ground.texts import as_text
 
 Facts = dict[str, Any]

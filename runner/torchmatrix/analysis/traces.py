@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Facts
+from torchmatrix.facts.wire import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
 from torchmatrix.matrix.factors import ONE_MODEL
 

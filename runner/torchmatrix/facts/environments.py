@@ -12,7 +12,8 @@ from typing import Any
 
 from torchmatrix.facts.checked import is_number
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Facts, Gpu
+from torchmatrix.facts.parts import Gpu
+from torchmatrix.facts.wire import Facts
 from torchmatrix.ground.texts import clipped
 
 Environment = dict[str, str]

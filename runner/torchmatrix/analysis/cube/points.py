@@ -9,7 +9,7 @@ from typing import Any
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
-from torchmatrix.facts.parts import LATENCY
+from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 

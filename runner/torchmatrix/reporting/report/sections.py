@@ -13,8 +13,8 @@ from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
 from torchmatrix.facts import checked
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import UNLIKE
-from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.ground.texts import count
 from torchmatrix.matrix.factors import ONE_MODEL
