@@ -153,7 +153,7 @@ class Header(Struct, frozen=True, kw_only=True, dict=True):
     `round` and `number`: its place in the cell, and which try it was. `ddp_workload`: the id of the workload that this one
     explains; empty where it wasn't recorded. `trial`: it only tests a batch. `unix_seconds` and `monotonic_seconds`: when it
     began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was not built. `started`: how the
-    engine started it, such as its limits.
+    engine started it, such as its limits. `facts`: everything recorded about it.
     """
 
     run: str
@@ -180,6 +180,7 @@ class Header(Struct, frozen=True, kw_only=True, dict=True):
     engine: dict[str, Any] = {}
     command: str
     started: dict[str, Any] = {}
+    facts: Facts
 
     @property
     def ddp_id(self) -> str:

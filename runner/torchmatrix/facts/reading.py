@@ -34,7 +34,8 @@ _Rows = Sequence[Sequence[Any]]
 def read_launch(path: Path) -> Launch | Unreadable:
     """Read one launch file, whatever its name; a truncated last line is not an error."""
     found = lines.read(path)
-    return Unreadable(path=path, reason=found.damage) if found.damage else launch_of(path, found.events, found.verified)
+    damage = found.damage_of_launch
+    return Unreadable(path=path, reason=damage) if damage else launch_of(path, found.events, found.verified)
 
 
 def launch_at(path: Path) -> Launch:

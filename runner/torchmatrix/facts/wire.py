@@ -58,7 +58,7 @@ class Line(Struct, frozen=True, tag_field="event"):
 
 def decoded(record: Record, kind: type[S]) -> S:
     """Return the record as a struct; the field `facts` of it and of its parts gets the whole record. Raises Malformed."""
-    given = with_facts(record)
+    given = with_facts(record) if "facts" in kind.__struct_fields__ else without_nulls(record)
     try:
         return convert(given, kind)
     except ValidationError as why:
