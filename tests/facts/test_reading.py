@@ -195,7 +195,7 @@ def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_p
         (0, {"round": "one"}, 'round is "one", not whole number'),
         (0, {"unix_seconds": 1e300}, "unix_seconds is 1e+300, not number < 253402300800.0"),
         (0, {"unix_seconds": -1}, "unix_seconds is -1, not whole number >= 0"),
-        (0, {"stack": {"torch": "2.5.1"}}, "stack.name is missing"),
+        (0, {"stack": {}}, "stack.name is missing"),
         (0, {"gpus": {"indices": [], "label": "gpu0"}}, "gpus.indices is [], not list of length >= 1"),
         (
             0,
@@ -235,7 +235,7 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
         "try 1 of round 1: it was copied",
         "run is missing",
         "Is a directory",
-        "cell is 5, not a text",
+        "cell is 5, not text",
     ):
         assert said in page
     assert not run.is_done(view.digest.launches[0]["cell"], 8)

@@ -5,16 +5,15 @@ A part that is missing, null or empty has the value that stands here, if there i
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import nan
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
 from torchmatrix.facts import old_facts
-from torchmatrix.facts.wire import Block, Clock, Facts, Line, Number, Whole, decoded, without_nulls
+from torchmatrix.facts.wire import Block, Clock, Facts, Finite, Line, Moment, Number, Whole, decoded, without_nulls
 
-_END_OF_TIME = 253402300800
-"""The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
 _MOST_NODES = 10_000
 """More nodes of one launch are malformed: each of their devices has a name."""
 _NAMES = ("id", "ddp_id", "own")
@@ -134,7 +133,7 @@ class UsedMethod(Struct, frozen=True, kw_only=True):
 class Start(Struct, frozen=True, kw_only=True):
     """The state in which a launch began: after how long a wait, at what temperature, and whether above the method's limit."""
 
-    waited_seconds: Number = float("nan")
+    waited_seconds: Finite = nan
     temperature_celsius: Number | None = None
     too_warm: bool = False
 
@@ -161,7 +160,7 @@ class Header(Struct, frozen=True, kw_only=True, dict=True):
     round: Whole
     number: Whole = field(name="try")
     trial: bool = False
-    unix_seconds: Annotated[int, Meta(ge=0, lt=_END_OF_TIME)] | Annotated[float, Meta(ge=0, lt=_END_OF_TIME)]
+    unix_seconds: Moment
     monotonic_seconds: Number | None = None
     tool: str | None = None
     workload_hash: str | None = None

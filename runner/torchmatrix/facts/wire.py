@@ -20,14 +20,20 @@ Facts = Mapping[str, Any]
 S = TypeVar("S", bound=Struct)
 
 _PARTS = frozenset({"gpus", "image", "method", "own", "stack", "start", "workload"})
-"""What has fields of its own; an empty one is none."""
+"""What has fields of its own."""
+_OPTIONAL = frozenset({"image", "own", "start"})
+"""Of them, what is none if it is empty."""
 _PLAIN = {"int": "whole number", "float": "number", "str": "text", "array": "list", " | null": "", "`": ""}
 """Words for msgspec's names of types."""
 _MOST = 2**63 - 1
+_END_OF_TIME = 253402300800
+"""The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
 _LARGEST = 1.7976931348623157e308
 Whole = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
-Number = Whole | Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
-"""Neither NaN nor infinite."""
+Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+Number = Whole | Finite
+Moment = Annotated[int, Meta(ge=0, lt=_END_OF_TIME)] | Annotated[float, Meta(ge=0, lt=_END_OF_TIME)]
+"""Seconds since 1970 UTC."""
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 """Larger whole numbers are not exact as a float."""
 Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]
@@ -49,11 +55,27 @@ Losses = tuple[tuple[float | None, ...], ...]
 
 
 class Line(Struct, frozen=True, tag_field="event"):
-    """A line of a launch file. `arrived`: when it came, on the host's monotonic clock; None in facts of earlier versions."""
+    """A line of a launch file. `arrived`: when it came, on the host's monotonic clock; None in facts of earlier versions.
+
+    `start_monotonic_seconds`, `stop_monotonic_seconds`: when that began and ended of which it tells.
+    """
 
     unix_seconds: Clock | None = None
     monotonic_seconds: Clock | None = None
     arrived: Clock | None = field(default=None, name="arrived_monotonic_seconds")
+    start_monotonic_seconds: Clock | None = None
+    stop_monotonic_seconds: Clock | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it ends before it begins."""
+        if self.edges and self.edges[1] < self.edges[0]:
+            raise ValueError(f"it stops {self.edges[0] - self.edges[1]:.3f} s before it starts")
+
+    @property
+    def edges(self) -> tuple[float, float] | None:
+        """When that began and ended of which it tells, if both are known."""
+        begin, end = self.start_monotonic_seconds, self.stop_monotonic_seconds
+        return None if begin is None or end is None else (begin, end)
 
 
 def decoded(record: Record, kind: type[S]) -> S:
@@ -87,7 +109,7 @@ def with_facts(record: Any, levels: int = 4) -> Any:
         return [with_facts(one, levels - 1) for one in record]
     if type(record) is not dict or not levels:
         return record
-    told = {key: value for key, value in record.items() if value is not None and not (key in _PARTS and value == {})}
+    told = {key: value for key, value in record.items() if value is not None and not (key in _OPTIONAL and value == {})}
     return {key: with_facts(value, levels - 1) if key in _PARTS else value for key, value in told.items()} | {"facts": record}
 
 
@@ -102,7 +124,9 @@ def _in_words(why: str, record: Record) -> str:
     for key in re.findall(r"\w+", place):
         value = value[int(key) if type(value) is list else key]
     wanted = re.match("Expected (.+?)(, got .*)?$", text)
-    words = re.sub(r"int|float|str|array|`| \| null", lambda found: _PLAIN[found[0]], wanted[1]) if wanted else "a known word"
+    if wanted is None:
+        return f"{place} is {short(value)}, not {'a known word' if 'enum' in text else 'valid'}"
+    words = re.sub(r"int|float|str|array|`| \| null", lambda found: _PLAIN[found[0]], wanted[1])
     return f"{place} is {short(value)}, not {words}"
 
 
@@ -110,24 +134,6 @@ def same_ranks(name: str, per_rank: Sequence[Any], seconds: Sequence[float]) -> 
     """Raise ValueError unless `per_rank`, if there is any, has one entry for each rank that has `seconds`."""
     if per_rank and len(per_rank) != len(seconds):
         raise ValueError(f"{name} has {len(per_rank)} ranks, seconds has {len(seconds)}")
-
-
-class Span(Line, frozen=True):
-    """What began and ended on the monotonic clock."""
-
-    start_monotonic_seconds: Clock | None = None
-    stop_monotonic_seconds: Clock | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if it ends before it begins."""
-        if self.edges and self.edges[1] < self.edges[0]:
-            raise ValueError(f"it stops {self.edges[0] - self.edges[1]:.3f} s before it starts")
-
-    @property
-    def edges(self) -> tuple[float, float] | None:
-        """Its begin and end, if both are known."""
-        begin, end = self.start_monotonic_seconds, self.stop_monotonic_seconds
-        return None if begin is None or end is None else (begin, end)
 
 
 class Hello(Line, frozen=True, tag="hello"):
@@ -191,7 +197,7 @@ class Setup(Line, frozen=True, tag="setup"):
     runtime: dict[str, Any] = {}
 
 
-class Block(Span, frozen=True, tag="sample", kw_only=True):
+class Block(Line, frozen=True, tag="sample", kw_only=True):
     """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
 
     `seconds` of each rank; `items` of all ranks. `step_seconds`: empty if they were not reported. `losses`: in inference of the
@@ -241,6 +247,7 @@ class Steps(Line, frozen=True, tag="steps", kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError if the ranks did different numbers of steps."""
+        super().__post_init__()
         if len(counts := sorted(set(map(len, self.step_seconds)))) > 1:
             raise ValueError(f"step_seconds has {counts[0]} steps of one rank and {counts[-1]} of another")
 
@@ -249,7 +256,7 @@ LATENCY, END_TO_END = "latency", "end-to-end"
 """Kinds of requests: from inputs to outputs on the device, and from host memory to host memory."""
 
 
-class Requests(Span, frozen=True, tag="requests", kw_only=True):
+class Requests(Line, frozen=True, tag="requests", kw_only=True):
     """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
 
     `edges`: when the first began and the last ended, of both kinds if they took turns; `between`: for how long their inputs
@@ -374,6 +381,7 @@ class Peers(Line, frozen=True, tag="peers"):
 
     def __post_init__(self) -> None:
         """Raise ValueError unless these are squares of one size."""
+        super().__post_init__()
         for name, rows in (("access", self.access), ("bytes_per_second", self.bytes_per_second)):
             if any(len(row) != len(rows) for row in rows):
                 raise ValueError(f"{name} is no square of lists")
@@ -386,7 +394,7 @@ class Peers(Line, frozen=True, tag="peers"):
             raise ValueError("wrong is no list of pairs of devices")
 
 
-class Load(Span, frozen=True, tag="load", kw_only=True):
+class Load(Line, frozen=True, tag="load", kw_only=True):
     """How fast each rank computed, block by block, and whether all results were finite."""
 
     start_monotonic_seconds: Clock
@@ -481,6 +489,7 @@ class Profile(Line, frozen=True, tag="profile", kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError if these are of different ranks."""
+        super().__post_init__()
         same_ranks("profiled_seconds", self.profiled_seconds, self.plain_seconds)
 
 
@@ -494,6 +503,7 @@ class Part(Line, frozen=True, tag="part", kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError if there can't be such a part."""
+        super().__post_init__()
         if self.number >= self.count:
             raise ValueError(f"number is {self.number}, count is {self.count}")
 
