@@ -12,9 +12,9 @@ from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
+from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.nightly.gate import GateOptions, chosen_runs, judge, verdicts
 from torchmatrix.reporting import exports, report

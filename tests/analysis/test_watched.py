@@ -1,17 +1,17 @@
 """What telemetry says of a launch, against values worked out by hand."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from records import write_run
 from torchmatrix.analysis import tables, traces, watched
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Gpu, OtherNode
+from torchmatrix.facts.parts import Gpu, NodeDevices, OtherNode
 from torchmatrix.reporting import report
 
 
@@ -91,7 +91,7 @@ def test_two_nodes_readings_are_told_apart(
     readings = [(90.0 + t, reading(name, power_watts=power)) for t in range(40)
                 for name, power in ((str(uuids[0]), 300.0), (told_by_the_second, 400.0))]  # fmt: skip
     launch = one(tmp_path, readings=readings)
-    node = OtherNode(name="b", number=2, machine=None, gpus=(second,), facts={})
+    node = OtherNode(name="b", number=2, devices=NodeDevices(gpus=(second,)), facts={})
     host = launch.host | {"gpus": [{"uuid": uuids[0]}]}
     both = replace(launch, devices=replace(launch.devices, gpus=(first,)), other_nodes=(node,), host=host)
     assert watched.summarize(both).power_watts == pytest.approx(watts, nan_ok=True)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
 from boxes import bench, recorded
 
-from torchmatrix.facts import box_lines, plausible
+from torchmatrix.facts import plausible, reading
 from torchmatrix.facts.proven import compare, proof_of
 
 MODELS = (
@@ -70,7 +70,7 @@ def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
 
 def of_the_host(events: list[dict[str, Any]]) -> str | None:
     """What contradicts the windows."""
-    told = box_lines.told(events)
+    told = reading.told(events)
     ranks, requests = told["told_ranks"], max((len(one.seconds) for one in told["requests"]), default=0)
     asked = plausible.Asked(ranks=ranks, here=ranks, batch=None, steps=None, exactly=False, windows=1, requests=requests)
     seen = plausible.Seen(begin=None, seconds=float("nan"), offset=None)

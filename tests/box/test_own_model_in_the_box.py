@@ -9,7 +9,7 @@ import pytest
 from boxes import bench, only, own_model
 
 from support import PATIENCE_SECONDS
-from torchmatrix.facts import event_fields
+from torchmatrix.facts import wire
 from torchmatrix.ground import assets
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
@@ -172,7 +172,7 @@ def test_a_loss_or_outputs_below_0_are_as_good_as_others(real_python: str, tmp_p
     found = only(events, "reference")
     assert found["agrees"] is True and (text is WITHOUT_LOSS) == (found["fingerprint"]["loss"] > 0)
     for event in events:
-        event_fields.check(event)
+        wire.check(event)
 
 
 def test_a_file_other_than_the_one_asked_for_is_refused(real_python: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from boxes import bench, only, own_model
 from torchmatrix.analysis.profiles.memory import memory_of
 from torchmatrix.analysis.profiles.shares import shares
 from torchmatrix.analysis.profiles.traces import parse
-from torchmatrix.facts import event_fields
+from torchmatrix.facts import wire
 from torchmatrix.ground import assets
 
 RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2", "--profile", "3")
@@ -34,7 +34,7 @@ def test_traced_steps_add_up_and_are_no_figure(real_python: str, processes: int)
     code, events, stderr = bench_once(real_python, *RESNET18, processes=processes)
     assert code == 0, stderr
     for event in events:
-        event_fields.check(event)
+        wire.check(event)
     assert not {"sample", "steps", "reference", "warm-up"} & {event["event"] for event in events}
     timed = only(events, "profile")
     assert timed["steps"] == 3 and len(timed["plain_seconds"]) == len(timed["profiled_seconds"]) == processes

@@ -9,7 +9,7 @@ import pytest
 from boxes import bench
 
 from support import Command
-from torchmatrix.facts import box_lines, plausible
+from torchmatrix.facts import plausible, reading
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -41,7 +41,7 @@ FROM_MEMORY = "on those of the timed windows: these were answered from memory"
 
 def said_of(events: list[dict[str, Any]], ranks: int = 1) -> str:
     """What the host finds in these lines."""
-    told = box_lines.told(events)
+    told = reading.told(events)
     assert told["malformed"] is None and told["is_done"], told["failures"]
     asked = plausible.Asked(
         ranks=ranks, here=ranks, batch=4, steps=8, exactly=True, windows=1, requests=30 if told["requests"] else 0
@@ -124,7 +124,7 @@ def test_an_honest_launch_is_none_of_that_and_tells_three_new_batches(real_pytho
             code, events, stderr = bench(real_python, *words, processes=processes)
             assert code == 0, stderr
             assert said_of(events, processes) == "None"
-            new, *_ = box_lines.told(events)["unseen"].new
+            new, *_ = reading.told(events)["unseen"].new
             assert new.steps >= 3 and len(new.step_seconds) == processes
 
 

@@ -7,7 +7,7 @@ import sabotaged
 from boxes import bench, only, own_model
 from test_kinds_of_own_models import NET
 
-from torchmatrix.facts import event_fields
+from torchmatrix.facts import wire
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 INFER = ("--mode", "infer")
@@ -64,7 +64,7 @@ def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str,
     (found,) = only(events, "precision")["effective"]
     assert found["mixed"] == "mixed: bfloat16 62 %, float32 38 %" and found["matmul"] == "fp32"
     assert found["types"]["parameters"] == {"float32": 63} and found["types"]["outputs"] == ["float32"]
-    event_fields.check(only(events, "precision"))
+    wire.check(only(events, "precision"))
 
 
 def test_a_loss_that_switches_autocast_off_is_mixed_and_no_fault_of_the_step(real_python: str, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_facts_with_other_line_ends_are_verified_and_are_the_same_facts(tmp_path
     assert (found.new, found.unverified, found.refused) == (3, 0, {}) and files(tmp_path / "here") == right
     again = brought(tmp_path / "before", tmp_path / "there")
     assert (again.new, again.here, again.refused) == (0, 3, {}) and files(tmp_path / "before") == right
-    last = run.launches()[2].path
+    last = sorted(run.path.rglob("round*.jsonl"))[2]
     last.write_bytes(last.read_bytes().replace(b'"steps": 10', b'"steps": 11', 1))
     assert (
         "checksum" in brought(tmp_path / "third", tmp_path / "there").refused[last.relative_to(tmp_path / "there").as_posix()]

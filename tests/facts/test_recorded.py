@@ -35,7 +35,7 @@ def test_a_launch_of_then_has_all_its_fields(run: RunFolder) -> None:
     launch = next(one for one in found if one.cell.endswith("torch2.5.1-cpu/resnet50-train-fp32-b4-64px/cpu0+1"))
     assert (launch.run, launch.round, launch.number, launch.trial_batch) == (run.id, 1, 1, None)
     assert (launch.stack.name, launch.stack.torch, launch.devices.label) == ("torch2.5.1-cpu", "2.5.1", "cpu0+1")
-    assert (launch.workload.ddp_id, launch.workload.parallel) == ("resnet50-train-fp32-b4-64px", "ddp")
+    assert (launch.ddp_id, launch.workload.parallel) == ("resnet50-train-fp32-b4-64px", "ddp")
     assert launch.devices.names == ("cpu0", "cpu1") and launch.batch == launch.batch_requested == 4
     assert launch.workload.factors["optimizer"] == "sgd" and launch.method.name == "steady" and not launch.malformed
     (window,) = launch.windows

@@ -11,7 +11,7 @@ from torchmatrix.analysis.cube.path import nearest_to_usual
 from torchmatrix.analysis.cube.points import COSTS, Point, Points, points_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, Metric
-from torchmatrix.facts.parts import LATENCY
+from torchmatrix.facts.wire import LATENCY
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
 from torchmatrix.matrix import catalog

@@ -18,7 +18,9 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import Metric, Read
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_seconds
-from torchmatrix.facts.parts import AskedWorkload, Facts, SeenDevice
+from torchmatrix.facts.parts import AskedWorkload
+from torchmatrix.facts.wire import Facts, SeenDevice
+from torchmatrix.ground.numbers import number_or_nan
 from torchmatrix.ground.texts import as_text
 from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, Factor
 
@@ -117,7 +119,7 @@ def _parity(name: str) -> Column:
     source = f"parity_{name}"
     return a_number(
         source, meaning, cell=lambda cell: worst(cell.values(source), default=math.nan),
-        of=lambda read: read.launch.reference.parity.get(name, math.nan) if read.launch.reference else math.nan,
+        of=lambda read: number_or_nan(read.launch.reference.parity.get(name)) if read.launch.reference else math.nan,
     )  # fmt: skip
 
 
@@ -272,10 +274,10 @@ _WATCHED = (
            of=lambda read: read.launch.warm_up.flat if read.launch.warm_up else None, **_ONE),
     a_number("drift_fraction", DEFINITIONS["drift"], "drift", of=_made(lambda launch: _drift(launch)), **_ONE),
     a_whole("skipped_steps", "timed steps that GradScaler skipped: gradients did not fit into float16",
-            of=lambda read: sum(window.skipped_steps for window in read.launch.windows), **_ONE),
+            of=lambda read: sum(window.skipped for window in read.launch.windows), **_ONE),
     a_number("stall_fraction", DEFINITIONS["stall"], "stall", of=lambda read: plausible.stall(read.launch.windows), **_ONE),
     a_number("loss_difference", "largest relative difference of the first losses from those of eager fp32",
-             of=lambda read: max(read.launch.reference.differences, default=math.nan) if read.launch.reference else math.nan,
+             of=lambda read: read.launch.reference.difference if read.launch.reference else math.nan,
              **_ONE),
     a_number("clock_jump_seconds", "by how much the wall clock was changed during the launch",
              of=_made(watched.clock_jump_seconds), **_ONE),
@@ -306,7 +308,7 @@ ENTRIES: tuple[Column, ...] = (
     a_text("run", "the run's id", of=_asked("run"), **_ONE),
     a_whole("round", "which of the interleaved rounds", of=_asked("round"), **_ONE),
     *WHERE,
-    a_text("ddp_workload", "the workload; of an explained cell the one that it belongs to", of=_asked("workload.ddp_id"),
+    a_text("ddp_workload", "the workload; of an explained cell the one that it belongs to", of=_asked("ddp_id"),
            **_ONE),
     *_JOB, *_RESULT, *_RUNNING, *_WATCHED, *_KEPT,
 )  # fmt: skip
@@ -360,7 +362,7 @@ def _is_start_unknown(launch: Launch) -> bool:
 
 
 _OWN_LINK = re.compile(r"NV\d+|XGMI")
-_UNSEEN = SeenDevice(name=None, memory_bytes=None, multiprocessors=None, uuid=None)
+_UNSEEN = SeenDevice()
 
 
 def _effective(launch: Launch) -> str | None:
@@ -385,7 +387,11 @@ def _device(launch: Launch) -> SeenDevice:
 def _collectives(launch: Launch) -> list[list[Any]]:
     """Operation, bytes, seconds, bus bandwidth, and whether all devices are linked by NVLink or Infinity Fabric."""
     linked = launch.devices.nodes == 1 and _are_linked(launch.host.get("links"), launch.devices.indices)
-    return [[one.operation, *size, linked] for one in launch.collectives for size in one.sizes]
+    probed = ((one.operation, size) for one in launch.collectives for size in one.sizes)
+    return [
+        [operation, size.bytes or 0, number_or_nan(size.seconds), number_or_nan(size.bus_bytes_per_second), linked]
+        for operation, size in probed
+    ]
 
 
 def _are_linked(links: object, indices: Sequence[int]) -> bool:

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from torchmatrix.analysis import watched
 from torchmatrix.facts.launch import Launch, measured_items, throughput
-from torchmatrix.facts.parts import END_TO_END, LATENCY
+from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.ground.errors import BadInput
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}

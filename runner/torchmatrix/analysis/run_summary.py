@@ -10,11 +10,11 @@ from torchmatrix.analysis.briefs import Brief, Order, Part, order_of
 from torchmatrix.analysis.column import Row
 from torchmatrix.facts.environments import Environment
 from torchmatrix.facts.launch import Unreadable
-from torchmatrix.facts.parts import Box
-from torchmatrix.facts.parts import Facts as Told
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.wire import Box
+from torchmatrix.facts.wire import Facts as Told
 from torchmatrix.ground.texts import as_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis.watched import Watched, edges, summarize
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Facts
+from torchmatrix.facts.wire import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
 
 MOST_READINGS = 360

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchmatrix.analysis.trends import Trend, trend
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Facts
+from torchmatrix.facts.wire import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
 
 SHORTEST_ENERGY_SECONDS = 10.0

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.ground.errors import ExitCode
 
 
 def of_launches(outcomes: Mapping[str, int]) -> ExitCode:
     """`outcomes`: the number of launches by outcome."""
+    from torchmatrix.facts.launch import UNLIKE
+
     return ExitCode.OK if set(outcomes) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
 
 

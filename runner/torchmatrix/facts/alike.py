@@ -5,8 +5,9 @@ and say why. A launch that did not record a condition stays, which is told; so i
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from torchmatrix.facts import environments
 from torchmatrix.facts.environments import UNDER_LOAD, UNKNOWN, Environment, condition_of, environment_of, values_of

@@ -9,7 +9,8 @@ from typing import Any
 
 from torchmatrix.facts.checked import is_number
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Facts, Gpu
+from torchmatrix.facts.parts import Gpu
+from torchmatrix.facts.wire import Facts
 
 Environment = dict[str, str]
 """What a launch recorded of CONDITIONS, by label, in words; what it did not record is UNKNOWN."""

@@ -10,31 +10,22 @@ from functools import cached_property
 from pathlib import Path
 
 from torchmatrix.facts import clocks, plausible
-from torchmatrix.facts.parts import (
+from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport, Unseen
+from torchmatrix.facts.wire import (
     ALL_REDUCE,
-    AskedStack,
-    AskedWorkload,
+    AllReduce,
     Block,
     Box,
     Collective,
-    Devices,
-    Exit,
-    Facts,
     Failure,
     Memory,
-    OtherNode,
     Precision,
-    Readings,
     Reference,
     Requests,
     SeenDevice,
-    Start,
-    Transport,
-    Unseen,
-    UsedImage,
-    UsedMethod,
     WarmUp,
 )
+from torchmatrix.ground.numbers import number_or_nan
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
@@ -58,17 +49,13 @@ _SUMMED_UP = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+) ")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """One launch as read back (reading.py): who, what and how as requested, what the box reported, how it ended.
+class Launch(Header, frozen=True, kw_only=True):
+    """One launch as read back (reading.py): its header, what the box reported, how it ended.
 
-    `round` and `number`: its place in the cell, and which try it was. `trial_batch`: the batch that a trial launch tested;
-    None for a launch that measures. `started`: how the engine started it, such as its limits. `unix_seconds` and
-    `monotonic_seconds`: when it began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was
-    not built. `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `parameters`: of its
-    model; `stamps`: of its lines, by its clock and the host's, none in facts of earlier versions. `windows`: the timed ones,
-    which make the figure; `warm_up_blocks` never do; `unseen`: steps after them on other batches; `requests` were served one
-    by one then.
+    `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `parameters`: of its model;
+    `stamps`: of its lines, by its clock and the host's, none in facts of earlier versions. `windows`: the timed ones, which
+    make the figure; `warm_up_blocks` never do; `unseen`: steps after them on other batches; `requests` were served one by one
+    then.
 
     `batches`: how many take turns, None if unknown. `changed_settings`: which settings of torch the model's code changed, in
     words. `remarks`: what else the box says that a reader must know of the figure. `phases`: seconds by name.
@@ -80,29 +67,6 @@ class Launch:
     """
 
     path: Path
-    run: str
-    cell: str
-    round: int
-    number: int
-    trial_batch: int | None
-    unix_seconds: float
-    monotonic_seconds: float | None
-    tool: str | None
-    workload_hash: str | None
-    wire_version: int | None
-    machine: str | None
-    stack: AskedStack
-    workload: AskedWorkload
-    devices: Devices
-    method: UsedMethod
-    batch_requested: int | str | None
-    batch_used: int | None
-    start: Start | None
-    image: UsedImage | None
-    host: Facts
-    engine: Facts
-    command: str
-    started: Facts
     box: Box | None
     told_ranks: int | None
     parameters: int | None
@@ -122,7 +86,7 @@ class Launch:
     changed_settings: tuple[str, ...]
     remarks: tuple[str, ...]
     reference: Reference | None
-    collectives: tuple[Collective, ...]
+    collectives: tuple[AllReduce | Collective, ...]
     telemetry: tuple[Readings, ...]
     other_nodes: tuple[OtherNode, ...]
     transport: Transport | None
@@ -139,7 +103,7 @@ class Launch:
     def bus_bytes_per_second(self) -> float:
         """Of the largest all-reduce that was probed; NaN if none was."""
         told = [size for one in self.collectives if one.operation == ALL_REDUCE for size in one.sizes]
-        return told[-1][2] if told else math.nan
+        return number_or_nan(told[-1].bus_bytes_per_second) if told else math.nan
 
     @property
     def batch(self) -> int | str:

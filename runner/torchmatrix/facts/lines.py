@@ -3,14 +3,15 @@
 The last field of a line, `crc`, is the CRC-32 of all bytes of the file before that field, in eight hex digits. So the last line
 vouches for the whole file, also for the order and number of its lines; reading needs one pass. It finds damage and mistakes; it
 is no signature. Files of earlier versions have no checksums: they are read, and count as unverified. A checksum that is there
-is verified or refuses: other line ends (Git's autocrlf, FTP) and a byte order mark change no fact, whatever else changes does.
+is verified or refuses: a byte order mark changes no fact, nor do other line ends (Git's autocrlf, FTP) in a record that goes
+on; whatever else changes does. A launch file is never written again: other line ends refuse it.
 """
 
 import io
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -30,11 +31,21 @@ _NAME = b'"crc"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lines:
-    """A file of facts. `verified`: it has checksums and they match; `damage`: why they don't, None otherwise."""
+    """A file of facts. `verified`: it has checksums and they match; `damage`: why they don't, None otherwise.
+
+    `has_other_line_ends`: CRLF, which the tool doesn't write.
+    """
 
     events: list[Event]
     verified: bool
     damage: str | None
+    has_other_line_ends: bool = False
+
+    @property
+    def damage_of_launch(self) -> str | None:
+        """Why no launch is read from it: also for line ends that were changed, if it has checksums."""
+        refused = self.verified and self.has_other_line_ends
+        return self.damage or ("its line ends were changed to CRLF: copy it as a binary file" if refused else None)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -84,26 +95,29 @@ def read(path: Path) -> Lines:
 
 def lines_of(data: bytes) -> Lines:
     """The lines in the content of a file, without their checksums, which are checked."""
-    data = as_written(data)
-    return _lines(data, data)
+    return _lines(data, lambda plain: plain)
 
 
 def ends_of(data: bytes) -> Lines:
     """As lines_of, but with only the events in the first and the last line, which are the host's."""
-    data = as_written(data)
+    return _lines(data, _ends)
+
+
+def _ends(data: bytes) -> bytes:
     first, _, rest = data.partition(b"\n")
-    return _lines(data, b"\n".join((first, rest.rstrip(b"\n").rpartition(b"\n")[2])))
+    return b"\n".join((first, rest.rstrip(b"\n").rpartition(b"\n")[2]))
 
 
-def _lines(data: bytes, read: bytes) -> Lines:
+def _lines(written: bytes, part: Callable[[bytes], bytes]) -> Lines:
+    data = as_written(written)
     verified, damage = _checked(data)
-    events = list(events_in(read))
+    events = list(events_in(part(data)))
     checksums = [event.pop("crc") for event in events if "crc" in event]
     if checksums and not verified and not damage:
         damage = "its checksums are not written as this program writes them"
     if events and events[0]["event"] == DAMAGED:
         verified, damage = False, str(events[0].get("reason"))
-    return Lines(events=events, verified=verified, damage=damage)
+    return Lines(events=events, verified=verified, damage=damage, has_other_line_ends=b"\r\n" in written)
 
 
 def _line(event: Event, end: End) -> bytes:

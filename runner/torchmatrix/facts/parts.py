@@ -1,69 +1,85 @@
-"""The parts of a launch's facts: the nouns that Launch holds. Times in seconds, memory in bytes."""
+"""What the host writes into a launch file, as structs that Launch holds. Times in seconds, memory in bytes.
 
-from collections.abc import Mapping
+A part that is missing, null or empty has the value that stands here, if there is one; a malformed one makes a file unreadable.
+"""
+
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from math import nan
+from typing import Annotated, Any
 
-Facts = Mapping[str, Any]
-"""Facts about the host, the engine, the image or the box that are only shown or compared, never computed with."""
+from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
+
+from torchmatrix.facts import old_facts
+from torchmatrix.facts.wire import Block, Clock, Facts, Finite, Line, Moment, Number, Whole, decoded, without_nulls
+
+_MOST_NODES = 10_000
+"""More nodes of one launch are malformed: each of their devices has a name."""
+_NAMES = ("id", "ddp_id", "own")
+"""The fields of a recorded workload that are not factors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AskedStack:
+class AskedStack(Struct, frozen=True, kw_only=True):
     """The stack as the matrix requested it; `torch` is None if it wasn't known beforehand."""
 
     name: str
-    torch: str | None
-    source: str | None
-    accelerator: str | None
-    cuda: str | None
+    torch: str | None = None
+    source: str | None = None
+    accelerator: str | None = None
+    cuda: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnFile:
+class OwnFile(Struct, frozen=True, kw_only=True):
     """The file of a user's own model: its path below the folder of the matrix, its hash."""
 
     path: str
     sha256: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AskedWorkload:
-    """The workload as the matrix requested it. `own`: None for a model of a library.
+class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
+    """The workload as the matrix requested it, with the fields that the tool itself computes with.
 
-    `ddp_id`: the id of the workload that this one explains; its own if it explains none. `factors`: everything that a workload
-    can vary, by name, as recorded; the fields here are those that the tool itself computes with.
+    `own`: None for a model of a library. `facts`: everything recorded about it.
     """
 
     id: str
-    ddp_id: str
     model: str
     unit: str
     mode: str
     precision: str
-    compile: bool
-    channels_last: bool
-    attention: str | None
-    batch: int | str
-    image_size: int | None
-    sequence_length: int | None
-    parallel: str
-    explain: bool
-    own: OwnFile | None
-    factors: Facts
+    compile: bool = False
+    channels_last: bool = False
+    attention: str | None = None
+    batch: Whole | str
+    image_size: Whole | None = None
+    sequence_length: Whole | None = None
+    parallel: str = "ddp"
+    explain: bool = False
+    own: OwnFile | None = None
+    facts: Facts
+
+    @cached_property
+    def factors(self) -> Facts:
+        """Everything that a workload can vary, by name, as recorded."""
+        return {key: value for key, value in self.facts.items() if key not in _NAMES}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """One GPU of a launch; `facts`: everything recorded about it."""
 
-    name: str | None
-    uuid: str | None
+    name: str | None = None
+    uuid: str | None = None
     facts: Facts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Devices:
+class NodeDevices(Struct, frozen=True, kw_only=True):
+    """The devices of one node."""
+
+    gpus: tuple[Gpu, ...] = ()
+
+
+class Devices(NodeDevices, frozen=True, kw_only=True):
     """The devices of a launch in order: `label`, such as gpu0+1; `threads`: CPU threads per process.
 
     `indices`, `gpus`: on each of its `nodes`; the GPUs are those of the first one. `unlike`: in what CPU slots differ; mostly
@@ -71,11 +87,10 @@ class Devices:
     """
 
     label: str
-    indices: tuple[int, ...]
-    vendor: str | None
-    gpus: tuple[Gpu, ...]
-    threads: int
-    nodes: int = 1
+    indices: Annotated[tuple[Whole, ...], Meta(min_length=1)]
+    vendor: str | None = None
+    threads: Whole = 1
+    nodes: Annotated[int, Meta(ge=1, le=_MOST_NODES)] = 1
     unlike: str = ""
 
     @property
@@ -106,127 +121,75 @@ def device_on(node: int, device: str) -> str:
     return device if device.startswith(("GPU-", "MIG-")) else f"{device}@{node}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OtherNode:
-    """A node of a cluster that took part in a launch beside the one that recorded it; `facts`: everything recorded of it.
-
-    `number`: from 2; the recording node is the first.
-    """
-
-    name: str
-    number: int
-    machine: str | None
-    gpus: tuple[Gpu, ...]
-    facts: Facts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transport:
-    """How the ranks of several nodes talk to each other: `library` (nccl, gloo), `network` in its own words, such as IB.
-
-    `paths`: by what the library sends from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't say.
-    """
-
-    library: str
-    network: str | None
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UsedMethod:
+class UsedMethod(Struct, frozen=True, kw_only=True):
     """How the launch was measured. `facts`: everything recorded about it; empty in facts older than methods."""
 
-    name: str
-    statistic: str
-    start_below_celsius: float | None
-    facts: Facts
+    name: str = "steady"
+    statistic: str = "median"
+    start_below_celsius: Number | None = None
+    facts: Facts = {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """The state in which a launch began: after how long a wait, at what temperature, and whether above the method's limit."""
 
-    waited_seconds: float
-    temperature_celsius: float | None
-    too_warm: bool
+    waited_seconds: Finite = nan
+    temperature_celsius: Number | None = None
+    too_warm: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UsedImage:
+class UsedImage(Struct, frozen=True, kw_only=True):
     """The image, or the virtualenv, that a launch ran in; `facts`: everything recorded about it."""
 
     reference: str
-    id: str | None
+    id: str | None = None
     facts: Facts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Box:
-    """What the box reported about itself. `packages`: as "name==version"; `facts`: everything that it reported."""
+class Header(Struct, frozen=True, kw_only=True, dict=True):
+    """The first line of a launch file: who, what and how as requested.
 
-    torch: str | None
-    packages: tuple[str, ...]
+    `round` and `number`: its place in the cell, and which try it was. `ddp_workload`: the id of the workload that this one
+    explains; empty where it wasn't recorded. `trial`: it only tests a batch. `unix_seconds` and `monotonic_seconds`: when it
+    began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was not built. `started`: how the
+    engine started it, such as its limits. `facts`: everything recorded about it.
+    """
+
+    run: str
+    cell: str
+    round: Whole
+    number: Whole = field(name="try")
+    trial: bool = False
+    unix_seconds: Moment
+    monotonic_seconds: Number | None = None
+    tool: str | None = None
+    workload_hash: str | None = None
+    wire_version: Whole | None = field(default=None, name="protocol")
+    machine: str | None = None
+    stack: AskedStack
+    workload: AskedWorkload
+    ddp_workload: str = ""
+    devices: Devices = field(name="gpus")
+    method: UsedMethod = UsedMethod()
+    batch_requested: Whole | str | None = None
+    batch_used: Whole | None = None
+    start: Start | None = None
+    image: UsedImage | None = None
+    host: dict[str, Any] = {}
+    engine: dict[str, Any] = {}
+    command: str
+    started: dict[str, Any] = {}
     facts: Facts
 
     @property
-    def versions(self) -> dict[str, str]:
-        """The packages' versions by name."""
-        return dict(package.split("==", 1) for package in self.packages if "==" in package)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeenDevice:
-    """A device as torch sees it in the box. `uuid`: as CUDA gives it, without a prefix; None from older torch."""
-
-    name: str | None
-    memory_bytes: int | None
-    multiprocessors: int | None
-    uuid: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
-    """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
-
-    `seconds` of each rank; `items` of all ranks; `edges`: begin and end on the monotonic clock. `step_seconds`: for each
-    rank, the steps in order; empty if the box didn't report them. `losses`: likewise, in inference of the last step alone.
-    `arrived`: when the line came, on the host's monotonic clock; None in facts of earlier versions. `skipped_steps`: which
-    GradScaler kept from the optimizer.
-    """
-
-    steps: int
-    items: int
-    seconds: tuple[float, ...]
-    edges: tuple[float, float] | None
-    step_seconds: tuple[tuple[float, ...], ...]
-    losses: tuple[tuple[float, ...], ...] = ()
-    arrived: float | None = None
-    skipped_steps: int = 0
+    def ddp_id(self) -> str:
+        """The id of the workload that this one explains; its own if it explains none."""
+        return self.ddp_workload or old_facts.ddp_workload(self.workload.id, self.workload.parallel)
 
     @property
-    def slowest(self) -> float:
-        """Seconds of the slowest rank, which is the length of the window."""
-        return max(self.seconds)
-
-
-LATENCY, END_TO_END = "latency", "end-to-end"
-"""Kinds of requests: from inputs to outputs on the device, and from host memory to host memory."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requests:
-    """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
-
-    `edges`: when the first began and the last ended, on the monotonic clock, of both kinds if they took turns; `between`: for
-    how long their inputs were made; `arrived`: as of a Block.
-    """
-
-    kind: str
-    rank: int
-    seconds: tuple[float, ...]
-    edges: tuple[float, float]
-    between: float = 0.0
-    arrived: float | None = None
+    def trial_batch(self) -> int | None:
+        """The batch that a trial launch tested; None for a launch that measures."""
+        return self.batch_used if self.trial else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,108 +203,80 @@ class Unseen:
     error: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WarmUp:
-    """How the warm-up ended; what the box didn't report is None.
-
-    `flat`: whether the step time was flat (no drift seen, or none that is left); `drift`: by which ratio the step time of the
-    timed windows would still have grown, had the launch gone on; None also where the steps don't tell.
-    """
-
-    seconds: float | None
-    flat: bool | None
-    drift: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
-    """The peaks of all ranks up to the end of `phase`: cold (the first step) or warm (the timed windows)."""
-
-    phase: str
-    peak_bytes: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Precision:
-    """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized.
-
-    `matmul_backward`, `convolution_backward`: in training. `mixed`: in words, where the model's own products or weights are of
-    several types.
-    """
-
-    matmul: str
-    convolution: str
-    linear: str | None = None
-    mixed: str | None = None
-    matmul_backward: str | None = None
-    convolution_backward: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
-    """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none.
-
-    `proof`: "full", "fingerprint" (compared with a launch that was proven in full) or None in facts of earlier versions, which
-    compared losses only. `fingerprint`: numbers of the first step by name. `unwatched`: what can't be known of the timed
-    windows. `parity`: how far the outputs of an inference are from those of eager fp32, by name; empty for training and without
-    a full proof.
-    """
-
-    flops_per_item: float
-    differences: tuple[float, ...]
-    error: str | None
-    proof: str | None
-    fingerprint: Mapping[str, float]
-    parity: Mapping[str, float]
-    unwatched: str | None = None
-
-
-ALL_REDUCE = "all-reduce"
-"""The operation that DDP does."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Collective:
-    """How fast the ranks did one collective operation: (bytes, seconds, bus bandwidth in bytes per second) of each size.
-
-    `error`: why the library can't do it.
-    """
-
-    operation: str
-    sizes: tuple[tuple[int, float, float], ...]
-    error: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Readings:
-    """What the sensors read at one moment: one reading per device, each with its `device` and what could be read."""
-
-    monotonic_seconds: float
-    readings: tuple[Facts, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """Why a box gave up: `kind` such as oom, and its message."""
-
-    kind: str
-    message: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exit:
-    """How a launch ended. `reason`: the outcome, if the host ended or refused the launch; `tail`: the log's last lines.
+class Exit(Struct, frozen=True, kw_only=True, tag_field="event", tag="exit"):
+    """The last line of a launch file. `reason`: the outcome, if the host ended or refused the launch; `tail`: of the log.
 
     `beside`: the cells that ran on other devices at some moment of it; empty if none did. `losses_compared`: how many losses of
     a rank were held against those of the launch that was proven in full; None: that was not done.
     """
 
-    unix_seconds: float | None
-    monotonic_seconds: float | None
-    returncode: int | None
-    reason: str | None
-    message: str | None
-    oom_killed: bool
-    tail: tuple[str, ...]
+    unix_seconds: Number | None = None
+    monotonic_seconds: Number | None = None
+    returncode: Whole | None = None
+    reason: str | None = None
+    message: str | None = None
+    oom_killed: bool = False
+    tail: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
-    losses_compared: int | None = None
+    losses_compared: Whole | None = None
+
+
+class OtherNode(Line, frozen=True, kw_only=True, tag="node"):
+    """A node of a cluster that took part in a launch beside the one that recorded it; `facts`: everything recorded of it.
+
+    `number`: from 2; the recording node is the first.
+    """
+
+    name: str
+    number: Whole
+    machine: str | None = None
+    devices: NodeDevices = field(default=NodeDevices(), name="gpus")
+    facts: Facts
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Its GPUs."""
+        return self.devices.gpus
+
+
+class Transport(Line, frozen=True, kw_only=True, tag="transport"):
+    """How the ranks of several nodes talk to each other: `library` (nccl, gloo), `network` in its own words, such as IB.
+
+    `paths`: by what the library sends from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't say.
+    """
+
+    library: str
+    network: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What is computed with of a reading of one device."""
+
+    device: str
+    reasons: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    error: str | None = None
+    temperature_celsius: Number | None = None
+    sm_clock_mhz: Number | None = None
+    clock_mhz: Number | None = None
+    power_watts: Number | None = None
+    energy_joules: Number | None = None
+    busy_cpus: Number | None = None
+    throttle_count: Number | None = None
+    ecc_uncorrected: Number | None = None
+    quota_periods: Number | None = None
+    quota_seconds: Number | None = None
+
+
+class Readings(Line, frozen=True, kw_only=True, tag="telemetry"):
+    """What the sensors read at one moment: one Reading per device, each as recorded, without what is null."""
+
+    monotonic_seconds: Clock
+    readings: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise Malformed unless all of them are readings."""
+        force_setattr(self, "readings", tuple(map(without_nulls, self.readings)))
+        for reading in self.readings:
+            decoded(reading, Reading)

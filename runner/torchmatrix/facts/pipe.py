@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from torchmatrix.facts import event_fields
+from torchmatrix.facts import wire
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.events import PREFIX, Event, version_problem
 from torchmatrix.ground.errors import LaunchFailed
@@ -46,12 +46,12 @@ def _event(line: bytes) -> Event:
     if problem := version_problem(event):
         raise Refused(problem)
     kind = event["event"]
-    if kind in event_fields.HOST_EVENTS:
+    if kind in wire.HOST_EVENTS:
         raise _refused(f'an event "{kind}", which only the host may write', line)
-    if kind not in event_fields.BOX_EVENTS:
+    if kind not in wire.EVENTS:
         raise _refused(f"an event that protocol 1 does not have: {_REBUILD}", line)
     try:
-        event_fields.check(event)
+        wire.check(event)
     except Malformed as why:
         raise _refused(f'an invalid "{kind}" line: {why}', line) from None
     return event

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from torchmatrix.facts.parts import END_TO_END, LATENCY, Block, Requests, Unseen
+from torchmatrix.facts.parts import Unseen
+from torchmatrix.facts.wire import END_TO_END, LATENCY, Block, Requests
 
 RELATIVE, SECONDS = 0.01, 0.01
 """Two times of one thing agree within 1 % and 10 ms: device events and the host's clock, the host's clock and the box's."""

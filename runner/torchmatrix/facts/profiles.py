@@ -10,14 +10,15 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from msgspec import Meta, Struct, field
 
 from torchmatrix.facts import checked
-from torchmatrix.facts.checked import Malformed, Record
+from torchmatrix.facts.checked import Malformed
+from torchmatrix.facts.wire import Moment, OneOrMore, decoded
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import plain_bytes, write_whole
 
@@ -27,11 +28,12 @@ MOST_BYTES = 2 * 2**30
 """Of one trace, packed and unpacked."""
 RECORD, TRACE, MEMORY = "profile.json", "trace", "memory"
 _MOST_RECORD_BYTES = 8 * 2**20
+Positives = Annotated[tuple[Annotated[float, Meta(gt=0, le=1e300)], ...], Meta(min_length=1)]
+"""Of each rank."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
-    """One profile. `plain_seconds`, `profiled_seconds`: of a step, without the profiler and with it, on the slowest rank.
+class Profile(Struct, frozen=True, kw_only=True):
+    """One profile. `plain`, `profiled`: seconds of all steps, without the profiler and with it, of each rank.
 
     `work`: what a step does, by name: model, mode, batch, number of devices, image size and sequence length.
     `named`: whether kernels that were compiled for a CPU have names.
@@ -41,18 +43,28 @@ class Profile:
     folder: Path
     cell: str
     stack: str
-    torch: str | None
+    torch: str | None = None
     host: str
-    machine: str | None
-    environment: str | None
-    workload_hash: str | None
-    work: Mapping[str, Any]
-    unix_seconds: float
-    steps: int
-    plain_seconds: float
-    profiled_seconds: float
-    named: bool
+    machine: str | None = None
+    environment: str | None = None
+    workload_hash: str | None = None
+    work: dict[str, Any]
+    unix_seconds: Moment
+    steps: OneOrMore
+    plain: Positives = field(name="plain_seconds")
+    profiled: Positives = field(name="profiled_seconds")
+    named: bool = False
     command: str
+
+    @property
+    def plain_seconds(self) -> float:
+        """Of a step on the slowest rank, without the profiler."""
+        return float(max(self.plain)) / self.steps
+
+    @property
+    def profiled_seconds(self) -> float:
+        """The same with the profiler."""
+        return float(max(self.profiled)) / self.steps
 
     def trace(self, name: str = TRACE, most_bytes: int = MOST_BYTES) -> bytes:
         """The JSON of a trace. Raises Malformed, also if it unpacks to more than `most_bytes`."""
@@ -106,39 +118,7 @@ def read(folder: Path) -> Profile:
         raise Malformed(f"{path} can't be read: {error}") from None
     if not isinstance(record, dict) or record.get("profile") != VERSION:
         raise Malformed(f"{path} is no profile that this version reads")
-    return _profile(folder, record)
-
-
-def _profile(folder: Path, record: Record) -> Profile:
-    steps = checked.whole(record, "steps")
-    work = record.get("work")
-    if steps < 1 or not isinstance(work, dict):
-        raise Malformed(f"{folder / RECORD}: no steps, or nothing of what they do")
-    return Profile(
-        folder=folder,
-        cell=checked.text(record, "cell"),
-        stack=checked.text(record, "stack"),
-        torch=checked.text_or_none(record, "torch"),
-        host=checked.text(record, "host"),
-        machine=checked.text_or_none(record, "machine"),
-        environment=checked.text_or_none(record, "environment"),
-        workload_hash=checked.text_or_none(record, "workload_hash"),
-        command=checked.text(record, "command"),
-        work=work,
-        unix_seconds=checked.moment(record, "unix_seconds"),
-        steps=steps,
-        plain_seconds=_of_a_step(record, "plain_seconds", steps),
-        profiled_seconds=_of_a_step(record, "profiled_seconds", steps),
-        named=checked.flag(record, "named"),
-    )
-
-
-def _of_a_step(record: Record, name: str, steps: int) -> float:
-    """By the slowest rank."""
-    ranks = record.get(name)
-    if not isinstance(ranks, list) or not ranks or not all(checked.is_number(one) and one > 0 for one in ranks):
-        raise Malformed(f"{name} is not a list of seconds")
-    return float(max(ranks)) / steps
+    return decoded({**record, "folder": folder}, Profile)
 
 
 def _unpacked(packed: bytes, most: int) -> bytes:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Block
+from torchmatrix.facts.wire import Block
+from torchmatrix.ground.numbers import number_or_nan
 
 LEVEL = {"fp32": 1e-4, "tf32": 2e-3, "amp": 2e-3, "half": 2e-3}
 OTHER_LEVEL = 1e-2
@@ -124,7 +125,7 @@ def _numbered(blocks: Sequence[Block]) -> list[list[tuple[int, float]]]:
     for block, end in zip(blocks, accumulate((block.steps for block in blocks), initial=2), strict=False):
         after = end + block.steps
         for rank, losses in zip(found, block.losses, strict=False):
-            rank += zip(range(after - len(losses), after), losses, strict=True)
+            rank += zip(range(after - len(losses), after), map(number_or_nan, losses), strict=True)
     return found
 
 
@@ -133,7 +134,7 @@ def _until_skips_differ(*launches: Sequence[Block]) -> float:
     skipped = []
     for blocks in launches:
         begins = accumulate((block.steps for block in blocks), initial=2)
-        skipped.append({(begin, b.steps, b.skipped_steps) for begin, b in zip(begins, blocks, strict=False) if b.skipped_steps})
+        skipped.append({(begin, b.steps, b.skipped) for begin, b in zip(begins, blocks, strict=False) if b.skipped})
     return min((begin for begin, _, _ in skipped[0] ^ skipped[1]), default=math.inf)
 
 

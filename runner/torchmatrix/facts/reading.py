@@ -3,38 +3,39 @@
 The host's own lines (the first and the last) make a file unreadable; a malformed line of the box makes a crashed launch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from torchmatrix.facts import box_lines, checked, lines, old_facts
-from torchmatrix.facts.checked import Malformed, Record
-from torchmatrix.facts.events import Event
+from msgspec.structs import asdict, force_setattr
+
+from torchmatrix.facts import checked, clocks, lines, old_facts, wire
+from torchmatrix.facts.checked import Malformed
+from torchmatrix.facts.events import ARRIVED, Event, version_problem
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.parts import (
-    AskedStack,
-    AskedWorkload,
-    Devices,
-    Exit,
-    OwnFile,
-    Start,
-    UsedImage,
-    UsedMethod,
-)
+from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport, Unseen
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import named_below
 
-T = TypeVar("T")
-MOST_NODES = 10_000
-"""More nodes of one launch are malformed: each of their devices has a name."""
-_NAMES = ("id", "ddp_id", "own")
-"""The fields of a recorded workload that are not factors."""
+_READ = (
+    *("sample", "steps", "requests", "unseen", "environment", "setup", "precision", "all-reduce", "collective", "hello"),
+    *("warm-up", "remarks", "reference", "enqueue", "phase", "memory", "telemetry", "node", "transport", "failure"),
+)
+"""The events that make fields of a launch; of several malformed lines the first in this order is reported."""
+_TYPES: Mapping[str, type[wire.Line]] = {**wire.EVENTS, "telemetry": Readings, "node": OtherNode, "transport": Transport}
+_PHASES = ("measure", "warm-up", "unseen", "seen")
+"""Of blocks of steps."""
+_Rows = Sequence[Sequence[Any]]
+"""For each rank, the steps in order."""
 
 
 def read_launch(path: Path) -> Launch | Unreadable:
     """Read one launch file, whatever its name; a truncated last line is not an error."""
     found = lines.read(path)
-    return Unreadable(path=path, reason=found.damage) if found.damage else launch_of(path, found.events, found.verified)
+    damage = found.damage_of_launch
+    return Unreadable(path=path, reason=damage) if damage else launch_of(path, found.events, found.verified)
 
 
 def launch_at(path: Path) -> Launch:
@@ -80,133 +81,100 @@ def launch_of(path: Path, events: Sequence[Event], verified: bool = False) -> La
     if not events or events[0]["event"] != "launch":
         return Unreadable(path=path, reason="it has no header")
     try:
-        end = _exit(events[-1]) if events[-1]["event"] == "exit" else None
-        return Launch(path=path, exit=end, verified=verified, **_header(path, events[0]), **box_lines.told(events[1:]))
+        end = wire.decoded(events[-1], Exit) if events[-1]["event"] == "exit" else None
+        numbered = events[0] if "try" in events[0] else {**events[0], "try": old_facts.number(path)}
+        header = asdict(wire.decoded(numbered, Header))
+        return Launch(path=path, exit=end, verified=verified, **header, **told(events[1:]))
     except Malformed as why:
         return Unreadable(path=path, reason=str(why))
 
 
-def _header(path: Path, header: Record) -> dict[str, Any]:
-    """The fields of the host's first line."""
-    batch = header.get("batch_requested")
-    image, start = checked.part(header, "image"), checked.part(header, "start")
-    used = checked.whole_or_none(header, "batch_used")
+def told(events: Sequence[Event]) -> dict[str, Any]:
+    """The fields of a launch that come from the box's lines and the telemetry; the first malformed line is reported."""
+    kinds: dict[str, list[Event]] = {}
+    for event in events:
+        kinds.setdefault(event["event"], []).append(event)
+    made, wrong = _made(kinds)
+    try:
+        blocks = {phase: _blocks(phase, made["sample"], made["steps"]) for phase in _PHASES}
+    except ValueError as why:
+        blocks = dict.fromkeys(_PHASES, ())
+        wrong = wrong or f'the box wrote "steps" lines that contradict its windows: {why}'
+    first = {kind: next(iter(some), None) for kind, some in made.items()}
+    setup, hello, precision = first["setup"], first["hello"], first["precision"]
+    batches = hello.arguments.get("batches") if hello else None
     return {
-        "run": checked.text(header, "run"),
-        "cell": checked.text(header, "cell"),
-        "round": checked.whole(header, "round"),
-        "number": checked.whole(header, "try") if "try" in header else old_facts.number(path),
-        "trial_batch": used if checked.flag(header, "trial") else None,
-        "unix_seconds": checked.moment(header, "unix_seconds"),
-        "monotonic_seconds": checked.number_or_none(header, "monotonic_seconds"),
-        "tool": checked.text_or_none(header, "tool"),
-        "workload_hash": checked.text_or_none(header, "workload_hash"),
-        "wire_version": checked.whole_or_none(header, "protocol"),
-        "machine": checked.text_or_none(header, "machine"),
-        "stack": _inside("stack", _stack, checked.part(header, "stack")),
-        "workload": _inside("workload", _workload, checked.part(header, "workload"), header),
-        "devices": _inside("gpus", _devices, checked.part(header, "gpus")),
-        "method": _inside("method", _method, checked.part(header, "method")),
-        "batch_requested": batch if isinstance(batch, str) else checked.whole_or_none(header, "batch_requested"),
-        "batch_used": used,
-        "start": _inside("start", _start, start) if start else None,
-        "image": _inside("image", _image, image) if image else None,
-        "host": checked.part(header, "host"),
-        "engine": checked.part(header, "engine"),
-        "command": checked.text(header, "command"),
-        "started": checked.part(header, "started"),
+        "box": first["environment"],
+        "told_ranks": setup.world_size if setup else None,
+        "stamps": _stamps(events),
+        "seen_devices": setup.devices if setup else (),
+        "parameters": setup.parameters if setup else None,
+        "compile_cache": hello.compile_cache if hello else None,
+        "batches": batches if type(batches) is int and batches > 0 else None,
+        "windows": blocks["measure"],
+        "warm_up_blocks": blocks["warm-up"],
+        "unseen": Unseen(new=blocks["unseen"], old=blocks["seen"], error=first["unseen"] and first["unseen"].error),
+        "requests": made["requests"],
+        "warm_up": next(reversed(made["warm-up"]), None),
+        "phases": {one.phase: one.seconds for one in reversed(made["phase"])},
+        "memory": made["memory"],
+        "enqueue_seconds": tuple(
+            seconds for seconds in (first["enqueue"].step_seconds if first["enqueue"] else ()) if seconds is not None
+        ),
+        "precision": precision.effective if precision else (),
+        "changed_settings": precision.changed if precision else (),
+        "remarks": first["remarks"].texts if first["remarks"] else (),
+        "reference": first["reference"],
+        "collectives": (*made["all-reduce"], *made["collective"]),
+        "telemetry": made["telemetry"],
+        "other_nodes": made["node"],
+        "transport": first["transport"],
+        "failures": made["failure"],
+        "is_done": "done" in kinds,
+        "refused": next(filter(None, map(version_problem, kinds.get("hello", ()))), None),
+        "malformed": wrong,
     }
 
 
-def _inside(name: str, make: Callable[..., T], *records: Record) -> T:
-    """A part of the header; a malformed value in it is reported as part.key."""
-    try:
-        return make(*records)
-    except Malformed as why:
-        raise Malformed(f"{name}.{why}") from None
+def _made(kinds: Mapping[str, Sequence[Event]]) -> tuple[dict[str, tuple[Any, ...]], str | None]:
+    """The events of each kind, none of a kind with a malformed line; and what is wrong with the first such line."""
+    made: dict[str, tuple[Any, ...]] = {}
+    wrong: list[str] = []
+    for kind in _READ:
+        try:
+            made[kind] = tuple(wire.decoded(event, _TYPES[kind]) for event in kinds.get(kind, ()))
+        except Malformed as why:
+            made[kind] = ()
+            wrong.append(f'the box wrote an invalid "{kind}" line: {why}')
+    return made, next(iter(wrong), None)
 
 
-def _stack(stack: Record) -> AskedStack:
-    return AskedStack(
-        name=checked.text(stack, "name"),
-        torch=checked.text_or_none(stack, "torch"),
-        source=checked.text_or_none(stack, "source"),
-        accelerator=checked.text_or_none(stack, "accelerator"),
-        cuda=checked.text_or_none(stack, "cuda"),
-    )
+def _blocks(phase: str, blocks: Iterable[wire.Block], parts: Sequence[wire.Steps]) -> tuple[wire.Block, ...]:
+    """The blocks of a phase. The times and losses of many steps stand on lines of their own, in order, before their block.
+
+    Raises ValueError.
+    """
+    chosen = (block for block in blocks if block.phase == phase)
+    return tuple(_whole(one, [part for part in parts if (part.phase, part.window) == (phase, one.window)]) for one in chosen)
 
 
-def _workload(workload: Record, header: Record) -> AskedWorkload:
-    name, parallel = checked.text(workload, "id"), checked.text_or_none(workload, "parallel") or "ddp"
-    return AskedWorkload(
-        id=name,
-        ddp_id=checked.text_or_none(header, "ddp_workload") or old_facts.ddp_workload(name, parallel),
-        model=checked.text(workload, "model"),
-        unit=checked.text(workload, "unit"),
-        mode=checked.text(workload, "mode"),
-        precision=checked.text(workload, "precision"),
-        compile=checked.flag(workload, "compile"),
-        channels_last=checked.flag(workload, "channels_last"),
-        attention=checked.text_or_none(workload, "attention"),
-        batch=workload["batch"] if isinstance(workload.get("batch"), str) else checked.whole(workload, "batch"),
-        image_size=checked.whole_or_none(workload, "image_size"),
-        sequence_length=checked.whole_or_none(workload, "sequence_length"),
-        parallel=parallel,
-        explain=checked.flag(workload, "explain"),
-        own=_own(checked.part(workload, "own")),
-        factors={key: value for key, value in workload.items() if key not in _NAMES},
-    )
+def _whole(block: wire.Block, parts: Sequence[wire.Steps]) -> wire.Block:
+    if not parts:
+        return block
+    for part in parts:
+        wire.same_ranks("step_seconds", part.step_seconds, block.seconds)
+    whole = copy.copy(block)
+    force_setattr(whole, "step_seconds", _joined([part.step_seconds for part in parts]))
+    force_setattr(whole, "losses", _joined([part.losses for part in parts]))
+    return whole
 
 
-def _own(own: Record) -> OwnFile | None:
-    return OwnFile(path=checked.text(own, "path"), sha256=checked.text(own, "sha256")) if own else None
+def _joined(parts: Sequence[_Rows]) -> tuple[tuple[Any, ...], ...]:
+    """The rows of each rank one after the other; of no rank that a part leaves out."""
+    return tuple(tuple(chain.from_iterable(rows)) for rows in zip(*parts, strict=False))
 
 
-def _devices(devices: Record) -> Devices:
-    indices = checked.wholes(devices, "indices")
-    if not indices:
-        raise Malformed("indices is empty")
-    return Devices(
-        label=checked.text(devices, "label"),
-        indices=indices,
-        vendor=checked.text_or_none(devices, "vendor"),
-        gpus=box_lines.gpus_of(devices),
-        threads=checked.whole_or_none(devices, "threads") or 1,
-        nodes=checked.whole_up_to(devices, "nodes", MOST_NODES, default=1),
-        unlike=checked.text_or_none(devices, "unlike") or "",
-    )
-
-
-def _method(method: Record) -> UsedMethod:
-    return UsedMethod(
-        name=checked.text_or_none(method, "name") or "steady",
-        statistic=checked.text_or_none(method, "statistic") or "median",
-        start_below_celsius=checked.number_or_none(method, "start_below_celsius"),
-        facts=method,
-    )
-
-
-def _start(start: Record) -> Start:
-    return Start(
-        waited_seconds=checked.number_or_nan(start, "waited_seconds"),
-        temperature_celsius=checked.number_or_none(start, "temperature_celsius"),
-        too_warm=checked.flag(start, "too_warm"),
-    )
-
-
-def _image(image: Record) -> UsedImage:
-    return UsedImage(reference=checked.text(image, "reference"), id=checked.text_or_none(image, "id"), facts=image)
-
-
-def _exit(end: Record) -> Exit:
-    return Exit(
-        unix_seconds=checked.number_or_none(end, "unix_seconds"),
-        monotonic_seconds=checked.number_or_none(end, "monotonic_seconds"),
-        returncode=checked.whole_or_none(end, "returncode"),
-        reason=checked.text_or_none(end, "reason"),
-        message=checked.text_or_none(end, "message"),
-        oom_killed=checked.flag(end, "oom_killed"),
-        tail=checked.texts(end, "tail"),
-        beside=checked.texts(end, "beside"),
-        losses_compared=checked.whole_or_none(end, "losses_compared"),
-    )
+def _stamps(events: Sequence[Event]) -> tuple[clocks.Stamp, ...]:
+    """Of each line of the box; none if the host recorded no arrivals."""
+    pairs = ((event["monotonic_seconds"], event[ARRIVED]) for event in events if {"monotonic_seconds", ARRIVED} <= event.keys())
+    return tuple((told, came) for told, came in pairs if checked.is_number(told) and checked.is_number(came))

@@ -1,20 +1,22 @@
 """A run's own record (run.jsonl), typed: what was requested, what was planned and skipped, how far it got."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from torchmatrix.facts import checked, old_facts
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import Event
+from torchmatrix.facts.wire import Facts, Finite, Moment, Number, Whole, decoded, without_nulls
 from torchmatrix.ground.numbers import number_or_nan
 
-Facts = Mapping[str, Any]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CellName:
+class CellName(Struct, frozen=True, kw_only=True):
     """Which cell: its id, and the fields that the id is made of. `ddp_workload`: the workload that this one explains."""
 
     cell: str
@@ -25,26 +27,23 @@ class CellName:
     devices: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True, kw_only=True):
     """A cell that could not be measured: why, and what would help."""
 
     name: CellName
     reason: str
-    fix: str | None
+    fix: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundBatch:
+class FoundBatch(Struct, frozen=True, kw_only=True):
     """The batch that was found for a stack and workload; None: not even one item fits."""
 
     stack: str
     workload: str
-    batch: int | None
+    batch: Whole | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaneTest:
+class LaneTest(Struct, frozen=True, kw_only=True):
     """One lane in a ParallelTest: its devices, the cell that was launched, and its throughput beside the others over alone.
 
     `low`, `high`: the limits of the ratio; `alone`, `beside`: the throughputs of the rounds (items per second), in order.
@@ -52,45 +51,83 @@ class LaneTest:
 
     devices: str
     cell: str
-    ratio: float
-    low: float
-    high: float
-    alone: tuple[float, ...]
-    beside: tuple[float, ...]
+    ratio: Finite = math.nan
+    low: Finite = math.nan
+    high: Finite = math.nan
+    alone: tuple[Number, ...] = ()
+    beside: tuple[Number, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelTest:
+class ParallelTest(Struct, frozen=True, kw_only=True):
     """Whether launches on different devices disturb each other on this machine (analysis.disturbance).
 
     `shown`: that they don't, so they were measured at once; `why`: in words.
     """
 
-    shown: bool
+    shown: bool = False
     why: str
-    lanes: tuple[LaneTest, ...]
+    lanes: tuple[LaneTest, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRecord:
-    """One run. `facts`: its first line as it is, empty if that can't be read.
+class RunGpu(Struct, frozen=True):
+    """What is read of a GPU in the record of a host."""
+
+    name: str | None = None
+
+
+class RunHost(Struct, frozen=True):
+    """What is read of the record of a host."""
+
+    name: str | None = None
+    cpu: str | None = None
+    notes: tuple[str, ...] = ()
+    gpus: tuple[RunGpu, ...] = ()
+
+
+class SchedulerNode(Struct, frozen=True):
+    """What is read of a node of a cluster that measured."""
+
+    name: str = field(name="host name")
+
+
+class Scheduler(Struct, frozen=True):
+    """What is read of the scheduler in the first line."""
+
+    name: str | None = None
+    version: str | None = None
+    nodes: tuple[SchedulerNode, ...] = ()
+
+
+class RunHeader(Struct, frozen=True, kw_only=True):
+    """The first line of a run's record.
 
     `unix_seconds`: when it began; NaN: unknown. `machine`: the identity of its machine (machine.identity); None in facts of
-    earlier versions. `key`: what was requested, as one word; `matrix`: the text of the matrix; `complete`: the run finished,
-    after `seconds` in its last session, for which `estimated_seconds` were estimated (NaN: unknown). `parallel`: None if
-    nothing was tested. `verified`: the record has checksums, and they match. `problems`: lines that can't be read, each with
-    the reason.
+    earlier versions. `key`: what was requested, as one word; `matrix`: the text of the matrix.
     """
 
-    unix_seconds: float
-    machine: str | None
-    key: str | None
-    command: str | None
-    matrix: str
-    workload_hash: str | None
-    watch_notes: tuple[str, ...]
-    host: Facts
-    method: Facts
+    unix_seconds: Moment = math.nan
+    machine: str | None = None
+    key: str | None = None
+    command: str | None = None
+    matrix: str = ""
+    workload_hash: str | None = None
+    watch_notes: tuple[str, ...] = ()
+    host: dict[str, Any] = {}
+    method: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Raise Malformed if a part of the host that is read has the wrong type."""
+        decoded(self.host, RunHost)
+
+
+class RunRecord(RunHeader, frozen=True, kw_only=True):
+    """One run. `facts`: its first line as it is, empty if that can't be read.
+
+    `complete`: the run finished, after `seconds` in its last session, for which `estimated_seconds` were estimated (NaN:
+    unknown). `parallel`: None if nothing was tested. `verified`: the record has checksums, and they match. `problems`: lines
+    that can't be read, each with the reason.
+    """
+
     facts: Facts
     planned: tuple[CellName, ...]
     skips: tuple[Skipped, ...]
@@ -130,43 +167,22 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
 
 def _header(line: Record, problems: list[str]) -> dict[str, Any]:
     try:
-        return {
-            "unix_seconds": _begin(line, problems),
-            "machine": checked.text_or_none(line, "machine"),
-            "key": checked.text_or_none(line, "key"),
-            "command": checked.text_or_none(line, "command"),
-            "matrix": checked.text_or_none(line, "matrix") or "",
-            "workload_hash": checked.text_or_none(line, "workload_hash"),
-            "watch_notes": checked.texts(line, "watch_notes"),
-            "host": _host(checked.part(line, "host")),
-            "method": checked.part(line, "method"),
-            "facts": line,
-        }
+        header = decoded(line, RunHeader)
     except Malformed as why:
         problems.append(f"its first line: {why}")
         return _header({}, problems)
+    return {**asdict(header), "unix_seconds": _begin(header.unix_seconds, problems), "facts": line}
 
 
-def _begin(line: Record, problems: list[str]) -> float:
+def _begin(found: float, problems: list[str]) -> float:
     """NaN where it isn't known: also if it is still to come, since such a run would be the newest one for ever."""
-    found = checked.moment_or_nan(line, "unix_seconds")
     if not checked.is_to_come(found):
         return found
     problems.append(f"its first line: unix_seconds is {found:.0f}, which is still to come: when it began isn't known")
     return math.nan
 
 
-def _host(host: Record) -> Record:
-    """Raises Malformed if a part that is read has the wrong type."""
-    checked.text_or_none(host, "name")
-    checked.text_or_none(host, "cpu")
-    checked.texts(host, "notes")
-    for gpu in checked.parts(host, "gpus"):
-        checked.text_or_none(gpu, "name")
-    return host
-
-
-def _each(lines: Iterable[Event], make: Any, problems: list[str]) -> Iterable[Any]:
+def _each(lines: Iterable[Event], make: Callable[[Event], T], problems: list[str]) -> Iterable[T]:
     for line in lines:
         try:
             yield make(line)
@@ -175,35 +191,18 @@ def _each(lines: Iterable[Event], make: Any, problems: list[str]) -> Iterable[An
 
 
 def _name(line: Event) -> CellName:
-    told = old_facts.with_cell(line)
-    return CellName(**{name: checked.text(told, name) for name in CellName.__dataclass_fields__})
+    return decoded(old_facts.with_cell(line), CellName)
 
 
 def _skipped(line: Event) -> Skipped:
-    return Skipped(name=_name(line), reason=checked.text(line, "reason"), fix=checked.text_or_none(line, "fix") or None)
+    fix = None if line.get("fix") == "" else line.get("fix")
+    return decoded({**line, "name": old_facts.with_cell(line), "fix": fix}, Skipped)
 
 
 def _batch(line: Event) -> FoundBatch:
-    return FoundBatch(
-        stack=checked.text(line, "stack"), workload=checked.text(line, "workload"), batch=checked.whole_or_none(line, "batch")
-    )
+    return decoded(line, FoundBatch)
 
 
 def _parallel(line: Event) -> ParallelTest:
-    return ParallelTest(
-        shown=checked.flag(line, "shown"),
-        why=checked.text(line, "why"),
-        lanes=tuple(_lane(lane) for lane in checked.parts(line, "lanes")),
-    )
-
-
-def _lane(lane: Record) -> LaneTest:
-    return LaneTest(
-        devices=checked.text(lane, "devices"),
-        cell=checked.text(lane, "cell"),
-        ratio=checked.number_or_nan(lane, "ratio"),
-        low=checked.number_or_nan(lane, "low"),
-        high=checked.number_or_nan(lane, "high"),
-        alone=checked.numbers(lane, "alone"),
-        beside=checked.numbers(lane, "beside"),
-    )
+    lanes = line.get("lanes")
+    return decoded({**line, "lanes": list(map(without_nulls, lanes)) if isinstance(lanes, list) else lanes}, ParallelTest)

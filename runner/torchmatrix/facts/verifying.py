@@ -42,7 +42,8 @@ def _verified(path: Path) -> bool | Unreadable:
         found = lines.ends_of(plain_bytes(path, most_bytes()))
     except OSError as error:
         return Unreadable(path=path, reason=error.strerror or str(error))
-    launch = Unreadable(path=path, reason=found.damage) if found.damage else launch_of(path, found.events, found.verified)
+    damage = found.damage_of_launch
+    launch = Unreadable(path=path, reason=damage) if damage else launch_of(path, found.events, found.verified)
     if isinstance(launch, Unreadable):
         return launch
     why = old_facts.misnamed(path, launch.round, launch.number)

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import asdict
 
 from torchmatrix.analysis import disturbance
 from torchmatrix.engines.engine import Image

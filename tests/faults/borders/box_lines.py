@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 from records import launch_lines
-from torchmatrix.facts import box_lines
-from torchmatrix.facts.event_fields import BOX_EVENTS, HOST_EVENTS
+from torchmatrix.facts import reading
 from torchmatrix.facts.lines import End, append, lines_of
 from torchmatrix.facts.pipe import Refused, event_in
+from torchmatrix.facts.wire import EVENTS, HOST_EVENTS
 
 WRONG: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 1.5, -0.0, 1e308, 5e-324, 10**18, 10**400, float("nan"), float("inf"), "", "x", "\ud800",
@@ -50,7 +50,7 @@ def _bad_line(random: Random, event: dict[str, Any]) -> bytes:
     if how == 1:
         return _line(event)[: random.randrange(200)] + random.choice((b"", b"\n"))
     if how == 2:
-        return _line({**event, "event": random.choice((*BOX_EVENTS, *HOST_EVENTS, "future", ""))})
+        return _line({**event, "event": random.choice((*EVENTS, *HOST_EVENTS, "future", ""))})
     if how == 3:
         begin, end = random.choice((("[", "]"), ('{"x":', "}")))
         return (
@@ -107,5 +107,5 @@ def _try_line(line: bytes) -> None:
     found = lines_of(sink.data)
     own = {key: value for key, value in event.items() if key != "crc"}
     assert found.verified and found.events == [own], line
-    told = box_lines.told(found.events)
+    told = reading.told(found.events)
     assert told["malformed"] is None and told["refused"] is None, (line, told)

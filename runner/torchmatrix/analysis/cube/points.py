@@ -13,7 +13,7 @@ from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import Interval, Moments, center_interval, moments
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
 from torchmatrix.analysis.pairs import Pair, pair
-from torchmatrix.facts.parts import LATENCY
+from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 

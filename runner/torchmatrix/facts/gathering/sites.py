@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from msgspec import Struct
+
 from torchmatrix import __version__
-from torchmatrix.facts import checked
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.gathering import archives
 from torchmatrix.facts.gathering.sources import Limits, Source
 from torchmatrix.facts.gathering.taken import AlreadyHere, Taken
+from torchmatrix.facts.wire import Whole, decoded
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import opened
 
@@ -35,6 +37,21 @@ def is_site(word: str) -> bool:
     return urlsplit(word).scheme in ("http", "https") or (Path(word) / LIST).is_file()
 
 
+class _Archive(Struct, frozen=True, kw_only=True):
+    """The archive of a run, as the list of a site names it."""
+
+    address: str
+    sha256: str
+    bytes: Whole
+
+
+class _List(Struct, frozen=True, kw_only=True):
+    """The list of a site."""
+
+    format: Whole
+    runs: list[dict[str, Any]] = []
+
+
 def of_site(word: str, taken: Taken, temporary: Path, limits: Limits) -> Iterator[tuple[str | None, Source | AlreadyHere]]:
     """Every run of a site with the digest of its archive; each can be read until the next one is asked for.
 
@@ -44,26 +61,24 @@ def of_site(word: str, taken: Taken, temporary: Path, limits: Limits) -> Iterato
     base = _base(word)
     for run in _listed(base, word, limits):
         try:
-            facts = checked.part(run, "facts")
-            address, digest = checked.text(facts, "address"), checked.text(facts, "sha256")
-            size = checked.whole(facts, "bytes")
+            facts = decoded(run.get("facts") or {}, _Archive)
         except Malformed as why:
             yield None, _refused(urljoin(base, str(run.get("page"))), f"the site has no archive of its facts: {why}")
             continue
-        if known := taken.find(digest):
+        if known := taken.find(facts.sha256):
             yield None, known
             continue
         with ExitStack() as stack:
-            yield digest, _archive(base, address, size, digest, temporary, stack, limits)
+            yield facts.sha256, _archive(base, facts, temporary, stack, limits)
 
 
-def _archive(base: str, address: str, size: int, digest: str, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
-    label = urljoin(base, address)
-    if not label.startswith(base) or ".." in unquote(address):
+def _archive(base: str, facts: _Archive, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
+    label = urljoin(base, facts.address)
+    if not label.startswith(base) or ".." in unquote(facts.address):
         return _refused(label, "it lies outside of the site")
     try:
         file = stack.enter_context(archives.nameless(temporary))
-        _copy(label, file, min(size, _LARGEST_ARCHIVE), digest, limits)
+        _copy(label, file, min(facts.bytes, _LARGEST_ARCHIVE), facts.sha256, limits)
         return archives.of_file(file, label, temporary, stack, limits)
     except BadInput as error:
         return _refused(label, str(error))
@@ -96,10 +111,10 @@ def _listed(base: str, word: str, limits: Limits) -> list[dict[str, Any]]:
     hint = "name the address of the first page of a site that torchmatrix report --publish wrote"
     content = b"".join(_chunks(urljoin(base, LIST), _LONGEST_LIST, limits, hint))
     try:
-        told = json.loads(content)
-        if checked.whole(told, "format") != FORMAT:
-            raise Malformed(f"its format is {told['format']}")
-        return checked.parts(told, "runs")
+        told = decoded(json.loads(content), _List)
+        if told.format != FORMAT:
+            raise Malformed(f"its format is {told.format}")
+        return told.runs
     except (ValueError, TypeError, AttributeError, RecursionError) as why:
         raise BadInput(f"{word} has no list of facts in {LIST} that this version can read: {why}", hint=hint) from None
 

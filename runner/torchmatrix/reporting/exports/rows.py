@@ -12,8 +12,8 @@ from torchmatrix.analysis.published import audit, beside, figures
 from torchmatrix.analysis.published.beside import Section
 from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.run_summary import Installed
-from torchmatrix.facts.parts import END_TO_END, LATENCY
 from torchmatrix.facts.run_record import Skipped
+from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.exports import cube_rows
 from torchmatrix.reporting.view import View
 

@@ -11,11 +11,10 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import MORE, Metric
 from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
-from torchmatrix.facts import checked
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import UNLIKE
-from torchmatrix.facts.parts import END_TO_END, LATENCY
-from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.facts.run_record import RunRecord, Scheduler
+from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
 from torchmatrix.ground.numbers import is_known
 from torchmatrix.ground.texts import count
 from torchmatrix.reporting import words
@@ -32,11 +31,10 @@ _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy":
 def nodes_in_words(record: RunRecord) -> str:
     """The nodes of a cluster that measured, such as "node1, node2 (slurm 22.05.8)"; empty on one machine."""
     try:
-        told = checked.part(record.facts, "scheduler")
-        names = [checked.text(node, "host name") for node in checked.parts(told, "nodes")]
-        by = " ".join(filter(None, (checked.text_or_none(told, key) for key in ("name", "version"))))
+        told = decoded(record.facts.get("scheduler") or {}, Scheduler)
     except Malformed:
         return ""
+    names, by = [node.name for node in told.nodes], " ".join(filter(None, (told.name, told.version)))
     return f"{', '.join(names)} ({by})" if names else ""
 
 

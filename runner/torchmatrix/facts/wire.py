@@ -1,0 +1,542 @@
+"""The wire schema: each event of the protocol (version 1), its fields, types and bounds. The one definition.
+
+pipe.py checks each line of a workload process by it while a launch runs, reading.py decodes launch files by it. A field may be
+missing or null unless it has no default. Fields that are not declared may have any value: they are kept in the file, and at
+most shown. A tool that is older than an event refuses the image that writes it; what an event means never changes without a new
+version of the protocol. Fields that contradict each other are malformed, too (`__post_init__`), so that no reader asks again.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from math import nan
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert, field
+
+from torchmatrix.facts.checked import Malformed, Record, is_number, short
+
+Facts = Mapping[str, Any]
+"""Facts about the host, the engine, the image or the container that are only shown or compared, never computed with."""
+S = TypeVar("S", bound=Struct)
+
+_PARTS = frozenset({"gpus", "image", "method", "own", "stack", "start", "workload"})
+"""What has fields of its own."""
+_OPTIONAL = frozenset({"image", "own", "start"})
+"""Of them, what is none if it is empty."""
+_PLAIN = {"int": "whole number", "float": "number", "str": "text", "array": "list", " | null": "", "`": ""}
+"""Words for msgspec's names of types."""
+_MOST = 2**63 - 1
+_END_OF_TIME = 253402300800
+"""The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
+_LARGEST = 1.7976931348623157e308
+Whole = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
+Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+Number = Whole | Finite
+Moment = Annotated[int, Meta(ge=0, lt=_END_OF_TIME)] | Annotated[float, Meta(ge=0, lt=_END_OF_TIME)]
+"""Seconds since 1970 UTC."""
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""Larger whole numbers are not exact as a float."""
+Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]
+OneOrMore = Annotated[int, Meta(ge=1, le=2**53)]
+Tally = Count | Annotated[float, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+"""At most some thirty years."""
+Series = Annotated[tuple[Seconds, ...], Meta(min_length=1)]
+Clock = Annotated[float, Meta(ge=0, le=1e12)]
+Ratio = Annotated[float, Meta(ge=-100, le=100)]
+"""A relative change; more than a hundredfold is none."""
+Extent = Annotated[float, Meta(ge=0, le=1e300)]
+Signed = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Word = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,39}\Z")]
+Rows = tuple[tuple[Seconds, ...], ...]
+"""For each rank, the steps in order."""
+Losses = tuple[tuple[float | None, ...], ...]
+"""For each rank; null for what isn't finite."""
+
+
+class Line(Struct, frozen=True, tag_field="event"):
+    """A line of a launch file. `arrived`: when it came, on the host's monotonic clock; None in facts of earlier versions.
+
+    `start_monotonic_seconds`, `stop_monotonic_seconds`: when that began and ended of which it tells.
+    """
+
+    unix_seconds: Clock | None = None
+    monotonic_seconds: Clock | None = None
+    arrived: Clock | None = field(default=None, name="arrived_monotonic_seconds")
+    start_monotonic_seconds: Clock | None = None
+    stop_monotonic_seconds: Clock | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it ends before it begins."""
+        if self.edges and self.edges[1] < self.edges[0]:
+            raise ValueError(f"it stops {self.edges[0] - self.edges[1]:.3f} s before it starts")
+
+    @property
+    def edges(self) -> tuple[float, float] | None:
+        """When that began and ended of which it tells, if both are known."""
+        begin, end = self.start_monotonic_seconds, self.stop_monotonic_seconds
+        return None if begin is None or end is None else (begin, end)
+
+
+def decoded(record: Record, kind: type[S]) -> S:
+    """Return the record as a struct; the field `facts` of it and of its parts gets the whole record. Raises Malformed."""
+    given = with_facts(record) if "facts" in kind.__struct_fields__ else without_nulls(record)
+    try:
+        return convert(given, kind)
+    except ValidationError as why:
+        raise Malformed(_in_words(str(why), given)) from None
+
+
+def check(event: Record) -> None:
+    """Raise Malformed if a field of an event of the workload process is missing, not valid, or contradicts another one."""
+    if kind := EVENTS.get(event["event"]):
+        decoded(event, kind)
+
+
+def without_nulls(record: Any) -> Any:
+    """Return the record with what it says; any other value as it is."""
+    if type(record) is dict and None in record.values():
+        return {key: value for key, value in record.items() if value is not None}
+    return record
+
+
+def with_facts(record: Any, levels: int = 4) -> Any:
+    """Return a record, or each of a list, without nulls and with all of it as `facts`; likewise the parts of it.
+
+    `levels`: of parts inside parts.
+    """
+    if type(record) is list and levels:
+        return [with_facts(one, levels - 1) for one in record]
+    if type(record) is not dict or not levels:
+        return record
+    told = {key: value for key, value in record.items() if value is not None and not (key in _OPTIONAL and value == {})}
+    return {key: with_facts(value, levels - 1) if key in _PARTS else value for key, value in told.items()} | {"facts": record}
+
+
+def _in_words(why: str, record: Record) -> str:
+    """Return msgspec's reason as "field is value, not wanted"."""
+    text, _, place = why.removesuffix("`").partition(" - at `$.")
+    if missing := re.match("Object missing required field `(.+?)`?$", text):
+        return f"{place}.{missing[1]} is missing" if place else f"{missing[1]} is missing"
+    if not place:
+        return text
+    value: Any = record
+    for key in re.findall(r"\w+", place):
+        value = value[int(key) if type(value) is list else key]
+    wanted = re.match("Expected (.+?)(, got .*)?$", text)
+    if wanted is None:
+        return f"{place} is {short(value)}, not {'a known word' if 'enum' in text else 'valid'}"
+    words = re.sub(r"int|float|str|array|`| \| null", lambda found: _PLAIN[found[0]], wanted[1])
+    return f"{place} is {short(value)}, not {words}"
+
+
+def same_ranks(name: str, per_rank: Sequence[Any], seconds: Sequence[float]) -> None:
+    """Raise ValueError unless `per_rank`, if there is any, has one entry for each rank that has `seconds`."""
+    if per_rank and len(per_rank) != len(seconds):
+        raise ValueError(f"{name} has {len(per_rank)} ranks, seconds has {len(seconds)}")
+
+
+class Hello(Line, frozen=True, tag="hello"):
+    """The first line. `compile_cache`: how the workload process found it."""
+
+    compile_cache: str | None = None
+    arguments: dict[str, Any] = {}
+    argv: tuple[str, ...] = ()
+    removed: dict[str, Any] = {}
+
+
+class Phase(Line, frozen=True, tag="phase", kw_only=True):
+    """How long a phase of the launch took."""
+
+    phase: Word
+    seconds: Seconds
+
+
+class Box(Line, frozen=True, tag="environment"):
+    """What the container reported about itself. `packages`: as "name==version"; `facts`: everything that it reported."""
+
+    python: str | None = None
+    torch: str | None = None
+    torch_git: str | None = None
+    torch_config: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    nccl: str | None = None
+    triton: str | None = None
+    glibc: str | None = None
+    os: str | None = None
+    compiler: str | None = None
+    executable: str | None = None
+    packages: tuple[str, ...] = ()
+    variables: dict[str, Any] = {}
+    facts: Facts = {}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The packages' versions by name."""
+        return dict(package.split("==", 1) for package in self.packages if "==" in package)
+
+
+class SeenDevice(Struct, frozen=True):
+    """A device as torch sees it in the container. `uuid`: as CUDA gives it, without a prefix; None from older torch."""
+
+    name: str | None = None
+    memory_bytes: Count | None = None
+    multiprocessors: Count | None = None
+    uuid: str | None = None
+
+
+class Setup(Line, frozen=True, tag="setup"):
+    """The ranks, their devices, and how many parameters the model has."""
+
+    devices: tuple[SeenDevice, ...] = ()
+    world_size: Count | None = None
+    parameters: Count | None = None
+    backend: str | None = None
+    parallel: str | None = None
+    runtime: dict[str, Any] = {}
+
+
+class Block(Line, frozen=True, tag="sample", kw_only=True):
+    """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
+
+    `seconds` of each rank; `items` of all ranks. `step_seconds`: empty if they were not reported. `losses`: in inference of the
+    last step alone. `scale`, `skipped_steps`: of each rank's GradScaler, which kept so many from the optimizer.
+    """
+
+    phase: Literal["warm-up", "measure", "unseen", "seen"]
+    window: Count | None = None
+    steps: OneOrMore
+    items: OneOrMore
+    seconds: Series
+    enqueue_seconds: tuple[Seconds, ...] = ()
+    step_seconds: Rows = ()
+    loss: list[Any] = []
+    losses: Losses = ()
+    scale: tuple[Annotated[float, Meta(ge=0, le=1e38)], ...] = ()
+    skipped_steps: tuple[Tally, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the ranks' times don't fit each other."""
+        super().__post_init__()
+        for name in ("step_seconds", "enqueue_seconds", "scale", "skipped_steps"):
+            same_ranks(name, getattr(self, name), self.seconds)
+        for rank, steps in enumerate(self.step_seconds):
+            if len(steps) != self.steps:
+                raise ValueError(f"step_seconds has {len(steps)} steps of rank {rank}, steps is {self.steps}")
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest rank, which is the length of the window."""
+        return max(self.seconds)
+
+    @property
+    def skipped(self) -> float:
+        """How many steps a GradScaler skipped, at most of all ranks."""
+        return max(self.skipped_steps, default=0)
+
+
+class Steps(Line, frozen=True, tag="steps", kw_only=True):
+    """Times and losses of some steps of a block, which stand on lines of their own before it."""
+
+    phase: Literal["warm-up", "measure"]
+    window: Count | None = None
+    first: Count | None = None
+    step_seconds: Rows
+    losses: Losses = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the ranks did different numbers of steps."""
+        super().__post_init__()
+        if len(counts := sorted(set(map(len, self.step_seconds)))) > 1:
+            raise ValueError(f"step_seconds has {counts[0]} steps of one rank and {counts[-1]} of another")
+
+
+LATENCY, END_TO_END = "latency", "end-to-end"
+"""Kinds of requests: from inputs to outputs on the device, and from host memory to host memory."""
+
+
+class Requests(Line, frozen=True, tag="requests", kw_only=True):
+    """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
+
+    `edges`: when the first began and the last ended, of both kinds if they took turns; `between`: for how long their inputs
+    were made.
+    """
+
+    kind: Literal["latency", "end-to-end"]
+    rank: Count
+    seconds: Series
+    between: Seconds = field(default=0.0, name="inputs_seconds")
+    start_monotonic_seconds: Clock
+    stop_monotonic_seconds: Clock
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """Its begin and end."""
+        return self.start_monotonic_seconds, self.stop_monotonic_seconds
+
+
+class ClockTold(Line, frozen=True, tag="clock"):
+    """The time on the clock of the workload process, at a moment when nothing else is to be said."""
+
+
+class NoUnseen(Line, frozen=True, tag="unseen", kw_only=True):
+    """Why there are no steps on unseen batches."""
+
+    error: str
+
+
+class WarmUp(Line, frozen=True, tag="warm-up"):
+    """How the warm-up ended; what was not reported is None.
+
+    `flat`: whether the step time was flat (no drift seen, or none that is left); `drift`: by which ratio the step time of the
+    timed windows would still have grown, had the launch gone on; None also where the steps don't tell.
+    """
+
+    steps: Count | None = None
+    seconds: Seconds | None = None
+    flat: bool | None = None
+    drift: Ratio | None = None
+
+
+class Memory(Line, frozen=True, tag="memory", kw_only=True):
+    """The peaks of all ranks up to the end of `phase`: cold (the first step) or warm (the timed windows)."""
+
+    phase: Literal["cold", "warm"]
+    peak_bytes: Counts
+
+
+class Enqueue(Line, frozen=True, tag="enqueue"):
+    """For each rank, host time for a step on an idle device; null if unknown."""
+
+    step_seconds: tuple[Seconds | None, ...] = ()
+
+
+class Compiled(Line, frozen=True, tag="compile"):
+    """What torch.compile made of the model."""
+
+    graph_breaks: Count | None = None
+    graphs: Count | None = None
+    operations: Count | None = None
+    run: Count | None = None
+    fallbacks: tuple[str, ...] = ()
+
+
+class Remarks(Line, frozen=True, tag="remarks"):
+    """What else a reader must know of the figure."""
+
+    texts: tuple[str, ...] = ()
+
+
+ALL_REDUCE = "all-reduce"
+"""The operation that DDP does."""
+
+
+class Probe(Struct, frozen=True):
+    """How long a collective operation took for one size."""
+
+    bytes: Count | None = None
+    seconds: Seconds | None = None
+    bus_bytes_per_second: Annotated[float, Meta(ge=0, le=1e18)] | None = None
+
+
+class AllReduce(Line, frozen=True, tag=ALL_REDUCE):
+    """How fast the ranks reduced gradients."""
+
+    sizes: tuple[Probe, ...] = ()
+    gradient_bytes: Count | None = None
+    wrong_elements: tuple[Tally, ...] = ()
+    operation = ALL_REDUCE
+    error = None
+
+
+class Collective(Line, frozen=True, tag="collective", kw_only=True):
+    """How fast the ranks did one collective operation. `error`: why the library can't do it."""
+
+    operation: Word
+    sizes: tuple[Probe, ...] = ()
+    error: str | None = None
+
+
+class ProbedDevice(Struct, frozen=True):
+    """A device of the self-check."""
+
+    name: str
+    uuid: str | None = None
+
+
+class ProbedDevices(Line, frozen=True, tag="devices", kw_only=True):
+    """The devices of the self-check and how they talk."""
+
+    devices: tuple[ProbedDevice, ...]
+    backend: str
+
+
+class Peers(Line, frozen=True, tag="peers"):
+    """What each device can do with each other one. `wrong`: the pairs whose copies were wrong."""
+
+    access: tuple[tuple[bool, ...], ...] = ()
+    bytes_per_second: tuple[tuple[float | None, ...], ...] = ()
+    wrong: tuple[tuple[Tally, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless these are squares of one size."""
+        super().__post_init__()
+        for name, rows in (("access", self.access), ("bytes_per_second", self.bytes_per_second)):
+            if any(len(row) != len(rows) for row in rows):
+                raise ValueError(f"{name} is no square of lists")
+        if len(self.access) != len(self.bytes_per_second):
+            raise ValueError(f"access is of {len(self.access)} devices, bytes_per_second of {len(self.bytes_per_second)}")
+        speeds = enumerate(self.bytes_per_second)
+        if any(speed is None for one, row in speeds for other, speed in enumerate(row) if one != other):
+            raise ValueError("bytes_per_second is null between two devices")
+        if any(len(pair) != 2 or max(pair) >= len(self.access) for pair in self.wrong):
+            raise ValueError("wrong is no list of pairs of devices")
+
+
+class Load(Line, frozen=True, tag="load", kw_only=True):
+    """How fast each rank computed, block by block, and whether all results were finite."""
+
+    start_monotonic_seconds: Clock
+    stop_monotonic_seconds: Clock
+    dtype: str
+    flops_per_second: tuple[tuple[Annotated[float, Meta(ge=0, le=1e20)], ...], ...]
+    finite: list[Any]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a rank did nothing."""
+        super().__post_init__()
+        rates = self.flops_per_second
+        if not rates or len(rates) != len(self.finite):
+            raise ValueError(f"flops_per_second has {len(rates)} ranks, finite has {len(self.finite)}")
+        if not all(rank and min(rank) > 0 for rank in rates):
+            raise ValueError("flops_per_second has a rank that did nothing")
+
+
+class Precision(Struct, frozen=True, kw_only=True):
+    """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized.
+
+    `matmul_backward`, `convolution_backward`: in training. `mixed`: in words, where the model's own products or weights are of
+    several types.
+    """
+
+    matmul: str
+    convolution: str
+    linear: str | None = None
+    matmul_backward: str | None = None
+    convolution_backward: str | None = None
+    mixed: str | None = None
+    types: dict[str, Any] | None = None
+
+
+class Precisions(Line, frozen=True, tag="precision"):
+    """What each rank computes in; `changed`: which settings of torch the model's code changed, in words."""
+
+    requested: str | None = None
+    effective: tuple[Precision, ...] = ()
+    changed: tuple[str, ...] = ()
+    unsupported: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+class Distance(Struct, frozen=True):
+    """How far the gradients of a group of parameters are from those of eager fp32."""
+
+    name: str | None = None
+    norm: Extent | None = None
+    distance: Extent | None = None
+    tolerance: Extent | None = None
+    noise: Extent | None = None
+
+
+class Reference(Line, frozen=True, tag="reference"):
+    """The comparison with eager fp32: the largest relative difference of the losses of each step, or why there is none.
+
+    `proof`: "full", "fingerprint" (compared with a launch that was proven in full) or None in facts of earlier versions, which
+    compared losses only. `fingerprint`: numbers of the first step by name. `unwatched`: what can't be known of the timed
+    windows. `parity`: how far the outputs of an inference are from those of eager fp32, by name; empty for training and without
+    a full proof.
+    """
+
+    flops_per_item: Annotated[float, Meta(ge=0, le=1e30)] = nan
+    losses: list[Any] = []
+    measured: list[Any] = []
+    differences: list[Any] = []
+    tolerances: list[Any] = []
+    agrees: bool | None = None
+    quiet: bool | None = None
+    error: str | None = None
+    proof: str | None = None
+    flops_scope: str | None = None
+    unwatched: str | None = None
+    problems: tuple[str, ...] = ()
+    groups: tuple[Distance, ...] = ()
+    fingerprint: dict[str, Signed] = {}
+    parity: dict[str, Signed | None] = {}
+
+    @property
+    def difference(self) -> float:
+        """The largest of the differences; NaN if there is none."""
+        return max((one if is_number(one) else nan for one in self.differences), default=nan)
+
+
+class Profile(Line, frozen=True, tag="profile", kw_only=True):
+    """How long a step takes for each rank, without the profiler and with it."""
+
+    steps: OneOrMore
+    plain_seconds: Series
+    profiled_seconds: Series
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if these are of different ranks."""
+        super().__post_init__()
+        same_ranks("profiled_seconds", self.profiled_seconds, self.plain_seconds)
+
+
+class Part(Line, frozen=True, tag="part", kw_only=True):
+    """A part of a file."""
+
+    name: Word
+    number: Count
+    count: OneOrMore
+    data: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if there can't be such a part."""
+        super().__post_init__()
+        if self.number >= self.count:
+            raise ValueError(f"number is {self.number}, count is {self.count}")
+
+
+class SelfTest(Line, frozen=True, tag="self-test"):
+    """What is installed in an image."""
+
+    python: str | None = None
+    torch: str | None = None
+    packages: tuple[str, ...] = ()
+
+
+class Failure(Line, frozen=True, tag="failure", kw_only=True):
+    """Why a workload process gave up."""
+
+    kind: Literal["crashed", "oom", "numerics", "unsupported"]
+    rank: Count | None = None
+    message: str | None = None
+
+
+class Done(Line, frozen=True, tag="done"):
+    """The last line of a launch that did all it was asked for."""
+
+
+EVENTS: Mapping[str, type[Line]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (
+        *(Hello, Phase, Box, Setup, Block, Steps, Requests, ClockTold, NoUnseen, WarmUp, Memory, Enqueue, Compiled, Remarks),
+        *(AllReduce, Collective, ProbedDevices, Peers, Load, Precisions, Reference, Profile, Part, SelfTest, Failure, Done),
+    )
+}
+"""The events that a workload process may write."""
+HOST_EVENTS = frozenset({
+    "launch", "node", "telemetry", "transport", "exit", "damaged", "run", "planned", "skip", "batch", "run-exit",
+})  # fmt: skip
+"""What only the tool writes, into launch files and the records of runs."""
