@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from records import launch_lines, write_run
-from torchmatrix.facts import lines
+from torchmatrix.facts import lines, pipe
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
     path.parent.mkdir(parents=True)
     launch = LaunchFile(path)
     for event in lines.read(RECORDED).events:
-        launch.copy(event)
+        launch.copy(json.dumps(event).encode())
     launch.abandon()
     return path
 
@@ -119,10 +119,20 @@ def test_a_box_that_says_a_checksum_of_its_own_changes_nothing(tmp_path: Path) -
     file = LaunchFile(tmp_path / "round1-try1.jsonl")
     for event in launch_lines():
         event.pop("monotonic_seconds", None)  # these lines come at once, and tell of seconds
-        file.copy({"crc": "00000000", **event, "note": ', "crc": "00000000"}'})
+        own = {"crc": "00000000", **event, "note": ', "crc": "00000000"}', "deep": {"a": 1, "crc": "00000000"}}
+        file.copy(json.dumps(own).encode())
     file.abandon()
     found = read_launch(file.path)
     assert isinstance(found, Launch) and found.verified and found.outcome == "ok"
+
+
+def test_a_line_is_stored_as_the_box_wrote_it(tmp_path: Path) -> None:
+    file = LaunchFile(tmp_path / "round1-try1.jsonl")
+    written = b'{"event":"phase",  "phase": "import", "seconds": 0.50, "more": 12345678901234567890123, "name": "\\ud800"}'
+    file.copy(pipe.text_of(b"@matrix " + written + b" \r\n"))
+    file.abandon()
+    assert file.path.read_bytes().startswith(written[:-1] + b', "arrived_monotonic_seconds": ')
+    assert lines.read(file.path).verified
 
 
 @pytest.mark.parametrize(

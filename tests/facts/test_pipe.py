@@ -137,10 +137,10 @@ def test_a_launch_file_has_a_limit_and_the_exit_still_fits(tmp_path: Path, monke
     whole = launch_lines()
     file = LaunchFile(tmp_path / "round1-try1.jsonl")
     settings.load.cache_clear()
-    file.copy(whole[0])
+    file.copy(json.dumps(whole[0]).encode())
     with pytest.raises(Refused, match=r"full: 1 MB \(setting launch_file_mb\)"):
         for _ in range(100):
-            file.copy({"event": "done", "x": "x" * 100_000})
+            file.copy(json.dumps({"event": "done", "x": "x" * 100_000}).encode())
     file.telemetry([{"device": "cpu", "note": "x" * 100_000}])
     file.close(reason="crashed", message="m")
     assert file.path.stat().st_size < 1_200_000

@@ -59,7 +59,7 @@ def test_done_without_samples_or_with_a_bad_exit_is_no_success(tmp_path: Path) -
 def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     first = folder.new_launch("a/b/c", 1)
-    first.copy(header())
+    first.copy(json.dumps(header()).encode())
     size = first.path.stat().st_size
     first.event("exit", reason="interrupted")
     assert first.path.stat().st_size > size
@@ -67,7 +67,7 @@ def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: P
     second = folder.new_launch("a/b/c", 1)
     assert second.path.name == "round1-try2.jsonl" and first.path.exists()
     assert second.number == 2
-    second.copy(header(2))
+    second.copy(json.dumps(header(2)).encode())
     second.close(reason="timeout", message="m")
     assert folder.is_done("a/b/c", 1) and not folder.is_done("a/b/c", 2)
     first.abandon()
@@ -75,7 +75,7 @@ def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: P
 
 def test_stray_output_goes_to_the_log_and_its_tail_to_the_exit_line(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "l.jsonl")
-    file.copy(header())
+    file.copy(json.dumps(header()).encode())
     for number in range(130):
         file.log(b"line %d\n" % number)
     file.log(b"ValueError: the reason\n")
@@ -92,7 +92,7 @@ def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Pat
     traceback = ["    raise ChildFailedError(", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "]
     for cause in (late, "RuntimeError: CUDA error: an illegal memory access was encountered"):
         file = LaunchFile(tmp_path / f"{cause[:5]}.jsonl")
-        file.copy(header())
+        file.copy(json.dumps(header()).encode())
         for line in (cause, *traceback, *8 * summed):
             file.log(f"{line}\n".encode())
         file.close(returncode=1)
@@ -130,7 +130,7 @@ SEE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.h
 
 def ended(folder: Path, code: int, *log: str) -> Launch:
     file = LaunchFile(folder / "ended.jsonl")
-    file.copy(header())
+    file.copy(json.dumps(header()).encode())
     for line in log:
         file.log(f"{line}\n".encode())
     file.close(returncode=code)
@@ -140,7 +140,7 @@ def ended(folder: Path, code: int, *log: str) -> Launch:
 def test_a_container_or_process_ended_by_a_signal_says_which(tmp_path: Path) -> None:
     for code in (-9, 137):
         file = LaunchFile(tmp_path / f"{code}.jsonl")
-        file.copy(header())
+        file.copy(json.dumps(header()).encode())
         file.close(returncode=code)
         assert launch_at(file.path).error == "ended by SIGKILL"
 

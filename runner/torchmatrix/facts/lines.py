@@ -64,8 +64,13 @@ class End:
 
 
 def append(file: IO[bytes], event: Event, end: End) -> None:
-    """Append a line with its checksum; a line that was cut off before stays by itself. Raises OSError."""
-    data = _line(event, end)
+    """Append an event as append_text does. Raises OSError."""
+    append_text(file, json.dumps(event).encode(), end)
+
+
+def append_text(file: IO[bytes], text: bytes, end: End) -> None:
+    """Append an event, as JSON, with its checksum; a line that was cut off before stays by itself. Raises OSError."""
+    data = _line(text, end)
     while data:
         written = file.write(data)
         end.add(data[:written])
@@ -78,7 +83,7 @@ def packed(events: Iterable[Event], checksums: bool = True) -> bytes:
         return b"".join(json.dumps(event).encode() + b"\n" for event in events)
     end, found = End(), []
     for event in events:
-        found.append(_line(event, end))
+        found.append(_line(json.dumps(event).encode(), end))
         end.add(found[-1])
     return b"".join(found)
 
@@ -120,9 +125,9 @@ def _lines(written: bytes, part: Callable[[bytes], bytes]) -> Lines:
     return Lines(events=events, verified=verified, damage=damage, has_other_line_ends=b"\r\n" in written)
 
 
-def _line(event: Event, end: End) -> bytes:
-    own = {key: value for key, value in event.items() if key != "crc"} if "crc" in event else event
-    body = (CUT_OFF + b"\n" if end.is_cut_off else b"") + json.dumps(own).encode()[:-1]
+def _line(text: bytes, end: End) -> bytes:
+    """Of fields of one name readers take the last: a "crc" of the text's own does no harm."""
+    body = (CUT_OFF + b"\n" if end.is_cut_off else b"") + text[:-1]
     return body + _FORM % zlib.crc32(body, end.crc)
 
 

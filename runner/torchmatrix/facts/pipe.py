@@ -39,6 +39,11 @@ def event_in(stream: str, line: bytes, line_mb: int) -> Event | None:
     return _event(line) if line.startswith(_MARK) and line.endswith(b"\n") else None
 
 
+def text_of(line: bytes) -> bytes:
+    """The JSON of an event on a line of the box, as it was written."""
+    return line[len(_MARK) :].strip()
+
+
 def _event(line: bytes) -> Event:
     event = _parsed(line)
     if not isinstance(event, dict) or type(event.get("event")) is not str:

@@ -212,7 +212,7 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
                 transport.read(line)
                 file.log(line)
             else:
-                file.copy(event)
+                file.copy(pipe.text_of(line))
                 yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
     if job.others:
