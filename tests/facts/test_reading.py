@@ -192,17 +192,17 @@ def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_p
 @pytest.mark.parametrize(
     ("line", "change", "said"),
     [
-        (0, {"round": "one"}, 'round is "one", not whole number'),
-        (0, {"unix_seconds": 1e300}, "unix_seconds is 1e+300, not number < 253402300800.0"),
-        (0, {"unix_seconds": -1}, "unix_seconds is -1, not whole number >= 0"),
+        (0, {"round": "one"}, 'round is "one", not a whole number'),
+        (0, {"unix_seconds": 1e300}, "unix_seconds is 1e+300, not a number < 253402300800.0"),
+        (0, {"unix_seconds": -1}, "unix_seconds is -1, not a whole number >= 0"),
         (0, {"stack": {}}, "stack.name is missing"),
-        (0, {"gpus": {"indices": [], "label": "gpu0"}}, "gpus.indices is [], not list of length >= 1"),
+        (0, {"gpus": {"indices": [], "label": "gpu0"}}, "gpus.indices is [], not a list of length >= 1"),
         (
             0,
             {"gpus": {"indices": [0], "label": "gpu0", "nodes": 10**11}},
-            "gpus.nodes is 100000000000, not whole number <= 10000",
+            "gpus.nodes is 100000000000, not a whole number <= 10000",
         ),
-        (-1, {"returncode": "0"}, 'returncode is "0", not whole number'),
+        (-1, {"returncode": "0"}, 'returncode is "0", not a whole number'),
     ],
 )
 def test_what_the_host_wrote_must_be_whole(line: int, change: dict[str, Any], said: str) -> None:
@@ -235,7 +235,7 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
         "try 1 of round 1: it was copied",
         "run is missing",
         "Is a directory",
-        "cell is 5, not text",
+        "cell is 5, not a text",
     ):
         assert said in page
     assert not run.is_done(view.summary.launches[0]["cell"], 8)

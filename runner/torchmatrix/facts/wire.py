@@ -9,7 +9,7 @@ version of the protocol. Fields that contradict each other are malformed, too (`
 import re
 from collections.abc import Mapping, Sequence
 from math import nan
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 
@@ -23,7 +23,10 @@ _PARTS = frozenset({"gpus", "image", "method", "own", "stack", "start", "workloa
 """What has fields of its own."""
 _OPTIONAL = frozenset({"image", "own", "start"})
 """Of them, what is none if it is empty."""
-_PLAIN = {"int": "whole number", "float": "number", "str": "text", "array": "list", " | null": "", "`": ""}
+_PLAIN = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list",
+    "object": "an object", " | null": "", "`": "", " | ": " or ",
+}  # fmt: skip
 """Words for msgspec's names of types."""
 _MOST = 2**63 - 1
 _END_OF_TIME = 253402300800
@@ -84,7 +87,7 @@ def decoded(record: Record, kind: type[S]) -> S:
     try:
         return convert(given, kind)
     except ValidationError as why:
-        raise Malformed(_in_words(str(why), given)) from None
+        raise Malformed(_in_words(str(why), given, kind)) from None
 
 
 def check(event: Record) -> None:
@@ -113,7 +116,7 @@ def with_facts(record: Any, levels: int = 4) -> Any:
     return {key: with_facts(value, levels - 1) if key in _PARTS else value for key, value in told.items()} | {"facts": record}
 
 
-def _in_words(why: str, record: Record) -> str:
+def _in_words(why: str, record: Record, kind: type[Struct]) -> str:
     """Return msgspec's reason as "field is value, not wanted"."""
     text, _, place = why.removesuffix("`").partition(" - at `$.")
     if missing := re.match("Object missing required field `(.+?)`?$", text):
@@ -125,8 +128,9 @@ def _in_words(why: str, record: Record) -> str:
         value = value[int(key) if type(value) is list else key]
     wanted = re.match("Expected (.+?)(, got .*)?$", text)
     if wanted is None:
-        return f"{place} is {short(value)}, not {'a known word' if 'enum' in text else 'valid'}"
-    words = re.sub(r"int|float|str|array|`| \| null", lambda found: _PLAIN[found[0]], wanted[1])
+        valid = " or ".join(get_args(get_type_hints(kind)[place])) if "enum" in text else "valid"
+        return f"{place} is {short(value)}, not {valid}"
+    words = re.sub(r"int|float|str|bool|array|object|`| \| null| \| ", lambda found: _PLAIN[found[0]], wanted[1])
     return f"{place} is {short(value)}, not {words}"
 
 
