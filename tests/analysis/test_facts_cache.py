@@ -149,6 +149,16 @@ def make_wrong_facts(path: Path) -> None:
     path.write_bytes(b"%b %d %d\n" % (key.rsplit(maxsplit=2)[0], len(wrong), 0) + wrong)
 
 
+def make_huge(path: Path) -> None:
+    key, _, packed = path.read_bytes().partition(b"\n")
+    path.write_bytes(key.rsplit(maxsplit=2)[0] + b" 99999999999999999999 3\n" + packed)
+
+
+def make_negative(path: Path) -> None:
+    key, _, packed = path.read_bytes().partition(b"\n")
+    path.write_bytes(key.rsplit(maxsplit=2)[0] + b" -1 3\n" + packed)
+
+
 def make_older(path: Path) -> None:
     path.write_bytes(b"0" * 16 + path.read_bytes()[16:])
 
@@ -159,7 +169,19 @@ def make_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [make_garbage, make_short, make_noise, make_empty, make_wrong_facts, make_older, make_folder, Path.unlink]
+    "damage",
+    [
+        make_garbage,
+        make_short,
+        make_noise,
+        make_empty,
+        make_wrong_facts,
+        make_huge,
+        make_negative,
+        make_older,
+        make_folder,
+        Path.unlink,
+    ],
 )
 def test_damaged_files_are_made_anew_and_nobody_notices(results: Results, damage: Callable[[Path], None]) -> None:
     before = [plain(run.launches) for run in read(results)]

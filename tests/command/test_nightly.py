@@ -251,8 +251,8 @@ def test_the_lines_for_cron_spend_the_night_and_make_up_for_one_that_was_missed(
     done = torchmatrix(*lines_for_cron, https_proxy="http://user:secret@proxy.example")
     assert done.returncode == 0 and "paste them with crontab -e" in done.stderr, done.stderr
     assert printed.stdout.endswith(f"# crontab\n{done.stdout}") and "secret" not in done.stdout + done.stderr
-    script, variables = (settings / f"{name_for(quick)}.{kind}" for kind in ("sh", "env"))
-    assert set(settings.iterdir()) == {script, variables} and variables.stat().st_mode & 0o777 == 0o600
+    script, variables, record = (settings / f"{name_for(quick)}.{kind}" for kind in ("sh", "env", "jsonl"))
+    assert set(settings.iterdir()) == {script, variables, record} and variables.stat().st_mode & 0o777 == 0o600
     tonight, at_boot = done.stdout.splitlines()
     long_ago(Journal(tmp_path / "results"))
     for number, line in enumerate((at_boot.removeprefix("@reboot "), tonight.split(maxsplit=5)[5]), 1):
@@ -263,9 +263,9 @@ def test_the_lines_for_cron_spend_the_night_and_make_up_for_one_that_was_missed(
     said = torchmatrix("nightly", "status").stdout
     assert "the crontab is not looked at" in said and "next" not in said and nights(tmp_path)[1].id in said
     found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
-    assert (found["backend"], found["installed"], found["next"]) == ("cron", None, None)
+    assert (found["backend"], found["installed"], found["next"]) == ("cron", None, None) and found["at"]
     gone = torchmatrix("nightly", "remove")
-    assert set(gone.stdout.split()) == {str(script), str(variables)} and "take them out with crontab -e" in gone.stderr
+    assert set(gone.stdout.split()) == {str(script), str(variables), str(record)} and "take them out with crontab -e" in gone.stderr
     assert not list(settings.iterdir()) and not (home / "crontab-was-called").exists()
 
 

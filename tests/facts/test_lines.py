@@ -143,17 +143,19 @@ def test_nonsense_is_no_error(text: bytes) -> None:
 
 
 def test_a_copy_that_is_published_is_as_trustworthy_as_the_facts_were(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "results", [{}, {}, {}])
-    good, damaged, old = sorted(run.path.rglob("round*.jsonl"))
-    for path in (good, damaged):
+    run = write_run(tmp_path / "results", [{}, {}, {}, {}])
+    good, damaged, old, carried = sorted(run.path.rglob("round*.jsonl"))
+    for path in (good, damaged, carried):
         path.write_bytes(lines.packed(lines.read(path).events))
+    carried.write_bytes(carried.read_bytes().replace(b"\n", b"\r\n"))
     damaged.write_bytes(damaged.read_bytes().replace(b'"steps": 10', b'"steps": 11'))
     cleaner = redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms())
     copies = {found.path.name: found for found in redaction.staged(run, cleaner, tmp_path / "staged").everything()}
-    first, second, third = (copies[path.name] for path in (good, damaged, old))
+    first, second, third, fourth = (copies[path.name] for path in (good, damaged, old, carried))
     assert isinstance(first, Launch) and first.verified
     assert isinstance(second, Unreadable) and "checksum" in second.reason
     assert isinstance(third, Launch) and not third.verified
+    assert isinstance(fourth, Unreadable) and "line ends" in fourth.reason
 
 
 TRANSPORTS: dict[str, Callable[[bytes], bytes]] = {

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from records import launch_lines
-from torchmatrix.facts import lines
+from torchmatrix.facts import lines, wire
+from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.pipe import Refused, event_in
@@ -124,6 +126,25 @@ def test_a_line_has_a_limit() -> None:
     assert event_in("out", fits, 1) and event_in("out", exceeds, 2)
     with pytest.raises(Refused, match=r"longer than 1 MB \(setting line_mb\); the line begins: @matrix"):
         event_in("out", exceeds, 1)
+
+
+@pytest.mark.parametrize(
+    "text", [b'\xef\xbb\xbf{"event": "done", "x": "\\ud800"}', b'{"event": "done", "x": "\\ud800\xed\xa0\x80"}']
+)
+def test_what_no_reader_of_the_file_could_read_is_refused(text: bytes) -> None:
+    with pytest.raises(Refused, match="not JSON"):
+        event_in("out", b"@matrix " + text + b"\n", 1)
+
+
+def test_a_field_with_a_blank_in_its_name_is_named() -> None:
+    with pytest.raises(Malformed, match="a b"):
+        wire.decoded({"name": 1, "a b": [7]}, Odd)
+
+
+class Odd(msgspec.Struct):
+    """A record of which one field has an odd name."""
+
+    given: list[str] = msgspec.field(name="a b", default_factory=list)
 
 
 def test_half_a_character_is_replaced() -> None:

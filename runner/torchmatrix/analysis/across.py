@@ -142,7 +142,7 @@ def _baseline(gpus: Sequence[str], word: str) -> str:
 
 def _oldest(cells: CellIndex, gpus: Sequence[str]) -> str:
     dates: dict[str, str] = {}
-    for row in (cell.row for cell in cells.every):
+    for row in (row for cell in cells.every for row in cell.launches):
         name, memory = row["device_name"] or "", _whole(row["device_memory_bytes"])
         facts = gpu_specs.find(name, memory) if row["gpu"] not in dates else None
         if facts and facts.launch_date:
@@ -296,7 +296,7 @@ def _why_not(
     if not other[0].samples:
         return f"baseline: {other[0].last['outcome']}", ()
     found = comparable.differences(own.work, other[0].work, batch)
-    counts = [same_work.together(cell.counted for cell in cells) for cells in (side.ran, other)]
+    counts = [same_work.together(same_work.of_row(cell.last) for cell in cells) for cells in (side.ran, other)]
     return comparable.in_words(found) or same_work.difference(*counts) or "", found
 
 

@@ -80,9 +80,13 @@ def figures(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> dict[tup
     """By cell and what it did its figures, run by run in their order."""
     found: dict[tuple[str, str], list[Figure]] = {}
     for run in runs:
+        rates: dict[tuple[str, str], list[float]] = {}
         for cell in run.cells.every:
-            if rates := cell.values(metric.column):
-                found.setdefault((cell["cell"], cell.last["work"]), []).append(figure(rates))
+            for row in cell.ok:
+                if not math.isnan(value := row[metric.column]):
+                    rates.setdefault((row["cell"], row["work"]), []).append(value)
+        for key, own in rates.items():
+            found.setdefault(key, []).append(figure(own))
     return found
 
 

@@ -76,10 +76,10 @@ def _order(planned: Sequence[CellName]) -> Order:
     return lambda cell, path: (places.get(cell, len(places)), path.rpartition("/")[2])
 
 
-def read_parts(run: RunFolder, record: RunRecord) -> list[Part]:
+def read_parts(run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES) -> list[Part]:
     """All launches of a run, where that pays by several processes. Call it before numpy is loaded: a fork has no threads."""
     folders, order = _by_folder(launch_files(run.path)), order_of(record)
-    processes = min(usable_cpus(), MOST_PROCESSES) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
+    processes = min(usable_cpus(), most) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
     if processes == 1:
         return [_part(folders, order)]
     size = ceil(len(folders) / (PIECES * processes))
@@ -130,7 +130,7 @@ def _environments(launches: Sequence[Launch]) -> dict[str, tuple[tuple[Any, ...]
     """By stack of the launch on the most devices in which the box told of itself, none that is left out of its figure."""
     chosen: dict[str, tuple[tuple[Any, ...], Launch]] = {}
     for launch in launches:
-        rank = (launch.box is None, bool(launch.left_out), -launch.devices.count, as_text(launch.path))
+        rank = (launch.box is None, bool(launch.left_out), -launch.devices.count, as_text(launch.path).split("/"))
         if launch.stack.name not in chosen or rank < chosen[launch.stack.name][0]:
             chosen[launch.stack.name] = (rank, launch)
     return {stack: (rank, environment_of(launch)) for stack, (rank, launch) in chosen.items()}

@@ -55,13 +55,18 @@ class Cell:
     def last(self) -> Row:
         return (self.ok or self.launches)[-1]
 
+    @property
+    def _telling(self) -> Row:
+        """The last ok launch; without any the first one."""
+        return self.last if self.ok else self.row
+
     def __getitem__(self, name: str) -> Any:
         return self.row[name]
 
     @cached_property
     def work(self) -> Work:
         """What its launches were asked to do (comparable.work_of)."""
-        found: Work = json.loads(self.row["work"])
+        found: Work = json.loads(self._telling["work"])
         return found
 
     @cached_property
@@ -72,7 +77,7 @@ class Cell:
     @cached_property
     def stack(self) -> StackUsed:
         """Its stack as far as it matters to a comparison."""
-        return comparable.stack_of(self.row)
+        return comparable.stack_of(self._telling)
 
     @cached_property
     def counted(self) -> Counted:

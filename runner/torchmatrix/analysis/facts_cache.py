@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchmatrix.analysis import run_summary
-from torchmatrix.analysis.briefs import read_parts
+from torchmatrix.analysis.briefs import MOST_PROCESSES, read_parts
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary, details_from, summary_from
 from torchmatrix.facts.run_words import host_of
@@ -54,7 +54,7 @@ def details(results: Results, run: RunFolder) -> RunDetails:
 
 def details_of(run: RunFolder) -> RunDetails:
     """The same from its files; nothing is kept."""
-    return _details(run, _facts(run))
+    return _details(run, _facts(run, 1))
 
 
 def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
@@ -64,7 +64,7 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 def _recalled(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """What was kept of a run, as far as its first `parts`, else what is read now, which is then kept."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{_code()} {_signature(run.path)}".encode()
-    with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError):
+    with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))
     facts = _facts(run)
     with suppress(OSError):  # a full disk or a folder that can't be written: the facts are read again the next time
@@ -72,9 +72,9 @@ def _recalled(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]],
     return use(facts)
 
 
-def _facts(run: RunFolder) -> tuple[Facts, Facts]:
+def _facts(run: RunFolder, processes: int = MOST_PROCESSES) -> tuple[Facts, Facts]:
     record = run.read_record()
-    return run_summary.facts_of(run, record, read_parts(run, record))
+    return run_summary.facts_of(run, record, read_parts(run, record, processes))
 
 
 def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
@@ -83,6 +83,9 @@ def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
         said, *sizes = file.readline(_LONGEST_LINE).rsplit(maxsplit=2)
         if said != key:
             raise ValueError("kept of other files")
+        most = os.fstat(file.fileno()).st_size
+        if not all(0 <= int(size) <= most for size in sizes):
+            raise ValueError("a size that isn't one")
         packed = [file.read(int(size)) for size in sizes[:parts]]
     first, *rest = (json.loads(zlib.decompress(one)) for one in packed)
     return [first | {"launches": _rows(first["launches"])}, *rest]

@@ -150,4 +150,4 @@ def _why_not(cell: Cell, base: Cell | None) -> str:
         return f"baseline: {base['outcome'] if base else 'not measured'}"
     if cell["batch"] != base["batch"]:
         return f"batch {cell['batch']}, baseline {base['batch']}"
-    return same_work.difference(cell.counted, base.counted) or ""
+    return same_work.difference(same_work.of_row(cell.row), same_work.of_row(base.row)) or ""

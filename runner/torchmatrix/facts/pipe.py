@@ -78,7 +78,7 @@ def _parsed_with_half_characters(text: bytes, line: bytes, problem: str) -> Any:
     """Python's json writes half a character where a name is not UTF-8; it is replaced, since no file or table can hold it."""
     try:
         if b"\\ud" in text:
-            return orjson.loads(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))
+            return orjson.loads(json.dumps(json.loads(text.decode()), ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError) as error:
         problem = str(error)
     raise _refused(f"a marked line that is not JSON: {problem}", line)

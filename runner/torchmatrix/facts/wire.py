@@ -112,8 +112,13 @@ def with_facts(record: Any, levels: int = 4) -> Any:
         return [with_facts(one, levels - 1) for one in record]
     if type(record) is not dict or not levels:
         return record
-    told = {key: value for key, value in record.items() if value is not None and not (key in _OPTIONAL and value == {})}
+    told = {key: value for key, value in record.items() if value is not None and not _is_left_out(key, value)}
     return {key: with_facts(value, levels - 1) if key in _PARTS else value for key, value in told.items()} | {"facts": record}
+
+
+def _is_left_out(key: str, value: Any) -> bool:
+    """Whether a value says as little as none."""
+    return (key in _OPTIONAL and value == {}) or (key in ("parallel", "statistic") and value == "")
 
 
 def _in_words(why: str, record: Record, kind: type[Struct]) -> str:
@@ -124,8 +129,9 @@ def _in_words(why: str, record: Record, kind: type[Struct]) -> str:
     if not place:
         return text
     value: Any = record
-    for key in re.findall(r"\w+", place):
-        value = value[int(key) if type(value) is list else key]
+    for key in re.findall(r"[^.\[\]]+", place):
+        within = value.get(key, value) if type(value) is dict else value
+        value = value[int(key)] if type(value) is list and key.isdigit() else within
     wanted = re.match("Expected (.+?)(, got .*)?$", text)
     if wanted is None:
         valid = " or ".join(get_args(get_type_hints(kind)[place])) if "enum" in text else "valid"

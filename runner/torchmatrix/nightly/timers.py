@@ -74,9 +74,9 @@ def install(table: Timetable, backend: str, here: Mapping[str, str], say: Say) -
             write_whole(files[-1], cron.script(table).encode())
         else:
             files = [table.environment, *systemd.install(table, say)]
-            event = run_event("timetable", **asdict(table), backend=backend, files=files)
-            files.append(_record(table.name))
-            write_whole(files[-1], json.dumps(event, default=str).encode() + b"\n")
+        event = run_event("timetable", **asdict(table), backend=backend, files=files)
+        files.append(_record(table.name))
+        write_whole(files[-1], json.dumps(event, default=str).encode() + b"\n")
     return Installed(files=tuple(files), variables=tuple(taken), hints=tuple(_hints(table, backend, gone)))
 
 
@@ -120,7 +120,7 @@ def status(matrix: Path, results: Path, say: Say) -> dict[str, Any]:
     """
     name = name_for(matrix)
     table = next((event for event in read_lines(_record(name)) if event["event"] == "timetable"), {})
-    backend = "cron" if cron.script_path(name).exists() else table.get("backend")
+    backend = table.get("backend")
     journal = Journal(Path(table.get("results", results)))
     known = journal.nights(matrix.absolute())
     last = known[-1] if known else None

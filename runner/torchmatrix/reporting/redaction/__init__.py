@@ -183,16 +183,18 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
             redaction.learn(event)
     target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
     for path in paths:
-        _put(target.path / _shown(path, run, redaction), _redacted(lines.read(path), redaction))
+        found = lines.read(path)
+        damage = found.damage if path == run.record else found.damage_of_launch
+        _put(target.path / _shown(path, run, redaction), _redacted(found, damage, redaction))
     for path in _texts(run, logs):
         shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
         _put(target.path / _shown(path, run, redaction), shown.encode())
     return target
 
 
-def _redacted(found: Lines, redaction: Redaction) -> bytes:
+def _redacted(found: Lines, damage: str | None, redaction: Redaction) -> bytes:
     """The copy's own checksums vouch for no more than those of the facts did."""
-    told = [{"event": lines.DAMAGED, "reason": found.damage}] if found.damage else []
+    told = [{"event": lines.DAMAGED, "reason": damage}] if damage else []
     return lines.packed([*told, *map(redaction.value, found.events)], checksums=found.verified)
 
 
