@@ -265,7 +265,10 @@ def test_the_lines_for_cron_spend_the_night_and_make_up_for_one_that_was_missed(
     found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
     assert (found["backend"], found["installed"], found["next"]) == ("cron", None, None) and found["at"]
     gone = torchmatrix("nightly", "remove")
-    assert set(gone.stdout.split()) == {str(script), str(variables), str(record)} and "take them out with crontab -e" in gone.stderr
+    assert (
+        set(gone.stdout.split()) == {str(script), str(variables), str(record)}
+        and "take them out with crontab -e" in gone.stderr
+    )
     assert not list(settings.iterdir()) and not (home / "crontab-was-called").exists()
 
 
