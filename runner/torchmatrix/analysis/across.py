@@ -214,7 +214,7 @@ def _names(cells: Sequence[Cell]) -> Hashable:
 
 def _moments(cells: Sequence[Cell]) -> Moments | None:
     """Of the mean of several machines' figures: its logarithm, its squared error, and the fewest launches of any of them."""
-    each = [(cell.estimate().value, one) for cell in cells if (one := cell.moments())]
+    each = [(cell.estimate().value, one) for cell in cells if (one := cell.moments)]
     if len(each) < len(cells):
         return None
     total = sum(value for value, _ in each)

@@ -45,7 +45,6 @@ class Cell:
         self.launches = launches
         self.ok = [row for row in launches if is_ok(row)]
         self._estimates: dict[str, Interval] = {}
-        self._moments: dict[str, Moments | None] = {}
 
     @cached_property
     def row(self) -> Row:
@@ -128,21 +127,19 @@ class Cell:
             "detectable": detectable(values), "outliers": outliers(values),
         }  # fmt: skip
 
-    def moments(self, column: str = "throughput") -> Moments | None:
-        """Of a metric (intervals.moments); None unless two launches tell it."""
-        if column not in self._moments:
-            values = self.values(column)
-            self._moments[column] = moments(values, self["statistic"]) if len(values) > 1 else None
-        return self._moments[column]
+    @cached_property
+    def moments(self) -> Moments | None:
+        """Of its throughput (intervals.moments); None unless two launches measured."""
+        return moments(self.samples, self["statistic"]) if len(self.samples) > 1 else None
 
-    def over(self, base: "Cell", column: str = "throughput") -> Pair:
-        """Its figure over that of another cell."""
+    def over(self, base: "Cell") -> Pair:
+        """Its throughput over that of another cell."""
         if self is base:
             return ITSELF
-        own, other = self.moments(column), base.moments(column)
+        own, other = self.moments, base.moments
         if own is None or other is None or self["statistic"] != base["statistic"]:
-            return pair(self.values(column), base.values(column), self["statistic"])
-        return pair_of_moments(own, other, self.estimate(column).value / base.estimate(column).value)
+            return pair(self.samples, base.samples, self["statistic"])
+        return pair_of_moments(own, other, self.estimate().value / base.estimate().value)
 
     @property
     def machine(self) -> str:

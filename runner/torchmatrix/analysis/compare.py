@@ -190,8 +190,8 @@ def _mean(rows: Sequence[ComparedRow], only_one: Sequence[Cell], number: int | N
 
 def _empty(a: Sequence[Launch], b: Sequence[Launch]) -> str | None:
     for name, side in (("A", a), ("B", b)):
-        outcomes = [launch.outcome for launch in side]
-        if "ok" not in outcomes:
+        if not any(launch.is_ok for launch in side):
+            outcomes = [launch.outcome for launch in side]
             said = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
             return f"{name} has no launch that is ok ({count(len(side), 'launch')}: {said})"
     return None
@@ -205,7 +205,7 @@ def _machines(launches: Sequence[Launch]) -> set[Any]:
 def _why_not_sides(match: Match, launches: Sequence[Mapping[str, Launch]]) -> str | None:
     """Why the ok launches of one of two sides don't make one figure, or None."""
     for name, cell, every in zip("AB", (match.a, match.b), launches, strict=True):
-        side = [launch for row in cell.launches if (launch := every[row["path"]]).outcome == "ok"]
+        side = [launch for row in cell.launches if (launch := every[row["path"]]).is_ok]
         if not side:
             return f"{name} has no launch that is ok"
         if any(launch.trial_batch for launch in side):

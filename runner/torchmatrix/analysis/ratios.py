@@ -140,7 +140,7 @@ def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
             jobs.setdefault((cell.machine, cell["workload"], cell["devices"], cell["batch"]), []).append(cell)
     for alike in jobs.values():
         if len(alike) > 1:
-            yield chances_of_best([cell.moments() for cell in alike])
+            yield chances_of_best([cell.moments for cell in alike])
 
 
 def _why_not(cell: Cell, base: Cell | None) -> str:

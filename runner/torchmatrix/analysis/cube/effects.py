@@ -41,8 +41,9 @@ def _of_setting(points: Points, name: str, values: Sequence[Value]) -> Iterator[
     for value in others:
         pairs = list(pairs_of(points, name, value, usual))
         good = [pair for pair in pairs if pair[0].speeds and pair[1].speeds]
-        ratios = [a.over(b).value for a, b in good]
-        found = good[0][0].over(good[0][1]).interval if len(good) == 1 else geometric_mean(ratios)
+        compared = [a.over(b) for a, b in good]
+        ratios = [one.value for one in compared]
+        found = compared[0].interval if len(compared) == 1 else geometric_mean(ratios)
         if pairs:
             yield Effect(
                 setting=name, value=value, over=usual, found=found, n=len(ratios), missing=len(pairs) - len(ratios),
@@ -77,5 +78,6 @@ def held_at(points: Points, name: str, value: Value, over: Value, held: Mapping[
         if pair[0].speeds and pair[1].speeds and all(pair[0].settings[key] == one for key, one in held.items())
     ]
     if len(pairs) == 1:
-        return pairs[0][0].over(pairs[0][1]).interval
+        ((point, other),) = pairs
+        return point.over(other).interval
     return geometric_mean([a.over(b).value for a, b in pairs])

@@ -39,7 +39,7 @@ def figures(row: Row, held: PriceList) -> Row:
 
 def spread(cells: CellIndex) -> dict[tuple[str, str], Row]:
     """Of each cell with two ok launches or more: the logarithm of its throughput, and its squared error."""
-    known = {key_of(cell.row): cell.moments() for cell in cells.every}
+    known = {key_of(cell.row): cell.moments for cell in cells.every}
     return {key: {"center": found[0], "error": found[1]} for key, found in known.items() if found}
 
 
