@@ -62,11 +62,11 @@ def test_how_far_the_best_is_ahead_is_told_with_the_limits_of_all_others() -> No
 def test_the_interval_of_what_was_picked_is_that_of_a_higher_level() -> None:
     values = [99.0, 100.0, 101.0, 102.0]
     own = center_interval(values)
-    assert of_picked(own, 4, 1) == own
-    picked = of_picked(own, 4, 5)
+    assert of_picked(own, 3, 1) == own
+    picked = of_picked(own, 3, 5)
     t_at_99, t_at_95 = 5.8409, 3.1824
     assert (picked.high - picked.value) / (own.high - own.value) == pytest.approx(t_at_99 / t_at_95, rel=1e-4)
     one = Interval(value=1.0, low=math.nan, high=math.nan)
-    assert of_picked(one, 1, 5) is one
+    assert of_picked(one, 0, 5) is one
     wide = center_interval([10.0, 14.0])
-    assert wide.low == of_picked(wide, 2, 3).low == 0.0 and of_picked(wide, 2, 3).high > wide.high
+    assert wide.low == of_picked(wide, 1, 3).low == 0.0 and of_picked(wide, 1, 3).high > wide.high

@@ -9,7 +9,8 @@ import pytest
 from records import write_run
 from torchmatrix.analysis import compare
 from torchmatrix.analysis.chosen import choose
-from torchmatrix.analysis.intervals import Interval, difference_verdict, launches_to_settle
+from torchmatrix.analysis.intervals import Interval, difference_verdict
+from torchmatrix.analysis.pairs import pair
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
@@ -33,10 +34,10 @@ def test_a_verdict_needs_an_interval_that_supports_it(value: float, low: float, 
 
 def test_how_many_launches_would_settle_it_shrinks_as_the_difference_grows() -> None:
     base = [98.0, 100.0, 102.0]
-    few = launches_to_settle([103.0, 105.0, 107.0], base)
-    many = launches_to_settle([100.0, 102.0, 104.0], base)
+    few = pair([103.0, 105.0, 107.0], base).settled_by()
+    many = pair([100.0, 102.0, 104.0], base).settled_by()
     assert few is not None and many is not None and 2 <= few < many
-    assert launches_to_settle([100.0], base) is None
+    assert pair([100.0], base).settled_by() is None
 
 
 def launches(tmp_path: Path, name: str, rates: tuple[float, ...], **more: Any) -> list[Launch]:
@@ -51,8 +52,8 @@ def sides(results: Results, a: str, b: str) -> compare.Comparison:
 def test_the_ratio_is_a_over_b_with_interval_and_verdict(tmp_path: Path) -> None:
     a, b = launches(tmp_path, "a", (119.0, 120.0, 121.0)), launches(tmp_path, "b", (99.0, 100.0, 101.0))
     (row,) = compare.compare(a, b).rows
-    assert row.ratio == pytest.approx(1.2) and 1 < row.low < 1.2 < row.high and row.verdict == "FASTER"
-    assert row.launches == (3, 3)
+    assert row.ratio == pytest.approx((119 * 120 * 121 / (99 * 100 * 101)) ** (1 / 3))
+    assert 1 < row.low < 1.2 < row.high and row.verdict == "FASTER" and row.launches == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_two_stacks_of_one_run_are_compared_workload_by_workload(tmp_path: Path)
     write_run(tmp_path, cells)
     results = Results(tmp_path)
     (row,) = sides(results, "new", "last:old").rows
-    assert row.ratio == pytest.approx(100.5 / 50.5) and row.label == "resnet50-train-fp32-b4/gpu0"
+    assert row.ratio == pytest.approx(math.sqrt(100 * 101 / (50 * 51))) and row.label == "resnet50-train-fp32-b4/gpu0"
 
 
 @pytest.mark.parametrize(("rounds", "paired", "verdict"), [(9, False, "AMBIGUOUS"), (12, True, "SAME")])

@@ -138,11 +138,11 @@ def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> No
     table = CellIndex(fleet(tmp_path))
     scales = scaling.scaling_table(table)
     assert [(row["machine"], row["S"]) for row in scales] == [
-        ("gpu01#1111", pytest.approx(190 / 101)), ("gpu01#2222", pytest.approx(300 / 202)),
+        ("gpu01#1111", pytest.approx(190 / math.sqrt(102 * 100))), ("gpu01#2222", pytest.approx(300 / math.sqrt(204 * 200))),
     ]  # fmt: skip
     speeds = ratios.speedup_table(table)
     found = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
-    assert found["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / 101), "")
+    assert found["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / math.sqrt(102 * 100)), "")
     assert found["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
     assert found["gpu01#2222", "stack-a", "gpu0"][0] == 1.0
 

@@ -17,7 +17,7 @@ from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import Candidate, Side, Slot, candidates_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
 from torchmatrix.analysis.intervals import UNKNOWN, Moments
-from torchmatrix.analysis.means import MeanRatio, mean_ratio
+from torchmatrix.analysis.means import MeanRatio, mean_of_machines, mean_ratio
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.ratios import geometric_means
 from torchmatrix.analysis.verdicts import Significance, judged
@@ -213,13 +213,9 @@ def _names(cells: Sequence[Cell]) -> Hashable:
 
 
 def _moments(cells: Sequence[Cell]) -> Moments | None:
-    """Of the mean of several machines' figures: its logarithm, its squared error, and the fewest launches of any of them."""
-    each = [(cell.estimate().value, one) for cell in cells if (one := cell.moments)]
-    if len(each) < len(cells):
-        return None
-    total = sum(value for value, _ in each)
-    error = sum((value / total) ** 2 * one[1] for value, one in each)
-    return math.log(total / len(cells)), error, min(one[2] for _, one in each)
+    """Of the mean of several machines' figures, with the fewest degrees of freedom of any of them."""
+    each = [one for cell in cells if (one := cell.moments())]
+    return mean_of_machines(each) if len(each) == len(cells) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from torchmatrix.analysis.intervals import (
     Moments,
     student,
 )
-from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair, pair_of_moments
+from torchmatrix.analysis.pairs import UNTESTED, Chances, pair_of_moments
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 
 _HIGHEST = 8
@@ -31,8 +31,9 @@ _HIGHEST = 8
 def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
     """The places of the figures that may be the highest, as good as the highest seen or not told apart from a better one.
 
-    A figure is out if one is more than NOTEWORTHY above it with a two-sided p-value of at most `level` / (k - 1). So the best
-    is out, or one of several equally good ones stands alone, with a chance of at most `level`. None: one launch; it stays.
+    A figure is out if one is more than NOTEWORTHY (and than a jump between levels) above it with a two-sided p-value of at
+    most `level` / (k - 1). So the best is out, or one of several equally good ones stands alone, with a chance of at most
+    `level`. None: one launch; it stays.
     """
     least = level / max(1, len(figures) - 1)
     known = _rows(figures)
@@ -55,7 +56,7 @@ def chances_of_best(figures: Sequence[Moments | None]) -> Chances:
         return UNTESTED
     first, *others = sorted(known, key=lambda one: -one[0])
     alone = float(_p_above(_rows(known)[:, None], _rows(others)).min(axis=0).max())
-    same = max(_over(first, own).chances.same for own in others)
+    same = max(pair_of_moments(first, own).chances.same for own in others)
     return Chances(differs=min(1.0, len(others) * alone), same=same)
 
 
@@ -66,32 +67,29 @@ def over_the_others(first: Moments | None, others: Sequence[Moments | None], lev
     if first is None or not known or len(known) < len(others):
         return UNKNOWN
     confidence = 1 - level / len(known)
-    found = [_over(first, other).at(confidence) for other in known]
+    found = [pair_of_moments(first, other).at(confidence) for other in known]
     values, lows, highs = zip(*((one.value, one.low, one.high) for one in found), strict=True)
     return Interval(value=min(values), low=min(lows), high=min(highs))
 
 
-def of_picked(found: Interval, n: int, candidates: int) -> Interval:
-    """A figure's 95 % interval over `n` launches, widened so that it covers whichever of the `candidates` was picked.
+def of_picked(found: Interval, freedom: float, candidates: int) -> Interval:
+    """A figure's 95 % interval with so many degrees of freedom, widened so that it covers whichever of the `candidates` was
+    picked.
 
     At 1 - 5 % / k (Bonferroni; for one picked of k it is what Y. Benjamini and D. Yekutieli, J. Am. Statist. Assoc. 100 (2005),
     71-81, ask for). The highest of several noisy figures is too high on average, so that its own interval covers too seldom.
     """
-    if math.isnan(found.low) or n < 2 or candidates < 2:
+    if math.isnan(found.low) or freedom <= 0 or candidates < 2:
         return found
     wanted = 1 - (1 - CONFIDENCE) / candidates
-    factor = student(n - 1, 0.5 + wanted / 2) / student(n - 1, 0.5 + CONFIDENCE / 2)
+    factor = student(freedom, 0.5 + wanted / 2) / student(freedom, 0.5 + CONFIDENCE / 2)
     half = factor * (found.high - found.value)  # the lower limit is no measure: it may have been raised to 0
     return Interval(value=found.value, low=max(0.0, found.value - half), high=found.value + half)
 
 
-def _over(a: Moments, b: Moments) -> Pair:
-    return pair_of_moments(a, b, math.exp(a[0] - b[0]))
-
-
 def _rows(figures: Sequence[Moments | None]) -> "np.ndarray[Any, Any]":
     """Those that are known, a row of Moments each."""
-    return np.array([one for one in figures if one is not None], dtype=float).reshape(-1, 3)
+    return np.array([one for one in figures if one is not None], dtype=float).reshape(-1, 5)
 
 
 def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: float = 1.0) -> "np.ndarray[Any, Any]":
@@ -100,12 +98,15 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
     Both are rows of Moments, broadcast against each other. As of pair_of_moments, but of all at once: of 800 cells there are
     640,000 pairs. Only p-values up to `most` are told, since a normal quantile, which Student's exceeds, rules out the others.
     """
-    (center, error, n), (level, error_of_own, n_of_own) = (np.moveaxis(rows, -1, 0) for rows in (others, own))
-    total = error + error_of_own
+    center, error, n, shared, jump = np.moveaxis(others, -1, 0)
+    own_center, own_error, own_n, own_shared, own_jump = np.moveaxis(own, -1, 0)
+    above, total = center - own_center, error + own_error
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = (center - level) / np.sqrt(total)
-        freedom = total**2 / (error**2 / (n - 1) + error_of_own**2 / (n_of_own - 1))
-    tested = (center - level > math.log1p(NOTEWORTHY)) & (t >= -ndtri(most / 2))
+        t = above / np.sqrt(total)
+        alone = total**2 / (error**2 / n + own_error**2 / own_n)
+        freedom = np.maximum(np.minimum(shared, own_shared) + total / (error / n + own_error / own_n), alone)
+    least = np.maximum(np.maximum(jump, own_jump), math.log1p(NOTEWORTHY))
+    tested = (above > least) & (t >= -ndtri(most / 2))
     found = np.full(t.shape, math.inf)
     found[tested] = np.where(total[tested] == 0.0, 0.0, 2 * stdtr(freedom[tested], -t[tested]))  # 0: without scatter
     return found

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchmatrix.analysis import facts_cache
-from torchmatrix.analysis.centers import central, squared_error
-from torchmatrix.analysis.intervals import student
+from torchmatrix.analysis.cells import Family
+from torchmatrix.analysis.intervals import moments, student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.run_summary import RunSummary
@@ -43,7 +44,7 @@ class BetweenRuns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A cell in one run: the logarithm of its figure, and its squared error by the launches (NaN: of one launch)."""
+    """A cell in one run: its mean logarithm, and its squared error by the launches (NaN: of one launch)."""
 
     log: float
     squared_error: float
@@ -71,6 +72,15 @@ def _runs_of(launches: Iterable[Launch], every: Sequence[RunFolder]) -> list[Run
     return [run for run in every if run.id in ids or run.path in folders]
 
 
+def families(results: Results, *sides: Sequence[Launch]) -> dict[str, Family]:
+    """All cells of the runs that these launches belong to, by the runs' ids; of an id that several machines have, none."""
+    every = results.runs()
+    own = list({run.path: run for side in sides for run in _runs_of(side, every)}.values())
+    ids = Counter(run.id for run in own)
+    found = facts_cache.read(results, [run for run in own if ids[run.id] == 1])
+    return {run.id: run.cells.family for run in found}
+
+
 def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
     """Do the two sides share no run?"""
     return not {launch.run for launch in a} & {launch.run for launch in b}
@@ -92,8 +102,10 @@ def figures(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> dict[tup
 
 def figure(rates: Sequence[float]) -> Figure:
     """Of a cell whose ok launches in a run had these figures."""
-    error = squared_error([math.log(rate) for rate in rates]) if len(rates) > 1 else math.nan
-    return Figure(log=math.log(central(rates)), squared_error=error)
+    if len(rates) < 2:
+        return Figure(log=math.log(rates[0]), squared_error=math.nan)
+    found = moments(rates)
+    return Figure(log=found.log, squared_error=found.squared_error)
 
 
 def estimated(series: Mapping[tuple[str, str], Sequence[Figure]]) -> BetweenRuns | None:
@@ -123,7 +135,7 @@ def widened(pair: Pair, known: BetweenRuns) -> Pair:
     if math.isnan(pair.error) or runs + more == 0.0:
         return pair
     freedom = (runs + more) ** 2 / (runs**2 / known.freedom + more**2 / pair.freedom)
-    return replace(pair, error=math.sqrt(runs + more), freedom=freedom)
+    return replace(pair, error=math.sqrt(runs + more), freedom=freedom, variance=math.nan)
 
 
 def needed(low: float, high: float) -> float:

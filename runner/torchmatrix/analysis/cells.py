@@ -3,24 +3,27 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from torchmatrix.analysis import comparable, same_work
+from torchmatrix.analysis import comparable, same_work, two_levels
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.column import Row, has_failed, is_ok, makes_figures
 from torchmatrix.analysis.comparable import StackUsed, Work
 from torchmatrix.analysis.intervals import (
+    CONFIDENCE,
+    PAIRED_FROM,
     Interval,
     Moments,
     center_interval,
-    detectable,
+    learned_of,
     moments,
     noise_verdict,
     outliers,
 )
-from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_of_moments
+from torchmatrix.analysis.moderated import NO_PRIOR, Prior
+from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_by_rounds, pair_of_moments
 from torchmatrix.analysis.same_work import Counted
 from torchmatrix.facts.launch import UNLIKE
 
@@ -35,16 +38,49 @@ def key_of(row: Row) -> CellKey:
     return (row["machine"], row["cell"]) if "machine" in row else (row["cell"],)
 
 
+class Family:
+    """The cells of one run on one machine, which together tell how much launches scatter, and whether they come in levels."""
+
+    def __init__(self, cells: Sequence["Cell"] = ()) -> None:
+        self._cells = cells
+        self._priors: dict[str, Prior] = {}
+        self._jumps: dict[str, float] = {}
+
+    def prior(self, column: str) -> Prior:
+        """Of the variances of a metric."""
+        if column not in self._priors:
+            self._priors[column] = learned_of(self._of(column))
+        return self._priors[column]
+
+    def jump(self, column: str) -> float:
+        """How far apart levels of a metric may lie that single cells don't show; 0: there is no sign of any."""
+        if column not in self._jumps:
+            logs = [[math.log(value) for value in values] for values in self._of(column)]
+            self._jumps[column] = two_levels.jump_of_run(logs)
+        return self._jumps[column]
+
+    def _of(self, column: str) -> Iterator[list[float]]:
+        """What each cell's launches say of a metric; of a few cells, the ones without a logarithm have no part in it."""
+        every = (cell.values(column) for cell in self._cells)
+        return (values for values in every if values and min(values) > 0)
+
+
+ALONE = Family()
+"""Of a cell of which no other is known."""
+
+
 class Cell:
     """One cell. `launches`: its rows of tables.launch_rows; `ok`: those that measured. A launch that failed early knows less of
     itself, so that `row` is that of the first ok one, `last` that of the last; without any, of the first and the last.
-    `cell["stack"]` is that of its row.
+    `cell["stack"]` is that of its row. `family`: the cells of its run.
     """
 
-    def __init__(self, launches: Sequence[Row]) -> None:
+    def __init__(self, launches: Sequence[Row], family: Family = ALONE) -> None:
         self.launches = launches
+        self.family = family
         self.ok = [row for row in launches if is_ok(row)]
         self._estimates: dict[str, Interval] = {}
+        self._moments: dict[str, Moments | None] = {}
 
     @cached_property
     def row(self) -> Row:
@@ -95,7 +131,9 @@ class Cell:
     def estimate(self, column: str = "throughput") -> Interval:
         """The centre of a metric with the 95 % interval; NaN where too few launches tell it."""
         if column not in self._estimates:
-            self._estimates[column] = center_interval(self.values(column), self.last["statistic"])
+            values = self.values(column)
+            prior = self.family.prior(column) if len(values) > 1 else NO_PRIOR
+            self._estimates[column] = center_interval(values, self.last["statistic"], prior)
         return self._estimates[column]
 
     def median(self, column: str) -> float:
@@ -117,29 +155,51 @@ class Cell:
 
     def summary(self, column: str = "throughput") -> Row:
         """What its launches say of a metric: n that tell it, failed, left_out and why, the figure, low, high, cv, verdict, …"""
-        values, found = self.values(column), self.estimate(column)
+        values, found, figure = self.values(column), self.estimate(column), self.moments(column)
         n = len(values)
         cv = math.sqrt(variance_of(values)) / mean_of(values) if n > 1 else math.nan
         left_out, why = self.left_out
         return {
             "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,
             column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": noise_verdict(cv, n),
-            "detectable": detectable(values), "outliers": outliers(values),
+            "detectable": pair_of_moments(figure, figure).detectable(CONFIDENCE) if figure else math.nan,
+            "outliers": outliers(values),
         }  # fmt: skip
 
-    @cached_property
-    def moments(self) -> Moments | None:
-        """Of its throughput (intervals.moments); None unless two launches measured."""
-        return moments(self.samples, self["statistic"]) if len(self.samples) > 1 else None
+    def moments(self, column: str = "throughput") -> Moments | None:
+        """Of a metric (intervals.moments), with what its family tells of the scatter; None unless two launches tell it."""
+        if column not in self._moments:
+            values, found = self.values(column), None
+            if len(values) > 1 and min(values) > 0:
+                found = moments(values, self.family.prior(column))
+                if len(values) < two_levels.SEEN_FROM:
+                    found = found._replace(jump=self.family.jump(column))
+            self._moments[column] = found
+        return self._moments[column]
 
-    def over(self, base: "Cell") -> Pair:
-        """Its throughput over that of another cell."""
+    def over(self, base: "Cell", column: str = "throughput") -> Pair:
+        """A metric of it over that of another cell: round by round where both have PAIRED_FROM rounds of one run in common."""
         if self is base:
             return ITSELF
-        own, other = self.moments, base.moments
-        if own is None or other is None or self["statistic"] != base["statistic"]:
-            return pair(self.samples, base.samples, self["statistic"])
-        return pair_of_moments(own, other, self.estimate().value / base.estimate().value)
+        rounds = self.rounds_with(base, column)
+        if len(rounds) >= PAIRED_FROM:
+            own, other = zip(*rounds, strict=True)
+            return pair_by_rounds(own, other)
+        above, below = self.moments(column), base.moments(column)
+        return pair_of_moments(above, below) if above and below else pair(self.values(column), base.values(column))
+
+    def rounds_with(self, other: "Cell", column: str = "throughput") -> list[tuple[float, float]]:
+        """Its values and the other's in every round of one run that both have: such launches were interleaved."""
+        if min(len(self.ok), len(other.ok)) < PAIRED_FROM:
+            return []
+        a, b = ({(row["run"], row["round"]): row[column] for row in cell.ok} for cell in (self, other))
+        pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]
+        return [one for one in pairs if not any(map(math.isnan, one))]
+
+    @property
+    def levels(self) -> two_levels.Cut | None:
+        """The best cut of its throughputs in two (two_levels.py); None for fewer than three."""
+        return two_levels.best_cut([math.log(rate) for rate in self.samples])
 
     @property
     def machine(self) -> str:
@@ -173,7 +233,19 @@ class CellIndex:
         for row in launches:
             groups.setdefault(key_of(row), []).append(row)
         self.every = [Cell(own) for own in groups.values()]
+        families: dict[str, list[Cell]] = {}
+        for cell in self.every:
+            families.setdefault(cell.machine, []).append(cell)
+        for cells in families.values():
+            family = Family(cells)
+            for cell in cells:
+                cell.family = family
         self._places = {_place(cell, cell["device_list"], cell["parallel"]): cell for cell in self.every}
+
+    @property
+    def family(self) -> Family:
+        """Of all cells of one machine."""
+        return self.every[0].family if self.every else ALONE
 
     @cached_property
     def named(self) -> dict[str, Cell]:

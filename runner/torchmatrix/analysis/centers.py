@@ -13,6 +13,12 @@ WIDENING = {
 which is independent of it (D. Basu, Sankhyā 15 (1955), 377-380). The factor is the quantile of the sum over Student's; from
 n = 5 on the slightly larger one of the difference of two medians (Welch). tests/analysis/test_simulation.py checks both.
 """
+OF_NORMAL = {
+    2: 1.000, 3: 1.160, 4: 1.092, 5: 1.198, 6: 1.135, 7: 1.214, 8: 1.160, 9: 1.223, 10: 1.176, 11: 1.228,
+    12: 1.188, 13: 1.232, 14: 1.196, 15: 1.235, 16: 1.203, 17: 1.237, 18: 1.208, 19: 1.239, 20: 1.212,
+}  # fmt: skip
+"""By n: the standard deviation of the median of n normal figures over that of their mean (integrated). It is what an interval
+is widened by whose scatter is not that of the n figures alone: how far the median is from the mean then says nothing of it."""
 WIDENING_AT_MOST = math.sqrt(math.pi / 2)
 """For large n (P. S. Laplace, 1818)."""
 
@@ -66,6 +72,11 @@ def _total(values: Sequence[float]) -> float:
 def widening(n: int) -> float:
     """The error of the median of n figures over that of their mean (see WIDENING)."""
     return WIDENING.get(n, WIDENING_AT_MOST)
+
+
+def of_normal(n: int) -> float:
+    """The same where the scatter is known from elsewhere (see OF_NORMAL)."""
+    return OF_NORMAL.get(n, WIDENING_AT_MOST)
 
 
 def squared_error(values: Sequence[float], statistic: str = "median") -> float:

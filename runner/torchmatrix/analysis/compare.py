@@ -9,19 +9,20 @@ number, so that of those called faster or slower, and of those called the same, 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from torchmatrix.analysis import between_runs, comparable, pairing, same_work, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis.cells import Cell, Family
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean
 from torchmatrix.analysis.comparison import Row as ComparedRow
-from torchmatrix.analysis.intervals import PAIRED_FROM, geometric_mean, launches_to_settle
+from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Match
-from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_by_rounds
+from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
 from torchmatrix.facts import alike
 from torchmatrix.facts.differences import compared, differing
 from torchmatrix.facts.environments import Environment, environment_of, is_of_the_machine, values_of
@@ -36,15 +37,18 @@ def compare(
     batch: str = "same",
     between: BetweenRuns | None = None,
     metric: Metric = THROUGHPUT,
+    families: Mapping[str, Family] = MappingProxyType({}),
 ) -> Comparison:
     """A over B for every job that both measured on as many devices. `batch`: "same", or "own" for each side its own.
 
-    `between`: how much runs of this machine differ in this metric, where it is known and the sides share no run.
+    `between`: how much runs of this machine differ in this metric, where it is known and the sides share no run. `families`:
+    all cells of runs, by their ids, which tell the scatter of a run's launches; of other runs, those at hand do.
 
     Raises BadInput where they share none.
     """
     launches = [{as_text(launch.path): launch for launch in side} for side in (a, b)]
-    found = pairing.matched(_rows(a), _rows(b))
+    ours, theirs = _rows(a), _rows(b)
+    found = pairing.matched(ours, theirs, {**_families([*ours, *theirs]), **families})
     labels = tuple(sorted({label for label, _ in found.only_one}))
     if not found.pairs and not found.near:
         said = f"only on one side: {', '.join(labels[:6])}"
@@ -83,14 +87,21 @@ def _rows(side: Iterable[Launch]) -> list[Row]:
     return [row_of(launch) for own in groups.values() for launch in alike.of_cell(own)]
 
 
+def _families(rows: Iterable[Row]) -> dict[str, Family]:
+    """The cells at hand, by run."""
+    runs: dict[str, dict[tuple[str, ...], dict[str, Row]]] = {}
+    for row in rows:
+        runs.setdefault(row["run"], {}).setdefault((row["stack"], row["workload"], row["devices"]), {})[row["path"]] = row
+    return {run: Family([Cell(list(own.values())) for own in cells.values()]) for run, cells in runs.items()}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tested:
-    """A row whose verdict is still to be found, and what it is found by; `samples`: where more launches might settle it."""
+    """A row whose verdict is still to be found, and what it is found by."""
 
     match: Match
     row: ComparedRow
     pair: Pair = UNKNOWN_PAIR
-    samples: tuple[list[float], list[float]] = ([], [])
 
 
 def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metric, why: str | None) -> _Tested:
@@ -108,20 +119,17 @@ def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metri
     )  # fmt: skip
     if row.refused:
         return _Tested(match=match, row=row)
-    ours, theirs = a.values(metric.column), b.values(metric.column)
-    by_round = _common_rounds(metric, a, b)
-    is_paired = len(by_round) >= PAIRED_FROM
-    if is_paired:
-        ours, theirs = map(list, zip(*by_round, strict=True))
-    row = replace(row, launches=(len(ours), len(theirs)), paired=is_paired)
-    if not metric.more_is_better:
-        ours, theirs = theirs, ours
-    found = pair_by_rounds(ours, theirs) if is_paired else pair(ours, theirs, a["statistic"])
+    above, below = (a, b) if metric.more_is_better else (b, a)
+    found = above.over(below, metric.column)
+    counts = (found.launches, found.launches) if found.paired else (len(a.values(metric.column)), len(b.values(metric.column)))
     if between:
         found = between_runs.widened(found, between)
     limits = found.interval
-    row = replace(row, ratio=found.value, low=limits.low, high=limits.high, p_value=found.chances.differs)
-    return _Tested(match=match, row=row, pair=found, samples=([], []) if between else (ours, theirs))
+    row = replace(
+        row, ratio=found.value, low=limits.low, high=limits.high, p_value=found.chances.differs, launches=counts,
+        paired=found.paired,
+    )  # fmt: skip
+    return _Tested(match=match, row=row, pair=found)
 
 
 def _left_out(*sides: Cell) -> tuple[str, ...]:
@@ -141,13 +149,6 @@ def _conditions(one: _Tested, told: Sequence[Mapping[str, Environment]]) -> tupl
     return tuple(label for label in found if is_of_the_machine(label))
 
 
-def _common_rounds(metric: Metric, *cells: Cell) -> list[tuple[float, float]]:
-    """The values of A and B in every round of one run that both have; such launches were interleaved."""
-    a, b = ({(row["run"], row["round"]): row[metric.column] for row in cell.ok} for cell in cells)
-    pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]
-    return [one for one in pairs if not any(map(math.isnan, one))]
-
-
 def _why_not_metric(metric: Metric, *cells: Cell) -> str | None:
     """Why one of two sides has no value of a metric, or None."""
     name = next((name for name, cell in zip("AB", cells, strict=True) if not cell.values(metric.column)), None)
@@ -163,11 +164,10 @@ def _judged(tested: Sequence[_Tested]) -> list[ComparedRow]:
 
 
 def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> ComparedRow:
-    ambiguous = judged.verdict == "AMBIGUOUS"
-    settle = launches_to_settle(*one.samples, one.row.paired, confidence) if ambiguous else None
+    settle = one.pair.settled_by(confidence) if judged.verdict == "AMBIGUOUS" else None
     return replace(
         one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value,
-        detectable=one.pair.detectable(confidence),
+        reason="refused" if one.row.refused else judged.reason, detectable=one.pair.detectable(confidence),
     )  # fmt: skip
 
 

@@ -23,17 +23,20 @@ def over_baseline(own: Sequence[Cell], base: Sequence[Cell]) -> tuple[Pair, str]
         return Pair(value=own[0].estimate().value / _mean(base)), ""
     if len(own) > 1 and len(base) > 1:
         above, below = ([cell.estimate().value for cell in side] for side in (own, base))
-        return pair(above, below, "mean"), MACHINES
+        return pair(above, below), MACHINES
     if len(base) > 1:
-        return _over_mean(own[0], base, own[0]["statistic"]), LAUNCHES
+        return _over_mean(own[0], base), LAUNCHES
     if len(own) > 1:
-        return _over_mean(base[0], own, own[0]["statistic"]).inverse, LAUNCHES
+        return _over_mean(base[0], own).inverse, LAUNCHES
     return own[0].over(base[0]), LAUNCHES
 
 
-def _over_mean(one: Cell, several: Sequence[Cell], statistic: str) -> Pair:
+def _over_mean(one: Cell, several: Sequence[Cell]) -> Pair:
     """One machine's figure over the mean of several machines' figures."""
-    return pair_over_sum(one.samples, [cell.samples for cell in several], statistic).scaled(len(several))
+    above, parts = one.moments(), [cell.moments() for cell in several]
+    if above and all(parts):
+        return pair_over_sum(above, [part for part in parts if part]).scaled(len(several))
+    return Pair(value=one.estimate().value / _mean(several))
 
 
 def _mean(cells: Sequence[Cell]) -> float:

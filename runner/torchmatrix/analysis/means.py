@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchmatrix.analysis.intervals import Interval, Moments, geometric_mean
-from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.pairs import Pair, freedom_of
 from torchmatrix.analysis.verdicts import Significance, verdict_at
 
 
@@ -30,10 +30,9 @@ def mean_ratio(
 ) -> MeanRatio:
     """The geometric mean of the `pairs`: of each the cell, the one it is over, and their ratio.
 
-    Its logarithm is a weighted sum of the logarithms of the cells' centres; a cell in several pairs is counted with all its
-    weights together, so that a shared baseline is not taken for independent ones. The variances add with the squares of the
-    weights; degrees of freedom by F. E. Satterthwaite, Biometrics Bull. 2 (1946), 110-114. `moments`: of each cell, None of one
-    launch. Raises ValueError without a pair.
+    Its logarithm is a weighted sum of the cells' mean logarithms; a cell in several pairs is counted with all its weights
+    together, so that a shared baseline is not taken for independent ones. The variances add with the squares of the weights;
+    degrees of freedom as of pairs.freedom_of. `moments`: of each cell, None of one launch. Raises ValueError without a pair.
     """
     if not pairs:
         raise ValueError("no ratio, no mean")
@@ -51,12 +50,22 @@ def mean_ratio(
     return MeanRatio(interval=found, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict)
 
 
+def mean_of_machines(each: Sequence[Moments]) -> Moments:
+    """Of the mean of several machines' figures, with the fewest degrees of freedom of any of them."""
+    values = [math.exp(one.log) for one in each]
+    total = math.fsum(values)
+    error = math.fsum((value / total) ** 2 * one.squared_error for value, one in zip(values, each, strict=True))
+    return Moments(
+        log=math.log(total / len(each)), squared_error=error, freedom=min(one.freedom for one in each),
+        shared=min(one.shared for one in each), jump=max(one.jump for one in each),
+    )  # fmt: skip
+
+
 _NOTHING = 1e-12
 """A weight of this size is left of a sum that is 0."""
 
 
 def _pair(value: float, parts: Sequence[tuple[float, Moments]]) -> Pair:
-    errors = [(weight**2 * error, n - 1) for weight, (_, error, n) in parts]
-    variance = math.fsum(error for error, _ in errors)
-    freedom = variance**2 / math.fsum(error**2 / n for error, n in errors) if variance > 0 else math.inf
-    return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom)
+    weights, figures = [weight for weight, _ in parts], [one for _, one in parts]
+    variance = math.fsum(weight**2 * one.squared_error for weight, one in parts)
+    return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights))

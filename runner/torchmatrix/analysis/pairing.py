@@ -1,10 +1,11 @@
 """Two sides of launches -> the cells of both to compare: the same job on as many devices, on the same or on like stacks."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torchmatrix.analysis import comparable
-from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis.cells import ALONE, Cell, Family
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import StackUsed
 
@@ -31,8 +32,8 @@ class Matched:
     only_one: tuple[tuple[str, Cell], ...]
 
 
-def matched(a: Sequence[Row], b: Sequence[Row]) -> Matched:
-    """What of A is compared with what of B; both are rows of tables.launch_rows.
+def matched(a: Sequence[Row], b: Sequence[Row], families: Mapping[str, Family] = MappingProxyType({})) -> Matched:
+    """What of A is compared with what of B; both are rows of tables.launch_rows. `families`: by run its cells.
 
     Stacks: those of one name; of the rest those of one torch release, where each side has one of it. If no stack has a
     counterpart, the sides themselves are the two stacks. Then for each such pair: cells of one workload (by its id, else by its
@@ -45,7 +46,7 @@ def matched(a: Sequence[Row], b: Sequence[Row]) -> Matched:
     stacks = _stacks(a), _stacks(b)
     of_stacks = _stack_pairs(*stacks)
     for ours, theirs, match in of_stacks or _UNMATCHED:
-        sides = (_cells(a, ours), _cells(b, theirs))
+        sides = (_cells(a, ours, families), _cells(b, theirs, families))
         order = {id(cell): place for place, cell in enumerate(sides[0])}
         alike = sorted(_alike(sides), key=lambda two: order[id(two[0])])
         found += [_match(*two, match, len(of_stacks)) for two in alike]
@@ -59,7 +60,7 @@ def matched(a: Sequence[Row], b: Sequence[Row]) -> Matched:
 
 def _unmatched(rows: Sequence[Row], stacks: set[str]) -> list[tuple[str, Cell]]:
     """The cells of stacks that have no counterpart, if others have."""
-    return [(_label(cell, name), cell) for name in sorted(stacks) for cell in _cells(rows, name)]
+    return [(_label(cell, name), cell) for name in sorted(stacks) for cell in _cells(rows, name, {})]
 
 
 def _stacks(rows: Iterable[Row]) -> dict[str, StackUsed]:
@@ -88,13 +89,17 @@ def _stack_pairs(a: dict[str, StackUsed], b: dict[str, StackUsed]) -> list[_Stac
     return shared
 
 
-def _cells(rows: Iterable[Row], stack: str | None) -> list[Cell]:
-    """By workload and devices, of one stack; None: of all."""
+def _cells(rows: Iterable[Row], stack: str | None, families: Mapping[str, Family]) -> list[Cell]:
+    """By workload and devices, of one stack; None: of all. What several runs measured has no family."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if stack in (None, row["stack"]):
             groups.setdefault((row["workload"], row["devices"]), []).append(row)
-    return list(map(Cell, groups.values()))
+    runs = [{row["run"] for row in own} for own in groups.values()]
+    return [
+        Cell(own, families.get(next(iter(ids)), ALONE) if len(ids) == 1 else ALONE)
+        for own, ids in zip(groups.values(), runs, strict=True)
+    ]
 
 
 def _label(cell: Cell, stack: str | None) -> str:

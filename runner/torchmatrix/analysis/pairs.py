@@ -1,4 +1,8 @@
-"""Two groups of launches -> the ratio of their figures, of which every comparison consists: its interval, and its tests."""
+"""Two groups of launches -> the ratio of their figures, of which every comparison consists: its interval, and its tests.
+
+A ratio is one of geometric means: all is told of mean logarithms, whose scatter is learned from all cells of a run
+(moderated.py).
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,9 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtr
 
-from torchmatrix.analysis.centers import central, squared_error
 from torchmatrix.analysis.intervals import (
+    CHANCE_QUANTILE,
     CONFIDENCE,
+    MOST_LAUNCHES,
+    NOTEWORTHY,
     PAIRS_FROM,
     SAME_WITHIN,
     Interval,
@@ -17,7 +23,10 @@ from torchmatrix.analysis.intervals import (
     centered,
     detectable_at,
     moments,
+    student,
 )
+from torchmatrix.analysis.moderated import NO_PRIOR, Prior
+from torchmatrix.analysis.two_levels import SEEN_FROM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,14 +44,21 @@ UNTESTED = Chances(differs=math.nan, same=math.nan)
 class Pair:
     """The ratio of two groups, or why there is none.
 
-    `value`: the ratio of their centres; `log`: its logarithm, with its standard `error` and degrees of `freedom`: NaN with too
-    few launches. `why_not`: why the two are not compared, else "".
+    `value`: the ratio of their geometric means; `log`: its logarithm, with its standard `error` and degrees of `freedom`: NaN
+    with too few launches, as is `variance`: what one launch of each side adds to that of `log`. `launches`: of the larger side;
+    `shared`: the degrees of freedom that are those of all cells of the run. `paired`: it is of rounds. `jump`: how far apart
+    levels may lie that so few launches don't show (two_levels.py). `why_not`: why the two are not compared, else "".
     """
 
     value: float = math.nan
     log: float = math.nan
     error: float = math.nan
     freedom: float = math.nan
+    variance: float = math.nan
+    launches: int = 0
+    shared: float = 0.0
+    paired: bool = False
+    jump: float = 0.0
     why_not: str = ""
 
     @property
@@ -85,6 +101,25 @@ class Pair:
         """The smallest difference from 1 that would have been told with a chance of 4 in 5; NaN with too few launches."""
         return math.nan if math.isnan(self.freedom) else detectable_at(self.error, self.freedom, confidence)
 
+    def settled_by(self, confidence: float = CONFIDENCE) -> int | None:
+        """How many launches on each side would end an AMBIGUOUS with a chance of 4 in 5, if all else stays as it is.
+
+        The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
+        error, is less than what stands between the ratio and a verdict: its distance from 1 where that is noteworthy, else what
+        is left to the edge of SAME. `confidence`: higher where it is one comparison of several. None where nothing is known of
+        the scatter, and where it is more than MOST_LAUNCHES.
+        """
+        if math.isnan(self.variance):
+            return None
+        center, sides = abs(self.log), 1 if self.paired else 2
+        room = center if center > math.log1p(NOTEWORTHY) else -math.log1p(-SAME_WITHIN) - center
+        for n in range(max(self.launches + 1, SEEN_FROM if self.jump else 0), MOST_LAUNCHES + 1):
+            freedom = max(self.shared + n - 1, sides * (n - 1))
+            quantiles = student(freedom, 0.5 + confidence / 2) + CHANCE_QUANTILE
+            if quantiles * math.sqrt(self.variance / n) < room:
+                return n
+        return None
+
     def scaled(self, factor: float) -> "Pair":
         """Of figures that are by this factor larger."""
         return replace(self, value=self.value * factor, log=math.log(self.value * factor))
@@ -100,29 +135,42 @@ ITSELF = Pair(value=1.0, log=0.0, error=0.0)
 """Of a group over itself, which needs no test."""
 
 
-def pair(above: Sequence[float], below: Sequence[float], statistic: str = "median") -> Pair:
-    """Median over median (or mean over mean), by Welch's test of the logarithms. Without an interval unless both have two
-    values or more."""
+def pair(above: Sequence[float], below: Sequence[float], prior: Prior = NO_PRIOR) -> Pair:
+    """Of two groups of positive figures. Without an interval unless both have two or more."""
     if not above or not below:
         return Pair()
     if above is below:
         return ITSELF
-    value = central(above, statistic) / central(below, statistic)
     if len(above) < 2 or len(below) < 2:
-        return Pair(value=value)
-    return pair_of_moments(moments(above, statistic), moments(below, statistic), value)
+        return Pair(value=_center(above) / _center(below))
+    return pair_of_moments(moments(above, prior), moments(below, prior))
 
 
-def pair_of_moments(above: Moments, below: Moments, value: float) -> Pair:
-    """The same of what intervals.moments made, with the ratio of the centres.
-
-    Degrees of freedom: B. L. Welch, Biometrika 34 (1947), 28-35.
-    """
-    total = above[1] + below[1]
-    parts = sum(error**2 / (n - 1) for _, error, n in (above, below))
+def pair_of_moments(above: Moments, below: Moments) -> Pair:
+    """The same of what intervals.moments made."""
+    log, total = above.log - below.log, above.squared_error + below.squared_error
     return Pair(
-        value=value, log=above[0] - below[0], error=math.sqrt(total), freedom=total**2 / parts if parts > 0 else math.inf
-    )
+        value=math.exp(log), log=log, error=math.sqrt(total), freedom=freedom_of((above, below)),
+        variance=sum(side.squared_error * side.launches for side in (above, below)),
+        launches=max(above.launches, below.launches), shared=min(above.shared, below.shared),
+        jump=max(above.jump, below.jump),
+    )  # fmt: skip
+
+
+def freedom_of(parts: Sequence[Moments], weights: Sequence[float] = ()) -> float:
+    """Degrees of freedom of a sum of independent logarithms, each times its weight.
+
+    Those that all cells share count once, beside the mean of the parts' own; never fewer than without them (B. L. Welch,
+    Biometrika 34 (1947), 28-35; F. E. Satterthwaite, Biometrics Bull. 2 (1946), 110-114).
+    """
+    each = zip(parts, weights or [1.0] * len(parts), strict=True)
+    errors = [(weight**2 * part.squared_error, part.freedom) for part, weight in each if part.squared_error > 0]
+    total = math.fsum(error for error, _ in errors)
+    if not total:
+        return math.inf
+    own = total / math.fsum(error / freedom for error, freedom in errors)
+    alone = total**2 / math.fsum(error**2 / freedom for error, freedom in errors)
+    return max(min(part.shared for part in parts) + own, alone)
 
 
 def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
@@ -138,19 +186,23 @@ def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
     if len(logs) < PAIRS_FROM:
         return Pair(value=math.exp(center))
     error = math.sqrt(float(np.var(logs, ddof=1)) / len(logs))
-    return Pair(value=math.exp(center), log=center, error=error, freedom=len(logs) - 1)
+    return Pair(
+        value=math.exp(center), log=center, error=error, freedom=len(logs) - 1, variance=error**2 * len(logs),
+        launches=len(logs), paired=True,
+    )  # fmt: skip
 
 
-def pair_over_sum(above: Sequence[float], parts: Sequence[Sequence[float]], statistic: str = "median") -> Pair:
-    """`above` over the sum of the parts' central values; the relative variances of the parts add (delta method)."""
-    if not above or not parts or not all(parts):
-        return Pair()
-    total = sum(central(part, statistic) for part in parts)
-    value = central(above, statistic) / total
-    if any(len(values) < 2 for values in (above, *parts)):
-        return Pair(value=value)
-    errors = [(squared_error(above, statistic) / central(above, statistic) ** 2, len(above))]
-    errors += [(squared_error(part, statistic) / total**2, len(part)) for part in parts]
-    variance = sum(error for error, _ in errors)
-    freedom = variance**2 / sum(error**2 / (n - 1) for error, n in errors) if variance > 0 else math.inf
-    return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom)
+def pair_over_sum(above: Moments, parts: Sequence[Moments]) -> Pair:
+    """A geometric mean over the sum of others; the relative variances of the parts add (delta method)."""
+    values = [math.exp(part.log) for part in parts]
+    total = math.fsum(values)
+    weights = [value / total for value in values]
+    log = above.log - math.log(total)
+    variance = above.squared_error + math.fsum(w**2 * part.squared_error for w, part in zip(weights, parts, strict=True))
+    freedom = freedom_of((above, *parts), (1.0, *weights))
+    return Pair(value=math.exp(log), log=log, error=math.sqrt(variance), freedom=freedom)
+
+
+def _center(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))

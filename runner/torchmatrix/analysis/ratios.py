@@ -23,7 +23,8 @@ from torchmatrix.matrix.factors import CONTRASTED, Value
 class Ratios:
     """Of one report: its tables, and the p-values up to which it tells anything, corrected for all that it compares.
 
-    Both tables have a `verdict` ("" without a ratio, and for the baseline) and an `adjusted_p_value`.
+    Both tables have a `verdict` and the `reason` for it (verdicts.REASONS; both "" without a ratio, and for the baseline) and
+    an `adjusted_p_value`.
     """
 
     speedups: list[Row]
@@ -38,7 +39,8 @@ def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
     pairs = [row.pop("pair") for row in rows]
     for row, one in zip(rows, judged(pairs, best), strict=True):
         is_unjudged = row["why"] or row["stack"] == row.get("baseline")
-        row.update(verdict="" if is_unjudged else one.verdict, adjusted_p_value=one.adjusted_p_value)
+        told = {"verdict": "", "reason": ""} if is_unjudged else {"verdict": one.verdict, "reason": one.reason}
+        row.update(told, adjusted_p_value=one.adjusted_p_value)
     return Ratios(speedups=speedups, settings=settings, significance=significance_of([*(one.chances for one in pairs), *best]))
 
 
@@ -140,7 +142,7 @@ def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
             jobs.setdefault((cell.machine, cell["workload"], cell["devices"], cell["batch"]), []).append(cell)
     for alike in jobs.values():
         if len(alike) > 1:
-            yield chances_of_best([cell.moments for cell in alike])
+            yield chances_of_best([cell.moments() for cell in alike])
 
 
 def _why_not(cell: Cell, base: Cell | None) -> str:

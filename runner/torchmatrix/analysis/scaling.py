@@ -8,10 +8,11 @@ import numpy as np
 
 from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
-from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.centers import mean_of, median_of
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import UNKNOWN, Interval
-from torchmatrix.analysis.pairs import pair, pair_over_sum
+from torchmatrix.analysis.moderated import Prior
+from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 IMPOSSIBLE_UNTESTED = 1.10
@@ -29,23 +30,39 @@ def scaling_table(cells: CellIndex) -> list[Row]:
     rows: list[Row] = []
     p_values: list[float] = []
     for cell in cells.figures:
-        count, statistic = cell["count"], cell["statistic"]
+        count = cell["count"]
         if count < 2:
             continue
         base = cells.other(cell, cell["device_list"][:1])
-        speedup = pair(cell.samples, samples_of(base), statistic)
-        star = pair_over_sum(cell.samples, _alone(cells, cell), statistic)
+        speedup = _over(cell, base)
         p_values.append(speedup.p_above(count))
         baseline = {"baseline": base["cell"] if base else None}
-        found = baseline | _scale_factors(speedup.interval, count) | _limits("E_star", star.interval)
+        found = baseline | _scale_factors(speedup.interval, count) | _limits("E_star", _over_sum(cell, _alone(cells, cell)))
         rows.append(cell.names | found)
     _keep_surviving(rows, "impossible", p_values)
     return rows
 
 
-def _alone(cells: CellIndex, cell: Cell) -> list[list[float]]:
-    """What each of its devices reached alone."""
-    return [cells.samples(cell, (device,)) for device in cell["device_list"]]
+def _over(cell: Cell | None, base: Cell | None) -> Pair:
+    """Of two cells that may not be there."""
+    return cell.over(base) if cell and base else UNKNOWN_PAIR
+
+
+def _over_sum(cell: Cell, alone: Sequence[Cell | None]) -> Interval:
+    """Its throughput over the sum of those of its devices alone; without limits where one has a single launch."""
+    every = [one for one in (cell, *alone) if one and one.samples]
+    known = [found for one in every if (found := one.moments())]
+    if len(every) <= len(alone):
+        return UNKNOWN
+    if len(known) < len(every):
+        own, *others = (math.exp(mean_of([math.log(rate) for rate in one.samples])) for one in every)
+        return Interval(value=own / math.fsum(others), low=math.nan, high=math.nan)
+    return pair_over_sum(known[0], known[1:]).interval
+
+
+def _alone(cells: CellIndex, cell: Cell) -> list[Cell | None]:
+    """Each of its devices alone."""
+    return [cells.other(cell, (device,)) for device in cell["device_list"]]
 
 
 def _keep_surviving(rows: Sequence[Row], flag: str, p_values: Sequence[float]) -> None:
@@ -61,14 +78,13 @@ def decomposition_table(cells: CellIndex) -> list[Row]:
         others = [cells.other(cell, cell["device_list"], parallel) for parallel in ("independent", "no-sync")]
         if cell["count"] < 2 or others == [None, None]:
             continue
-        alone = _alone(cells, cell)
-        own, independent, silent = (samples_of(one) for one in (cell, *others))
-        factors = _factors(own, independent, silent, alone, cell["statistic"])
+        alone, (independent, silent) = _alone(cells, cell), others
+        factors = _factors(cell, independent, silent, alone)
         rows.append(cell.names | {
-            **_limits("E", _scaled(_ratio(own, alone[0], cell["statistic"]), 1 / cell["count"])),
+            **_limits("E", _scaled(_over(cell, alone[0]).interval, 1 / cell["count"])),
             **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
-            "exposed_seconds": _exposed_seconds(own, silent, _items_per_step(cell)),
-            "step_seconds": _items_per_step(cell) / _center(own),
+            "exposed_seconds": _exposed_seconds(cell.samples, samples_of(silent), _items_per_step(cell)),
+            "step_seconds": _items_per_step(cell) / _center(cell.samples),
             "bus_bytes_per_second": cell.highest("bus_bytes_per_second"),
         })  # fmt: skip
     return rows
@@ -82,16 +98,16 @@ def nodes_table(cells: CellIndex) -> list[Row]:
     """
     rows = []
     for cell in cells.figures:
-        count, nodes, statistic = cell["count"], cell["nodes"], cell["statistic"]
+        count, nodes = cell["count"], cell["nodes"]
         if nodes < 2:
             continue
         each = count // nodes
-        on_one, alone = cells.samples(cell, cell["device_list"][:each]), cells.samples(cell, cell["device_list"][:1])
-        speedup = _ratio(cell.samples, on_one, statistic)
+        on_one, alone = (cells.other(cell, cell["device_list"][:number]) for number in (each, 1))
+        speedup = _over(cell, on_one).interval
         rows.append(cell.names | {
             "nodes": nodes, "per_node": each, **_limits("S_nodes", speedup),
-            **_limits("E", _scaled(_ratio(cell.samples, alone, statistic), 1 / count)),
-            **_limits("E_inside", _scaled(_ratio(on_one, alone, statistic), 1 / each)),
+            **_limits("E", _scaled(_over(cell, alone).interval, 1 / count)),
+            **_limits("E_inside", _scaled(_over(on_one, alone).interval, 1 / each)),
             **_limits("E_between", _scaled(speedup, 1 / nodes)),
             "bus_bytes_per_second": cell.highest("bus_bytes_per_second"), "transport": cell["transport"],
         })  # fmt: skip
@@ -113,12 +129,12 @@ def devices_table(cells: CellIndex) -> list[Row]:
         if len(members) < 2:
             continue
         ordered = sorted(members, key=lambda cell: _center(cell.samples))
-        middle = ordered[len(ordered) // 2].samples
+        middle = ordered[len(ordered) // 2]
         for cell in members:
-            over_middle = pair(cell.samples, middle, cell["statistic"])
+            over_middle = cell.over(middle)
             found = over_middle.interval
             weak = found.value < WEAK_DEVICE and found.high < 1
-            p_values.append(pair(middle, cell.samples, cell["statistic"]).p_above())
+            p_values.append(middle.over(cell).p_above())
             rows.append({
                 "cell": cell["cell"], "stack": stack, "workload": workload, "device_name": name, "device": cell["devices"],
                 "unit": cell["unit"], "throughput": _center(cell.samples), **_limits("ratio", found), "weak": weak,
@@ -128,20 +144,15 @@ def devices_table(cells: CellIndex) -> list[Row]:
     return rows
 
 
-def _factors(
-    own: list[float], independent: list[float], silent: list[float], alone: list[list[float]], statistic: str
-) -> dict[str, Interval]:
+def _factors(cell: Cell, independent: Cell | None, silent: Cell | None, alone: Sequence[Cell | None]) -> dict[str, Interval]:
     """The four factors; each is a ratio of two measured throughputs, so that their product is E exactly."""
-    if not all(alone):
-        known = {"E_ddp": _ratio(silent, independent, statistic), "E_comm": _ratio(own, silent, statistic)}
+    known = {"E_ddp": _over(silent, independent).interval, "E_comm": _over(cell, silent).interval}
+    each = [samples_of(one) for one in alone]
+    if not all(each):
         return {**dict.fromkeys(FACTORS, UNKNOWN), **known}
-    weakest = weakest_of(alone)
-    return {
-        "E_hetero": _ratio(weakest, alone[0], statistic),
-        "E_corun": _scaled(_ratio(independent, weakest, statistic), 1 / len(alone)),
-        "E_ddp": _ratio(silent, independent, statistic),
-        "E_comm": _ratio(own, silent, statistic),
-    }
+    weakest, prior = weakest_of(each), cell.family.prior("throughput")
+    corun = _ratio(samples_of(independent), weakest, prior)
+    return {"E_hetero": _ratio(weakest, each[0], prior), "E_corun": _scaled(corun, 1 / len(each)), **known}
 
 
 def weakest_of(alone: Sequence[Sequence[float]]) -> list[float]:
@@ -175,8 +186,8 @@ def _center(samples: list[float]) -> float:
     return median_of(samples) if samples else math.nan
 
 
-def _ratio(above: Sequence[float], below: Sequence[float], statistic: str) -> Interval:
-    return pair(above, below, statistic).interval
+def _ratio(above: Sequence[float], below: Sequence[float], prior: Prior) -> Interval:
+    return pair(above, below, prior).interval
 
 
 def _scaled(found: Interval, factor: float) -> Interval:

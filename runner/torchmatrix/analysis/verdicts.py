@@ -4,21 +4,32 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.intervals import CONFIDENCE, difference_verdict
+from torchmatrix.analysis.intervals import CONFIDENCE, NOTEWORTHY, difference_verdict
 from torchmatrix.analysis.pairs import Chances, Pair
 
 FALSE_DISCOVERIES = 1 - CONFIDENCE
 """The share of FASTER and SLOWER that may be false, on average; of SAME half of it, as that takes two one-sided tests."""
 CORRECTION = "Benjamini-Hochberg"
 VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "n/a")
+REASONS = {
+    "different": "the interval excludes 1, also among so many comparisons, and the ratio differs from 1 by more than 1 %",
+    "equivalent": "the interval lies within 1 ± 2 %, also among so many comparisons",
+    "small": "the interval excludes 1, but the ratio differs from 1 by 1 % or less",
+    "wide": "the interval holds 1 and reaches beyond 1 ± 2 %",
+    "many": "alone it would be told, but not among so many comparisons",
+    "levels": "the launches of this run may come in two levels, and fewer than 5 launches of a cell don't show which",
+    "untested": "a side has fewer than two launches",
+}
+"""The rule that decided a verdict, by its code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """`adjusted_p_value`: of the test for a difference; NaN where there was none."""
+    """`adjusted_p_value`: of the test for a difference; NaN where there was none. `reason`: one of REASONS."""
 
     verdict: str
     adjusted_p_value: float
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +64,8 @@ def adjusted(values: Sequence[float]) -> list[float]:
 
 
 def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Judged]:
-    """The verdict of each pair (intervals.difference_verdict); those that don't survive the correction are made AMBIGUOUS.
+    """The verdict of each pair (intervals.difference_verdict); AMBIGUOUS where it doesn't survive the correction, or may be a
+    jump between two levels.
 
     `besides`: tests that are corrected together with those of the pairs.
     """
@@ -80,7 +92,7 @@ def _level(values: Sequence[float], share: float) -> float:
 def verdict_at(pair: Pair, level: Significance) -> str:
     """The verdict of intervals.difference_verdict; AMBIGUOUS if its p-value is above that of `level`."""
     test = pair.chances
-    return _survives(difference_verdict(pair.interval), test.differs <= level.differs, test.same <= level.same)
+    return _decided(pair, test.differs <= level.differs, test.same <= level.same)[0]
 
 
 def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
@@ -91,10 +103,20 @@ def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
 
 
 def _judged(pair: Pair, differs: float, same: float) -> Judged:
-    verdict = _survives(difference_verdict(pair.interval), differs <= FALSE_DISCOVERIES, same <= FALSE_DISCOVERIES / 2)
-    return Judged(verdict=verdict, adjusted_p_value=differs)
+    verdict, reason = _decided(pair, differs <= FALSE_DISCOVERIES, same <= FALSE_DISCOVERIES / 2)
+    return Judged(verdict=verdict, adjusted_p_value=differs, reason=reason)
 
 
-def _survives(verdict: str, is_different: bool, is_same: bool) -> str:
-    survives = {"FASTER": is_different, "SLOWER": is_different, "SAME": is_same}
-    return verdict if survives.get(verdict, True) else "AMBIGUOUS"
+def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:
+    """The verdict, and by which of REASONS. `is_different`, `is_same`: what holds among all comparisons."""
+    alone = difference_verdict(pair.interval)
+    if alone == "n/a":
+        return alone, "untested"
+    if alone == "AMBIGUOUS":
+        is_small = abs(pair.value - 1) <= NOTEWORTHY and not pair.interval.low <= 1 <= pair.interval.high
+        return alone, "small" if is_small else "wide"
+    if not (is_same if alone == "SAME" else is_different):
+        return "AMBIGUOUS", "many"
+    if alone == "SAME":
+        return alone, "equivalent"
+    return ("AMBIGUOUS", "levels") if abs(pair.log) <= pair.jump else (alone, "different")

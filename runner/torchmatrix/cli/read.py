@@ -75,7 +75,8 @@ def compare(
             say(f"note: {side.note}")
     both = sides[0].launches, sides[1].launches
     between = between_runs.of_history(store, *both, asked)
-    found = comparing.compare(*both, "own" if own_batch else "same", between, asked)
+    families = between_runs.families(store, *both)
+    found = comparing.compare(*both, "own" if own_batch else "same", between, asked, families)
     print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found))
     refused = all(row.refused for row in found.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)

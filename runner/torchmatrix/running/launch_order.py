@@ -45,7 +45,7 @@ def adaptive(
     for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
         for group in compared(every):
             running = [cell for cell in group if rates(cell)]
-            narrow |= {cell.id for cell in running if _was_narrow(rates(cell), method)}
+            narrow |= _were_narrow({cell.id: rates(cell) for cell in running}, method)
             if all(cell.id in narrow for cell in running):
                 continue
             if is_over():
@@ -66,20 +66,22 @@ def next_round(
         left = [cell for cell in running if not is_done(cell, number)]
         if not left:
             continue
-        if len(left) == len(running) and all(_was_narrow(rates[cell.id], method) for cell in running):
+        if len(left) == len(running) == len(_were_narrow({cell.id: rates[cell.id] for cell in running}, method)):
             return []
         random.Random(seed + number).shuffle(left)
         return [(cell, number) for cell in left]
     return []
 
 
-def _was_narrow(rates: Sequence[float], method: Method) -> bool:
-    """Was the interval narrow enough CONFIRMING launches ago?"""
-    from torchmatrix.analysis.intervals import relative_half_width  # with numpy and scipy, which plan and build don't need
+def _were_narrow(rates: Mapping[str, Sequence[float]], method: Method) -> set[str]:
+    """Whose interval was narrow enough CONFIRMING launches ago, of cells that are compared: together they tell the scatter."""
+    from torchmatrix.analysis.intervals import learned_of, relative_half_width  # with numpy and scipy, which plan doesn't need
 
     assert method.until is not None
-    decided = rates[:-CONFIRMING]
-    return len(decided) >= ADAPTIVE_MINIMUM and relative_half_width(decided, method.statistic) <= method.until
+    decided = {cell: own[:-CONFIRMING] for cell, own in rates.items()}
+    enough = {cell: own for cell, own in decided.items() if len(own) >= ADAPTIVE_MINIMUM}
+    prior = learned_of(enough.values())
+    return {cell for cell, own in enough.items() if relative_half_width(own, method.statistic, prior) <= method.until}
 
 
 def compared(cells: Iterable[Cell]) -> list[list[Cell]]:

@@ -1,6 +1,7 @@
 """What a cube is: the cells of one model, mode, size and device set that differ in settings only."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,10 @@ from torchmatrix.analysis.best import of_picked
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import Interval, Moments, center_interval, moments
+from torchmatrix.analysis.intervals import Interval, Moments, center_interval
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
-from torchmatrix.analysis.pairs import Pair, pair
+from torchmatrix.analysis.moderated import NO_PRIOR
+from torchmatrix.analysis.pairs import Pair
 from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
@@ -52,7 +54,8 @@ class Point:
     @cached_property
     def moments(self) -> Moments | None:
         """Of its speeds; None of one launch."""
-        return moments(self.speeds, self._statistic) if len(self.speeds) > 1 else None
+        found = self.cell.moments(self.metric.column)
+        return found and found._replace(log=math.log(self.metric.speed(math.exp(found.log))))
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
@@ -61,11 +64,14 @@ class Point:
 
     def over(self, other: "Point") -> Pair:
         """Its speed over that of another one."""
-        return pair(self.speeds, other.speeds, self._statistic)
+        above, below = (self.cell, other.cell) if self.metric.more_is_better else (other.cell, self.cell)
+        return above.over(below, self.metric.column)
 
     def picked_of(self, candidates: int) -> Interval:
         """Its speed, in an interval that covers whichever of so many was picked."""
-        return of_picked(center_interval(self.speeds, self._statistic), len(self.speeds), candidates)
+        n = len(self.speeds)
+        prior = self.cell.family.prior(self.metric.column) if n > 1 else NO_PRIOR
+        return of_picked(center_interval(self.speeds, self._statistic, prior), prior.freedom + n - 1, candidates)
 
     @property
     def _statistic(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.column import makes_figures
+from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.verdicts import Significance
@@ -16,7 +17,7 @@ from torchmatrix.ground.numbers import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import figures
-from torchmatrix.reporting.explorers.figures import Metric, Row
+from torchmatrix.reporting.explorers.figures import Metric, Row, key_of
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
@@ -46,12 +47,14 @@ class Dim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """`rows`: the cells; `dims`: from the first that is chosen to the last; `pairs`: ratios of cells, by what is compared.
+    """`rows`: the cells; `moments`: of the throughput of each, None of one launch; `dims`: from the first that is chosen to the
+    last; `pairs`: ratios of cells, by what is compared.
 
     `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything."""
 
     dims: tuple[Dim, ...]
     rows: tuple[Row, ...]
+    moments: tuple[Moments | None, ...]
     metrics: tuple[Metric, ...]
     pairs: tuple[Row, ...]
     parts: Parts
@@ -68,7 +71,8 @@ def data_of(
     """
     told = [_plain(row) for row in cells if makes_figures(row)]
     gpus = _gpus(told)
-    spread, scaled = figures.spread(index), {figures.key_of(row): row for row in scaling}
+    measured = {key_of(cell.row): cell.moments() for cell in index.every}
+    scaled = {key_of(row): row for row in scaling}
     served = figures.served(row for cell in index.every for row in cell.launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(told, gpus, strict=True)])
     dims = tuple(_dims(keyed))
@@ -77,8 +81,8 @@ def data_of(
     rows = []
     for row, keys in zip(told, keyed, strict=True):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
-        key = figures.key_of(row)
-        found = figures.figures(row, held) | spread.get(key, {}) | served.get(key, {}) | figures.scaled(scaled.get(key, {}))
+        key = key_of(row)
+        found = figures.figures(row, held) | served.get(key, {}) | figures.scaled(scaled.get(key, {}))
         theirs, source = published.get(_place(row), (math.nan, None))
         found |= {"which": which, "theirs": theirs, "source": source}
         rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in found.items()})
@@ -86,6 +90,7 @@ def data_of(
     return Data(
         dims=dims,
         rows=tuple(rows),
+        moments=tuple(measured.get(key_of(row)) for row in told),
         metrics=tuple(figures.metrics_of(rows, held.currency)),
         pairs=tuple(_pairs(told, ratios)),
         parts=parts_of(within, [row["cell"] for row in told]),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import prices
-from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
@@ -35,12 +34,6 @@ def figures(row: Row, held: PriceList) -> Row:
         "watts": row["power_watts"],
         "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
     }  # fmt: skip
-
-
-def spread(cells: CellIndex) -> dict[tuple[str, str], Row]:
-    """Of each cell with two ok launches or more: the logarithm of its throughput, and its squared error."""
-    known = {key_of(cell.row): cell.moments for cell in cells.every}
-    return {key: {"center": found[0], "error": found[1]} for key, found in known.items() if found}
 
 
 def served(launches: Iterable[Row]) -> dict[tuple[str, str], Row]:

@@ -110,13 +110,14 @@ def fastest(cells: Cells, top: Row) -> list[Row]:
     """Those of its candidates that may be the fastest: not shown to be slower by any test of the page; `top` first."""
     ranked = sorted(candidates(cells, top), key=lambda row: -row["rate"])
     left = best.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
-    return [ranked[place] for place in left if ranked[place] is ranked[0] or ranked[place]["place"] not in cells.slower]
+    return [ranked[0], *(ranked[place] for place in left if place and ranked[place]["place"] not in cells.slower)]
 
 
 def picked_interval(cells: Cells, top: Row) -> Interval:
     """Of a figure that was picked as the highest."""
     own = Interval(value=top["rate"], low=number_or_nan(top["low"]), high=number_or_nan(top["high"]))
-    return best.of_picked(own, top["n"], len(candidates(cells, top)))
+    found = cells.moments(top)
+    return best.of_picked(own, found.freedom + found.shared if found else 0.0, len(candidates(cells, top)))
 
 
 def _fastest(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:

@@ -116,7 +116,7 @@ class Cells:
 
     def moments(self, row: Row) -> Moments | None:
         """Of its throughput; None of one launch."""
-        return None if row.get("center") is None else (row["center"], row["error"], row["n"])
+        return self.data.moments[row["place"]]
 
     @cached_property
     def slower(self) -> set[int]:
