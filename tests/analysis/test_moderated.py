@@ -11,7 +11,7 @@ import pytest
 from records import write_run
 from torchmatrix.analysis import tables, two_levels, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, Family
-from torchmatrix.analysis.intervals import learned_of
+from torchmatrix.analysis.intervals import SEEN_FROM, learned_of
 from torchmatrix.analysis.moderated import NO_PRIOR, learned
 from torchmatrix.analysis.pairs import pair, pair_of_moments
 
@@ -103,7 +103,7 @@ def test_a_run_whose_launches_jump_says_so_and_tells_no_difference_of_that_size(
     clear = pair([104.0, 104.1, 104.2], [100.0, 100.1, 100.2])
     (told,), held = verdicts.judged([clear]), verdicts.judged([replace(clear, jump=jump)])
     assert (told.reason, held[0].verdict, held[0].reason) == ("different", "AMBIGUOUS", "levels")
-    assert pairs[0].settled_by() is None or pairs[0].settled_by() >= two_levels.SEEN_FROM  # type: ignore[operator]
+    assert pairs[0].settled_by() is None or pairs[0].settled_by() >= SEEN_FROM  # type: ignore[operator]
     assert run_of(random, 40, smooth(3))[0].family.jump("throughput") == 0.0
 
 
@@ -118,15 +118,31 @@ def test_a_difference_larger_than_a_jump_is_still_told() -> None:
 def test_a_cell_s_two_levels_are_found_and_scatter_alone_shows_none() -> None:
     cut = two_levels.best_cut([math.log(rate) for rate in (410.0, 389.2, 410.4, 388.8, 409.7)])
     assert cut is not None and cut.low == 2 and math.exp(cut.gap) == pytest.approx(410 / 389, rel=1e-3)
-    assert two_levels.is_told(cut, 1)
+    assert two_levels.told([cut], 0.05) == [cut]
     random = np.random.default_rng(7)
-    false = sum(two_levels.is_told(two_levels.best_cut(list(0.02 * random.normal(size=5))), 1) for _ in range(1000))
-    assert false <= 20
+    runs = [[two_levels.best_cut((0.02 * random.normal(size=5)).tolist()) for _ in range(40)] for _ in range(100)]
+    assert sum(any(two_levels.told(cuts, 0.05)) for cuts in runs) <= 11
     assert two_levels.best_cut([0.0, 0.1]) is None and two_levels.best_cut([0.1, 0.1, 0.1]) is None
 
 
 def test_one_slow_launch_of_five_is_no_level() -> None:
-    assert not two_levels.is_told(two_levels.best_cut([0.0, 0.0001, -0.0001, 0.0002, -0.1]), 1)
+    assert two_levels.told([two_levels.best_cut([0.0, 0.0001, -0.0001, 0.0002, -0.1])], 0.05) == [None]
+
+
+def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
+    rates = (410.0, 389.2, 410.4, 388.8, 409.7)
+    rows = [
+        {"throughput": rate, "round": place, "clock_mhz": 1980.0 if rate > 400 else 1755.0, "compile_cache": "warm"}
+        for place, rate in enumerate(rates, 1)
+    ]  # fmt: skip
+    cut = two_levels.best_cut([math.log(rate) for rate in rates])
+    assert cut is not None
+    said = two_levels.in_words(rows, cut, "images")
+    assert said.startswith(
+        "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2, 4); they differ in clock in MHz (1980 and 1760)"
+    )
+    bare = [{name: row[name] for name in ("throughput", "round")} for row in rows]
+    assert "nothing that is recorded of each tells why" in two_levels.in_words(bare, cut, "images")
 
 
 @pytest.mark.parametrize("rounds", [9, 12])

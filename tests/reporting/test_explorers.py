@@ -124,7 +124,7 @@ def test_a_bar_has_its_figure_and_interval_and_its_panel_a_neutral_title(of: Mak
     (panel,) = script.panels("throughput")
     assert panel["title"] == "ResNet-50, fp32, 1 GPU, batch 4"
     assert script.lines("throughput") == [
-        ("torch 2.5.1", "100 ± 0.3 %"), ("torch 2.7.1", "131 ± 0.3 %"), ("c", "120 ± 0.3 %"),
+        ("torch 2.5.1", "100 ± 0.2 %"), ("torch 2.7.1", "131 ± 0.2 %"), ("c", "120 ± 0.2 %"),
     ]  # fmt: skip
     assert panel["unit"] == "images/s" and [row["value"] for row in panel["rows"]] == pytest.approx([100, 131, 120], rel=1e-3)
 
@@ -203,7 +203,7 @@ def test_a_pair_has_the_verdict_that_python_found(of: Make) -> None:
     (panel,) = script.panels("speedup")
     assert panel["title"] == "b over a: AMP, 2 GPUs"
     assert script.lines("speedup") == [
-        ("x", "2.25× ± 0.01 faster"), ("y", "2.25× ± 0.01 faster"), ("w", "failed: out of memory"),
+        ("x", "2.25× ± 0.004 faster"), ("y", "2.25× ± 0.004 faster"), ("w", "failed: out of memory"),
     ]  # fmt: skip
     assert [row.get("is_best") for row in panel["rows"]] == [1, 1, None]
 

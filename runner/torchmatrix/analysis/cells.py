@@ -14,6 +14,7 @@ from torchmatrix.analysis.comparable import StackUsed, Work
 from torchmatrix.analysis.intervals import (
     CONFIDENCE,
     PAIRED_FROM,
+    SEEN_FROM,
     Interval,
     Moments,
     center_interval,
@@ -58,6 +59,14 @@ class Family:
             logs = [[math.log(value) for value in values] for values in self._of(column)]
             self._jumps[column] = two_levels.jump_of_run(logs)
         return self._jumps[column]
+
+    @cached_property
+    def levels(self) -> dict[int, two_levels.Cut]:
+        """The cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
+        cells = [cell for cell in self._cells if len(cell.samples) >= two_levels.SEEN_IN_CELL and min(cell.samples) > 0]
+        cuts = [two_levels.best_cut([math.log(rate) for rate in cell.samples]) for cell in cells]
+        told = two_levels.told(cuts, 1 - CONFIDENCE)
+        return {id(cell): cut for cell, cut in zip(cells, told, strict=True) if cut}
 
     def _of(self, column: str) -> Iterator[list[float]]:
         """What each cell's launches say of a metric; of a few cells, the ones without a logarithm have no part in it."""
@@ -163,7 +172,7 @@ class Cell:
             "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,
             column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": noise_verdict(cv, n),
             "detectable": pair_of_moments(figure, figure).detectable(CONFIDENCE) if figure else math.nan,
-            "outliers": outliers(values),
+            "outliers": outliers(values), "levels": self.levels,
         }  # fmt: skip
 
     def moments(self, column: str = "throughput") -> Moments | None:
@@ -172,7 +181,7 @@ class Cell:
             values, found = self.values(column), None
             if len(values) > 1 and min(values) > 0:
                 found = moments(values, self.family.prior(column))
-                if len(values) < two_levels.SEEN_FROM:
+                if len(values) < SEEN_FROM:
                     found = found._replace(jump=self.family.jump(column))
             self._moments[column] = found
         return self._moments[column]
@@ -197,9 +206,10 @@ class Cell:
         return [one for one in pairs if not any(map(math.isnan, one))]
 
     @property
-    def levels(self) -> two_levels.Cut | None:
-        """The best cut of its throughputs in two (two_levels.py); None for fewer than three."""
-        return two_levels.best_cut([math.log(rate) for rate in self.samples])
+    def levels(self) -> str:
+        """In which two levels its launches come, and what differs between them, in words; "" if they don't."""
+        cut = self.family.levels.get(id(self))
+        return two_levels.in_words(self.ok, cut, self["unit"]) if cut else ""
 
     @property
     def machine(self) -> str:

@@ -7,11 +7,15 @@ DEFINITIONS = {
     "synchronised after each. At most 1000 requests or 10 s, after the timed windows. p50, p90, p99: nearest rank over the "
     "requests of a launch; p90 needs 10 requests, p99 needs 100. The median of the launches.",
     "end_to_end": "As latency, but from the inputs in host memory (pinned for a GPU) to the outputs in host memory.",
-    "interval": "95 % confidence interval over launches, centred on the figure: Student's t (n - 1 degrees of freedom) times "
-    "the error of the median (method aime: of the mean). Never below 0. One launch has no interval.",
+    "interval": "95 % confidence interval over launches, centred on the figure: Student's t times the error of the median "
+    "(method aime: of the mean). The scatter is that of the cell's launches and, from three cells on, of all cells of the run "
+    "(docs/method.md). Never below 0. One launch has no interval.",
     "detectable": "Detectable: the smallest difference from another cell, with as many launches and the same scatter, that "
     "would be reported 4 times in 5. At least 1 %: less is never called faster or slower. In a comparison (could see): by the "
     "scatter of both, corrected for the number of comparisons.",
+    "levels": "Launches in two levels: a clearer gap between the slower and the faster ones than scatter alone leaves in 1 of "
+    "20 runs (all cells together; at least two launches in each level). Libraries that choose their algorithm anew in each "
+    "launch do that, and memory that lies elsewhere. All stay in the figure, which is the median.",
     "outlier": "A launch far from the others: modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five launches on. "
     "It stays in the figure.",
     "left_out": "Ok launches under other conditions than most of their cell (power limit, driver, governor: the list is in "

@@ -26,6 +26,9 @@ CHANCE_QUANTILE = 0.8416
 PAIRED_FROM = 10
 """So many common rounds of two cells, or more, are compared round by round. With fewer, pairing halves degrees of freedom that
 are scarce: its interval would be wider for nothing on a machine that doesn't drift. Chosen beforehand, never by the outcome."""
+SEEN_FROM = 5
+"""Of so many launches the mean shows both of two levels. With fewer, all of one cell may lie in one level and all of another
+in the other one, which looks like a difference of the two (two_levels.py)."""
 PAIRS_FROM = 3
 """So many rounds that two cells share have an interval: of two it would span a factor of ten and more, and say nothing."""
 MOST_LAUNCHES = 1000

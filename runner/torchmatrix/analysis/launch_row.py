@@ -177,6 +177,7 @@ _RESULT = (
     a_number("cv_fraction", DEFINITIONS["cv"], "cv", **_ALL),
     a_number("detectable_fraction", DEFINITIONS["detectable"], "detectable", **_ALL),
     a_whole("launches_outlying", DEFINITIONS["outlier"], "outliers", **_ALL),
+    a_text("levels", DEFINITIONS["levels"], **_ALL),
     a_text("verdict", "stable, ok or noisy, by cv_fraction; n/a: one launch", **_ALL),
     a_number("mfu_fraction", DEFINITIONS["MFU"], "mfu", cell=lambda cell: _mfu(cell), **_ALL),
     a_number("items_per_currency", "items per unit of the currency, by the devices' hourly price; needs a price list", **_ALL),

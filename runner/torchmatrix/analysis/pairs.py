@@ -18,6 +18,7 @@ from torchmatrix.analysis.intervals import (
     NOTEWORTHY,
     PAIRS_FROM,
     SAME_WITHIN,
+    SEEN_FROM,
     Interval,
     Moments,
     centered,
@@ -26,7 +27,6 @@ from torchmatrix.analysis.intervals import (
     student,
 )
 from torchmatrix.analysis.moderated import NO_PRIOR, Prior
-from torchmatrix.analysis.two_levels import SEEN_FROM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,21 +10,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaincc
 
-from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM
 from torchmatrix.analysis.moderated import Numbers
+from torchmatrix.analysis.verdicts import adjusted
+from torchmatrix.ground.numbers import in_digits
 
-SEEN_FROM = 5
-"""Of so many launches the mean shows both levels. With fewer, all of one cell may lie in one level and all of another in the
-other one, which looks like a difference of the two."""
+SEEN_IN_CELL = 4
+"""Fewer launches of a cell have no two levels of two."""
 CHANCE = 0.01
-"""That cells or a run without levels are said to have some."""
+"""That a run without levels is said to have some."""
 WIDER = 1.5
 """Levels lie up to so many times the usual distance apart."""
 _FEWEST_CELLS = 4
+_NOTEWORTHY = math.log1p(NOTEWORTHY)
+_APART = {
+    "compile_cache": ("the compile cache", 0.0), "throttled": ("throttling", 0.0), "clock_mhz": ("clock in MHz", 0.01),
+    "power_watts": ("power in W", 0.02), "temperature_first": ("temperature at the start in °C", 0.05),
+    "peak_bytes": ("peak memory in bytes", 0.01),
+}  # fmt: skip
+"""Of each launch by column: what it is called, and by which share numbers must differ to be a reason; 0: texts."""
+_LOOKED_AT = [label.partition(" in ")[0] for label, _ in _APART.values()]
 _DRAWN = 20_000
 
 
@@ -47,9 +59,43 @@ def best_cut(logs: Sequence[float]) -> Cut | None:
     return Cut(low=int(low), gap=gap, p_value=(int(np.searchsorted(chances, left, "right")) + 1) / (_DRAWN + 1))
 
 
-def is_told(cut: Cut | None, cells: int) -> bool:
-    """Are these two levels, at CHANCE for all so many cells together (Bonferroni), and noteworthily apart?"""
-    return cut is not None and cut.p_value <= CHANCE / cells and cut.gap > math.log1p(NOTEWORTHY)
+def told(cuts: Sequence[Cut | None], share: float) -> list[Cut | None]:
+    """Of the cuts of a run's cells those that are levels: noteworthily apart, and of these no more than `share` by chance."""
+    p_values = adjusted([cut.p_value if cut and cut.gap > _NOTEWORTHY else math.nan for cut in cuts])
+    return [cut if p <= share else None for cut, p in zip(cuts, p_values, strict=True)]
+
+
+def in_words(launches: Sequence[Row], cut: Cut, unit: str) -> str:
+    """Such as "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2 and 5)"; then what differs between them, if it is known.
+
+    `launches`: rows of those that measured, in any order.
+    """
+    ordered = sorted(launches, key=lambda row: float(row["throughput"]))
+    slow, fast = ordered[: cut.low], ordered[cut.low :]
+    rates = [in_digits(median_of([row["throughput"] for row in some]), 3) for some in (fast, slow)]
+    rounds = ", ".join(str(number) for number in sorted(row["round"] for row in slow))
+    found = [words for name in _APART if (words := _differ(name, fast, slow))]
+    why = (
+        f"they differ in {'; '.join(found)}"
+        if found
+        else f"nothing that is recorded of each tells why ({', '.join(_LOOKED_AT)})"
+    )
+    return f"{len(fast)} of {len(ordered)} launches at {rates[0]} {unit}/s, {len(slow)} at {rates[1]} (rounds {rounds}); {why}"
+
+
+def _differ(name: str, fast: Sequence[Row], slow: Sequence[Row]) -> str:
+    """In words, if no launch of the one level is as one of the other; numbers must differ by the given share."""
+    label, least = _APART[name]
+    sides: list[list[Any]] = [[row.get(name) for row in some] for some in (fast, slow)]
+    if any(value is None or value != value for side in sides for value in side):
+        return ""
+    if not least:
+        ours, theirs = (sorted({str(value) for value in side}) for side in sides)
+        return f"{label} ({' or '.join(ours)}, and {' or '.join(theirs)})" if not {*ours} & {*theirs} else ""
+    low, high = sorted(sides, key=max)
+    if not max(low) * (1 + least) < min(high):
+        return ""
+    return f"{label} ({' and '.join(str(in_digits(median_of(side), 3)) for side in sides)})"
 
 
 def jump_of_run(cells: Sequence[Sequence[float]]) -> float:

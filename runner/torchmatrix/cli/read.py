@@ -54,6 +54,7 @@ def compare(
         bool, typer.Option("--own-batch", help="Where batches differ, compare each side at its own batch, and show both.")
     ] = False,
     metric: MetricOption = "throughput",
+    reasons: Annotated[bool, typer.Option("--reasons", help="Also print the rule that decided each verdict.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs, machines or stacks: ratio, interval, verdict.
@@ -77,7 +78,7 @@ def compare(
     between = between_runs.of_history(store, *both, asked)
     families = between_runs.families(store, *both)
     found = comparing.compare(*both, "own" if own_batch else "same", between, asked, families)
-    print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found))
+    print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found, reasons))
     refused = all(row.refused for row in found.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 

@@ -10,8 +10,10 @@ from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
 from torchmatrix.analysis.comparison import TWO_RUNS, Comparison, Row
 from torchmatrix.analysis.history import Change, Trend, never_launched
+from torchmatrix.analysis.intervals import SEEN_FROM
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.tables import launch_rows
+from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
@@ -46,11 +48,22 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) or "no loss could be explained: some of the launches that this needs failed"
 
 
-def comparison_in_words(found: Comparison) -> str:
-    """One line per ratio; what is not compared and why; the geometric mean and the verdicts; how the environments differ."""
+def comparison_in_words(found: Comparison, reasons: bool = False) -> str:
+    """One line per ratio; what is not compared and why; the geometric mean and the verdicts; how the environments differ.
+
+    `reasons`: with the rule that decided each verdict.
+    """
     if found.empty:
         return printable(f"nothing to compare: {found.empty}")
-    lines = [*_ratio_lines(found), *_level_lines(found), *_refusal_lines(found), *_only_lines(found), *_sums(found)]
+    lines = [
+        *_ratio_lines(found),
+        *(_reason_lines(found) if reasons else ()),
+        *_held_back(found),
+        *_level_lines(found),
+        *_refusal_lines(found),
+        *_only_lines(found),
+        *_sums(found),
+    ]
     lines += ["", *_environment_lines(found)]
     return "\n".join(map(printable, lines))
 
@@ -90,6 +103,21 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         yield f"not checked in {count(unchecked, 'row')}: that A and B do as many operations per item (a side has no count)"
     for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
+
+
+def _reason_lines(found: Comparison) -> Iterator[str]:
+    """For each rule the rows that it decided."""
+    for reason, rule in REASONS.items():
+        labels = [row.label for row in found.rows if row.reason == reason]
+        if labels:
+            yield f"decided by {reason} ({rule}), {count(len(labels), 'row')}: {_some(labels)}"
+
+
+def _held_back(found: Comparison) -> Iterator[str]:
+    """Why differences are not told although intervals exclude 1."""
+    rows = sum(row.reason == "levels" for row in found.rows)
+    if rows:
+        yield f"not told in {count(rows, 'row')}: {REASONS['levels']}; measure with --launches {SEEN_FROM}"
 
 
 def _order(found: Comparison) -> str:

@@ -50,7 +50,9 @@ class Data:
     """`rows`: the cells; `moments`: of the throughput of each, None of one launch; `dims`: from the first that is chosen to the
     last; `pairs`: ratios of cells, by what is compared.
 
-    `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything."""
+    `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything. `jump`:
+    how far apart levels of the launches may lie that cells don't show (two_levels.py).
+    """
 
     dims: tuple[Dim, ...]
     rows: tuple[Row, ...]
@@ -59,6 +61,7 @@ class Data:
     pairs: tuple[Row, ...]
     parts: Parts
     significance: Significance
+    jump: float
 
 
 def data_of(
@@ -95,6 +98,7 @@ def data_of(
         pairs=tuple(_pairs(told, ratios)),
         parts=parts_of(within, [row["cell"] for row in told]),
         significance=ratios.significance,
+        jump=max((found.jump for found in measured.values() if found), default=0.0),
     )
 
 

@@ -11,6 +11,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.launch_row import ENTRIES, WHERE
 from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
+from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting.exports.cube_rows import ABOUT_CUBES, CUBE_TABLES
 
@@ -48,6 +49,7 @@ _COMPARED = (
     a_whole("launches_ok", "launches behind this cell", "n"),
     a_whole("baseline_launches_ok", "launches behind the other cell", "baseline_n"),
     a_text("verdict", f"corrected for all comparisons of the run. {DEFINITIONS['corrected_verdict']}"),
+    a_text("reason", f"the rule that decided the verdict: {'; '.join(f'{code}: {rule}' for code, rule in REASONS.items())}"),
     a_number("p_value", "of the test for a difference"),
     a_number("adjusted_p_value", "the same, corrected likewise"),
     a_number("same_p_value", "of the tests that the ratio is not within 1 ± 2 %"),

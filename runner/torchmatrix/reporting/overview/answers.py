@@ -1,5 +1,6 @@
 """The six answers that a page, a terminal and answers.json begin with, and the sentence above them."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
@@ -10,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmatrix.analysis import best
-from torchmatrix.analysis.intervals import Interval
+from torchmatrix.analysis.intervals import SEEN_FROM, Interval
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
+from torchmatrix.analysis.two_levels import WIDER
 from torchmatrix.facts.differences import differences_in_words
 from torchmatrix.ground.numbers import is_known, none_for_nan, number_or_nan
 from torchmatrix.ground.texts import printable
@@ -56,11 +58,12 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """`lead`: one sentence; `rule`: how the cells that it is about were chosen."""
+    """`lead`: one sentence; `rule`: how the cells that it is about were chosen; `warning`: what holds verdicts back, or ""."""
 
     lead: str
     each: tuple[Answer, ...]
     rule: str = ""
+    warning: str = ""
 
     def in_words(self, width: int) -> str:
         """The sentence, then a line for each answer, in columns at most `width` characters wide."""
@@ -72,12 +75,12 @@ class Answers:
             columns.add_row(*(Text(printable(part)) for part in (answer.title, answer.large, answer.text)))
         written = StringIO()
         console = Console(width=max(60, width), file=written, color_system=None, highlight=False)
-        console.print(Text(printable(self.lead)), columns, sep="\n")
+        console.print(*(Text(printable(line)) for line in (self.lead, self.warning) if line), columns, sep="\n")
         return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
     def as_record(self) -> dict[str, Any]:
         """For JSON."""
-        return {"lead": self.lead, "answers": [answer.as_record() for answer in self.each]}
+        return {"lead": self.lead, "warning": self.warning or None, "answers": [answer.as_record() for answer in self.each]}
 
 
 RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
@@ -97,7 +100,18 @@ def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence
         _devices(cells, top), _energy(cells, held), _since(since),
     ]  # fmt: skip
     each = tuple(answer for answer in found if answer)
-    return Answers(lead=_lead(cells, top, equal, each), each=each, rule=RULE)
+    return Answers(lead=_lead(cells, top, equal, each), each=each, rule=RULE, warning=levels_in_words(cells.data.jump))
+
+
+def levels_in_words(jump: float) -> str:
+    """What is told of launches that may come in two levels; "" if there is no sign of any."""
+    if not jump:
+        return ""
+    apart, most = (words.percent(math.expm1(size)) for size in (jump / WIDER, jump))
+    return (
+        f"Launches seem to come in two levels, {apart} apart. Fewer than {SEEN_FROM} launches of a cell don't show in which "
+        f"they lie, so differences up to {most} are not told: measure again with --launches {SEEN_FROM}."
+    )
 
 
 def candidates(cells: Cells, top: Row) -> list[Row]:

@@ -181,6 +181,7 @@ def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
          "(amp: without the optimizer, which waits for the device)"),
         (cell["not_flat"], "†", False, _not_flat(cell)),
         (cell["outliers"], "outlier", False, f"{cell['outliers']} of {n} launches: {DEFINITIONS['outlier']}"),
+        (cell["levels"], "two levels", False, f"{cell['levels']}. {DEFINITIONS['levels']}"),
         (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
         (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
         (cell["not_steady"], "not steady", False, _not_steady(cell)),
