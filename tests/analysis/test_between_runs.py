@@ -1,6 +1,7 @@
 """Two runs of one machine: their launches alone would tell them apart much too often."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_two_equal_runs_are_told_apart_in_five_of_a_hundred_cases_with_history_a
     told = {"with": 0, "without": 0}
     for _ in range(600):
         runs = [100.0 * math.exp(random.normal(0, 0.01)) * np.exp(random.normal(0, 0.005, 3)) for _ in range(nights + 2)]
-        figures = [between_runs.figure(rates.tolist()) for rates in runs[2:]]
+        figures = [between_runs.figure(rates.tolist(), place) for place, rates in enumerate(runs[2:])]
         known = between_runs.estimated({("cell", "work"): figures})
         difference = pair(runs[0].tolist(), runs[1].tolist())
         assert known is not None
@@ -68,8 +69,67 @@ def test_two_equal_runs_are_told_apart_in_five_of_a_hundred_cases_with_history_a
 
 
 def test_a_lasting_change_of_level_hardly_moves_the_scatter_between_runs() -> None:
-    flat = [Figure(log=0.001 * (-1) ** n, squared_error=0.0) for n in range(20)]
-    jumped = [*flat[:10], *(Figure(log=one.log + 0.02, squared_error=0.0) for one in flat[10:])]
+    flat = [Figure(log=0.001 * (-1) ** n, squared_error=0.0, place=n) for n in range(20)]
+    jumped = [*flat[:10], *(replace(one, log=one.log + 0.02) for one in flat[10:])]
     found = [between_runs.estimated({("c", "w"): series}) for series in (flat, jumped)]
     assert found[0] and found[1] and found[0].scatter == pytest.approx(0.0014, abs=1e-4)
     assert found[1].scatter < 0.004 < np.std([one.log for one in jumped])
+
+
+def nights(random: np.random.Generator, count: int, cells: int, scatter: np.ndarray, again: float = 0.0) -> np.ndarray:
+    """Mean logarithms of cells (rows) over the nights; each night resembles the one before with this correlation."""
+    levels = random.normal(size=(cells, count))
+    for night in range(1, count):
+        levels[:, night] = again * levels[:, night - 1] + math.sqrt(1 - again**2) * levels[:, night]
+    return scatter[:, None] * levels
+
+
+def false_share(random: np.random.Generator, runs: int, lag: int, scatter: np.ndarray, again: float) -> np.ndarray:
+    """By cell: how often two of its nights, so far apart, are told apart although nothing changed."""
+    told = np.zeros(len(scatter))
+    for _ in range(60):
+        logs = nights(random, runs + lag + 1, len(scatter), scatter, again)
+        rates = [[(100 * np.exp(log + random.normal(0, 0.002, 3))).tolist() for log in own] for own in logs]
+        two = (len(logs[0]) - 1 - lag, len(logs[0]) - 1)
+        others = [night for night in range(len(logs[0])) if night not in two]
+        series = {
+            (str(cell), "w"): [between_runs.figure(own[night], place) for place, night in enumerate(others)]
+            for cell, own in enumerate(rates)
+        }
+        known = between_runs.estimated(series, lag)
+        assert known is not None
+        for cell, own in enumerate(rates):
+            found = between_runs.widened(pair(own[two[0]], own[two[1]]), known.cells.get((str(cell), "w"), known)).interval
+            told[cell] += not found.low <= 1 <= found.high
+    return told / 60
+
+
+def test_a_noisy_cell_and_a_quiet_one_are_each_judged_by_their_own_nights() -> None:
+    """By one variance for all, noisy ones would be told apart in a quarter of cases, and quiet ones never found the same."""
+    scatter = np.repeat([0.003, 0.03], 10)
+    found = false_share(np.random.default_rng(1), 12, 1, scatter, 0.0)
+    assert found[:10].mean() <= 0.08 and found[10:].mean() <= 0.09
+
+
+def test_runs_ten_apart_differ_by_more_where_nights_resemble_each_other() -> None:
+    found = false_share(np.random.default_rng(2), 20, 10, np.repeat(0.01, 10), 0.9)
+    assert found.mean() <= 0.06
+
+
+def test_a_mean_over_cells_holds_how_runs_differ_once(tmp_path: Path) -> None:
+    """All cells of a run share what a night did to it: sixteen of them say no more of it than one."""
+    random = np.random.default_rng(3)
+    for night in range(1, 11):
+        level = 100 * math.exp(random.normal(0, 0.01))
+        launches = [
+            {"rate": level * share, "workload": f"w{cell}", "job": {"batch": cell + 1}}
+            for cell in range(16) for share in (0.999, 1.0, 1.001)
+        ]  # fmt: skip
+        write_run(tmp_path, launches, run=f"202601{night:02d}T010000Z")
+    results = Results(tmp_path)
+    both = [choose(results, word).launches for word in ("last", "last~1")]
+    (mean,) = compare.compare(*both, between=between_runs.of_history(results, *both)).means
+    (row, *_) = compare.compare(*both, between=between_runs.of_history(results, *both)).rows
+    assert math.log(mean.high / mean.low) == pytest.approx(math.log(row.high / row.low), rel=0.1) and mean.verdict != "n/a"
+    (untold,) = compare.compare(*both).means
+    assert math.isnan(untold.low) and untold.verdict == "n/a" and untold.ratio == pytest.approx(mean.ratio)

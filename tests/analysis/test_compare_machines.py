@@ -204,7 +204,7 @@ def test_the_record_for_programs_keeps_its_fields_and_has_the_new_ones(tmp_path:
         "correction",
         "batch",
     } <= record.keys()
-    assert record["correction"] == "Benjamini-Hochberg, FDR 5%" and record["level"] == "launches"
+    assert record["correction"] == "Benjamini-Hochberg, FDR 5%" and record["level"] == "launches of two runs"
     assert {"label", "ratio", "low", "high", "launches", "failed", "verdict", "settle", "refused", "paired"} <= record["rows"][
         0
     ].keys()

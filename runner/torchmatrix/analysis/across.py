@@ -6,19 +6,21 @@ interval is over the machines' figures, since a second machine tells more than a
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import comparable, gpu_specs, same_work
 from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.centers import mean_of
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
 from torchmatrix.analysis.fleet_cells import Candidate, Side, Slot, candidates_of, sides_of
 from torchmatrix.analysis.fleet_ratios import over_baseline
 from torchmatrix.analysis.intervals import UNKNOWN, Moments
-from torchmatrix.analysis.means import MeanRatio, mean_of_machines, mean_ratio
+from torchmatrix.analysis.means import MeanRatio, as_mean, mean_of_machines, mean_ratio
 from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.pairs import pair as pair_of
 from torchmatrix.analysis.ratios import geometric_means
 from torchmatrix.analysis.verdicts import Significance, judged
 from torchmatrix.ground.errors import BadInput
@@ -42,17 +44,26 @@ class Relative:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfGpu:
-    """The ratio of a GPU's figure to the baseline's. `sides`: the cells of both; `moments`: over their launches."""
+    """The ratio of a GPU's figure to the baseline's. `sides`: the cells of both; `moments`: over their launches; `machines`: of
+    both the logarithm of each machine's figure."""
 
     gpu: str
     count: int
     ratio: float
     sides: tuple[Hashable, Hashable]
     moments: tuple[Moments | None, Moments | None]
+    machines: tuple[Mapping[str, float], Mapping[str, float]]
 
 
 def mean_over(pairs: Sequence[OfGpu], level: Significance) -> MeanRatio:
-    """The geometric mean of these ratios, over launches of these machines. Raises ValueError without a pair."""
+    """The geometric mean of these ratios. Over machines where two or more of both GPUs measured all of them: each machine then
+    counts once, by its own mean, since its cells share it. Else over launches of these machines. Raises ValueError without a
+    pair."""
+    sides = [[pair.machines[side] for pair in pairs] for side in (0, 1)]
+    several = [all(each.keys() == side[0].keys() and len(each) > 1 for each in side) for side in sides if side]
+    if several and all(several):
+        own, base = ([math.exp(mean_of([each[name] for each in side])) for name in side[0]] for side in sides)
+        return as_mean(pair_of(own, base), [one.ratio for one in pairs], level)
     known = {side: moments for pair in pairs for side, moments in zip(pair.sides, pair.moments, strict=True)}
     return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], known, level)
 
@@ -204,12 +215,17 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], left: Sequenc
         of_gpu = OfGpu(
             gpu=first["gpu"], count=int(first["count"]), ratio=pair.value,
             sides=(_names(sides[0]), _names(sides[1])), moments=(_moments(sides[0]), _moments(sides[1])),
+            machines=(_by_machine(sides[0]), _by_machine(sides[1])),
         )  # fmt: skip
     return _Compared(row=row, differences=differences, pair=pair, of_gpu=of_gpu)
 
 
 def _names(cells: Sequence[Cell]) -> Hashable:
     return tuple(sorted((cell.machine, cell["cell"]) for cell in cells))
+
+
+def _by_machine(cells: Sequence[Cell]) -> dict[str, float]:
+    return {cell.machine: mean_of([math.log(rate) for rate in cell.samples]) for cell in cells}
 
 
 def _moments(cells: Sequence[Cell]) -> Moments | None:

@@ -199,7 +199,7 @@ class Cell:
 
     def rounds_with(self, other: "Cell", column: str = "throughput") -> list[tuple[float, float]]:
         """Its values and the other's in every round of one run that both have: such launches were interleaved."""
-        if min(len(self.ok), len(other.ok)) < PAIRED_FROM:
+        if min(len(self.ok), len(other.ok)) < PAIRED_FROM or self.family is not other.family:
             return []
         a, b = ({(row["run"], row["round"]): row[column] for row in cell.ok} for cell in (self, other))
         pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]

@@ -20,6 +20,7 @@ from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison,
 from torchmatrix.analysis.comparison import Row as ComparedRow
 from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.launch_row import row_of
+from torchmatrix.analysis.means import mean_of_pairs
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Match
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
@@ -47,13 +48,15 @@ def compare(
     Raises BadInput where they share none.
     """
     launches = [{as_text(launch.path): launch for launch in side} for side in (a, b)]
-    ours, theirs = _rows(a), _rows(b)
-    found = pairing.matched(ours, theirs, {**_families([*ours, *theirs]), **families})
+    one_machine = _machines(a) == _machines(b)
+    is_one_run = one_machine and not between_runs.differ(a, b)
+    sides = _rows(a), _rows(b)
+    at_hand = [_families([*sides[0], *sides[1]])] * 2 if one_machine else [*map(_families, sides)]
+    found = pairing.matched(*sides, tuple({**own, **families} for own in at_hand))
     labels = tuple(sorted({label for label, _ in found.only_one}))
     if not found.pairs and not found.near:
         said = f"only on one side: {', '.join(labels[:6])}"
         raise BadInput("A and B share no workload on as many devices", hint=said)
-    one_machine = _machines(a) == _machines(b)
     told = [{path: environment_of(launch) for path, launch in side.items()} for side in launches]
     tested = [_tested(match, batch, between, metric, _why_not_sides(match, launches)) for match in (*found.pairs, *found.near)]
     if one_machine:
@@ -67,13 +70,13 @@ def compare(
         environment=differing(*environments),
         compared=compared(*environments),
         refused=tuple(comparable.refusals("A", "B", [row.differs for row in rows])),
-        means=_means(rows, [cell for _, cell in found.only_one]),
+        means=_means(rows, tested, [cell for _, cell in found.only_one], between, is_one_run),
         verdicts={verdict: sum(row.verdict == verdict for row in ratios) for verdict in verdicts.VERDICTS},
         comparisons=sum(not math.isnan(row.p_value) for row in ratios),
         batch=batch,
         empty=_empty(a, b),
         one_machine=one_machine,
-        level=RUNS if between else TWO_RUNS if between_runs.differ(a, b) else ONE_RUN,
+        level=RUNS if between else ONE_RUN if is_one_run else TWO_RUNS,
         between=between,
         metric=metric,
     )
@@ -97,11 +100,12 @@ def _families(rows: Iterable[Row]) -> dict[str, Family]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tested:
-    """A row whose verdict is still to be found, and what it is found by."""
+    """A row whose verdict is still to be found, and what it is found by; `alone`: by its launches, whatever runs differ by."""
 
     match: Match
     row: ComparedRow
     pair: Pair = UNKNOWN_PAIR
+    alone: Pair = UNKNOWN_PAIR
 
 
 def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metric, why: str | None) -> _Tested:
@@ -122,14 +126,15 @@ def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metri
     above, below = (a, b) if metric.more_is_better else (b, a)
     found = above.over(below, metric.column)
     counts = (found.launches, found.launches) if found.paired else (len(a.values(metric.column)), len(b.values(metric.column)))
+    alone = found
     if between:
-        found = between_runs.widened(found, between)
+        found = between_runs.widened(found, between.of(a))
     limits = found.interval
     row = replace(
         row, ratio=found.value, low=limits.low, high=limits.high, p_value=found.chances.differs, launches=counts,
         paired=found.paired,
     )  # fmt: skip
-    return _Tested(match=match, row=row, pair=found)
+    return _Tested(match=match, row=row, pair=found, alone=alone)
 
 
 def _left_out(*sides: Cell) -> tuple[str, ...]:
@@ -171,21 +176,26 @@ def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> C
     )  # fmt: skip
 
 
-def _means(rows: Sequence[ComparedRow], only_one: Sequence[Cell]) -> tuple[Mean, ...]:
-    """Of each number of devices, and of all. None has an interval: cells share their run and their machine."""
+def _means(
+    rows: Sequence[ComparedRow], tested: Sequence[_Tested], only_one: Sequence[Cell], between: BetweenRuns | None,
+    is_one_run: bool,
+) -> tuple[Mean, ...]:  # fmt: skip
+    """Of each number of devices, and of all."""
+    pairs = [one.alone if between or is_one_run else UNKNOWN_PAIR for one in tested]
+
+    def mean(number: int | None) -> Mean:
+        own = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if number in (None, row.count)]
+        ratios, known = [row.ratio for row, _ in own if not row.refused], [pair for row, pair in own if not row.refused]
+        missing = len(own) - len(ratios) + sum(number in (None, cell["count"]) for cell in only_one)
+        found = mean_of_pairs(known, between.variance_of_both if between else 0.0, between.freedom if between else math.inf)
+        limits, verdict = found.interval, verdicts.verdict_at(found, verdicts.Significance())
+        return Mean(
+            count=number, ratio=geometric_mean(ratios).value, n=len(ratios), missing=missing, low=limits.low, high=limits.high,
+            verdict=verdict,
+        )  # fmt: skip
+
     counts = sorted({row.count for row in rows})
-    each = [
-        _mean([row for row in rows if row.count == n], [cell for cell in only_one if cell["count"] == n], n) for n in counts
-    ]
-    every = _mean(rows, only_one, None)
-    return (*each, every) if len(counts) > 1 else (every,)
-
-
-def _mean(rows: Sequence[ComparedRow], only_one: Sequence[Cell], number: int | None) -> Mean:
-    ratios = [row.ratio for row in rows if not row.refused]
-    found = geometric_mean(ratios)
-    missing = len(rows) - len(ratios) + len(only_one)
-    return Mean(count=number, ratio=found.value, n=len(ratios), missing=missing)
+    return (*map(mean, counts), mean(None)) if len(counts) > 1 else (mean(None),)
 
 
 def _empty(a: Sequence[Launch], b: Sequence[Launch]) -> str | None:

@@ -59,7 +59,8 @@ class Row:
 class Mean:
     """The geometric mean of `n` ratios on `count` devices (None: on any number); `missing` cells have no ratio.
 
-    `low`, `high`: always NaN, null in --json: a mean over cells has no interval, since they share their run and their machine.
+    `low`, `high`, `verdict`: of this mean alone. Within one run they are over its launches. Of two runs they hold how runs
+    differ, once for all cells, since these share their run; where that is unknown they are NaN (null in --json) and n/a.
     """
 
     count: int | None
@@ -68,6 +69,7 @@ class Mean:
     missing: int
     low: float = math.nan
     high: float = math.nan
+    verdict: str = "n/a"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +112,7 @@ class Comparison:
             "comparisons": self.comparisons,
             "correction": f"{verdicts.CORRECTION}, FDR {verdicts.FALSE_DISCOVERIES:.0%}",
             "level": self.level,
-            "between_runs": asdict(self.between) | {"scatter": self.between.scatter} if self.between else None,
+            "between_runs": self.between.as_record() if self.between else None,
             "batch": self.batch,
             "empty": self.empty,
             "one_machine": self.one_machine,

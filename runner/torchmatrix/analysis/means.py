@@ -37,17 +37,37 @@ def mean_ratio(
     if not pairs:
         raise ValueError("no ratio, no mean")
     ratios = [ratio for _, _, ratio in pairs]
-    found = geometric_mean(ratios)
+    found = Pair(value=geometric_mean(ratios).value)
     weights: dict[Hashable, float] = {}
     for own, over, _ in pairs:
         weights[own] = weights.get(own, 0.0) + 1 / len(pairs)
         weights[over] = weights.get(over, 0.0) - 1 / len(pairs)
     known = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > _NOTHING}
-    verdict = "n/a"
     if None not in known.values():
-        pair = _pair(found.value, [(weights[cell], one) for cell, one in known.items() if one])
-        found, verdict = pair.interval, verdict_at(pair, level)
-    return MeanRatio(interval=found, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict)
+        found = _pair(found.value, [(weights[cell], one) for cell, one in known.items() if one])
+    return as_mean(found, ratios, level)
+
+
+def as_mean(found: Pair, ratios: Sequence[float], level: Significance) -> MeanRatio:
+    """`found`: the mean of these ratios."""
+    return MeanRatio(
+        interval=found.interval, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict_at(found, level)
+    )
+
+
+def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = math.inf) -> Pair:
+    """The geometric mean of ratios of different cells. `shared`: a variance that all of them have in common, such as that of
+    their two runs, which no number of cells divides; `freedom`: its degrees of freedom. Unknown where one of them is."""
+    if not pairs or any(math.isnan(one.freedom) for one in pairs):
+        return Pair()
+    log, n = math.fsum(one.log for one in pairs) / len(pairs), len(pairs)
+    errors = [((one.error / n) ** 2, one.freedom) for one in pairs] + [(shared, freedom)]
+    variance = math.fsum(error for error, _ in errors)
+    squares = math.fsum(error**2 / own for error, own in errors)
+    return Pair(
+        value=math.exp(log), log=log, error=math.sqrt(variance), freedom=variance**2 / squares if squares else math.inf,
+        jump=max(one.jump for one in pairs),
+    )  # fmt: skip
 
 
 def mean_of_machines(each: Sequence[Moments]) -> Moments:

@@ -32,8 +32,10 @@ class Matched:
     only_one: tuple[tuple[str, Cell], ...]
 
 
-def matched(a: Sequence[Row], b: Sequence[Row], families: Mapping[str, Family] = MappingProxyType({})) -> Matched:
-    """What of A is compared with what of B; both are rows of tables.launch_rows. `families`: by run its cells.
+def matched(
+    a: Sequence[Row], b: Sequence[Row], families: Sequence[Mapping[str, Family]] = (MappingProxyType({}), MappingProxyType({}))
+) -> Matched:
+    """What of A is compared with what of B; both are rows of tables.launch_rows. `families`: of A and of B the cells by run.
 
     Stacks: those of one name; of the rest those of one torch release, where each side has one of it. If no stack has a
     counterpart, the sides themselves are the two stacks. Then for each such pair: cells of one workload (by its id, else by its
@@ -46,7 +48,7 @@ def matched(a: Sequence[Row], b: Sequence[Row], families: Mapping[str, Family] =
     stacks = _stacks(a), _stacks(b)
     of_stacks = _stack_pairs(*stacks)
     for ours, theirs, match in of_stacks or _UNMATCHED:
-        sides = (_cells(a, ours, families), _cells(b, theirs, families))
+        sides = (_cells(a, ours, families[0]), _cells(b, theirs, families[1]))
         order = {id(cell): place for place, cell in enumerate(sides[0])}
         alike = sorted(_alike(sides), key=lambda two: order[id(two[0])])
         found += [_match(*two, match, len(of_stacks)) for two in alike]

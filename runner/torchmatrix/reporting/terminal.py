@@ -128,7 +128,8 @@ def _level_lines(found: Comparison) -> Iterator[str]:
     """What the verdicts are about: these launches, these two runs, or runs of this machine."""
     if found.between:
         runs, scatter = count(found.between.runs, "other run"), f"{100 * found.between.scatter:.2g} %"
-        yield f"level: runs of this machine, which differ by {scatter} from one to the next ({runs}); the intervals include it"
+        apart = f"runs of this machine that are {found.between.lag} apart" if found.between.lag > 1 else "runs of this machine"
+        yield f"level: {apart}, which differ by {scatter} ({runs}, all cells); the intervals include it"
     known = [needed(row.low, row.high) for row in found.rows if not math.isnan(row.low)]
     if found.level == TWO_RUNS and known:
         limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
@@ -187,8 +188,10 @@ def _sums(found: Comparison) -> Iterator[str]:
     for mean in found.means:
         where = "" if mean.count is None else f" on {count(mean.count, 'device')}"
         missing = f", {mean.missing} missing" if mean.missing else ""
-        figures = f"{four_decimals(mean.ratio)}; {count(mean.n, 'ratio')}{missing}"
-        yield f"geometric mean of {_order(found)}{where}: {figures}; a mean over cells is not tested"
+        limits = "" if math.isnan(mean.low) else f" ({mean.low:.4f} to {mean.high:.4f})"
+        figures = f"{four_decimals(mean.ratio)}{limits}; {count(mean.n, 'ratio')}{missing}"
+        untested = "not tested: how runs differ is unknown" if found.level == TWO_RUNS else words.verdict(mean.verdict)
+        yield f"geometric mean of {_order(found)}{where}: {figures}; {untested}"
     said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "no difference shown in"}
     counts = ", ".join(f"{words} {found.verdicts[verdict]}" for verdict, words in said.items())
     unknown = f", not tested in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""
