@@ -88,7 +88,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
             default="steady",
             choices=tuple(method.METHODS),
             formerly="protocol",
-            meaning="How launches are measured: see [the method](method.md#a-run).",
+            meaning="How launches are measured: see [the method](method-launch.md#a-run).",
         ),
         "start_below_celsius": Key(
             kind=float, minimum=1, maximum=150, meaning="Each launch waits for cooler devices; if unset, the method decides."
@@ -99,14 +99,14 @@ SECTIONS: dict[str, dict[str, Key]] = {
             default=0,
             minimum=0,
             maximum=1_000,
-            meaning="So many launches of each compiled cell [compile from an empty cache](method.md#compile-time).",
+            meaning="So many launches of each compiled cell [compile from an empty cache](method-launch.md#compile-time).",
         ),
         "parallel_percent": Key(
             kind=float,
             default=0.5,
             minimum=0.1,
             maximum=20,
-            meaning="By how much [cells at once](method.md#several-cells-at-once) may disturb each other.",
+            meaning="By how much [cells at once](method-launch.md#several-cells-at-once) may disturb each other.",
         ),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
