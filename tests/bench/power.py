@@ -18,9 +18,13 @@ from torchmatrix.analysis.pairs import pair
 Random = np.random.Generator
 DIFFERENCES = (0.0, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.06)
 RUNS = {
-    "3 launches, each cell by itself": (3, 40, False), "3 launches, 4 cells": (3, 4, True), "3 launches, 12 cells": (3, 12, True),
-    "3 launches, 40 cells": (3, 40, True), "5 launches, each cell by itself": (5, 40, False), "5 launches, 40 cells": (5, 40, True),
-}  # fmt: skip
+    "3 launches, each cell by itself": (3, 40, False),
+    "3 launches, 4 cells": (3, 4, True),
+    "3 launches, 12 cells": (3, 12, True),
+    "3 launches, 40 cells": (3, 40, True),
+    "5 launches, each cell by itself": (5, 40, False),
+    "5 launches, 40 cells": (5, 40, True),
+}
 """By name: launches of each cell, cells of the run, and whether these tell each other's scatter."""
 SCATTERS: dict[str, Callable[[Random, int], np.ndarray]] = {
     "all cells scatter by 1 %": lambda random, cells: np.full(cells, 0.01),
@@ -56,9 +60,8 @@ def svg(found: dict[str, dict[str, list[tuple[float, float]]]]) -> str:
     """Two panels of lines: the share that is told over the difference."""
     width, height, left, top = 330, 240, 46, 34
     colours = ("#9aa5b1", "#b7791f", "#2f855a", "#2b6cb0", "#cbd5e0", "#553c9a")
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * width + 60} {height + 150}" font-family="sans-serif" font-size="11">'
-    ]
+    size = f'viewBox="0 0 {2 * width + 60} {height + 150}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">']
     for panel, (scatter, runs) in enumerate(found.items()):
         x0 = left + panel * (width + 20)
         parts.append(f'<text x="{x0}" y="20" font-weight="bold">{scatter}</text>')
@@ -66,7 +69,7 @@ def svg(found: dict[str, dict[str, list[tuple[float, float]]]]) -> str:
             y = top + height * (1 - share)
             parts.append(f'<line x1="{x0}" x2="{x0 + width - 40}" y1="{y}" y2="{y}" stroke="#ddd"/>')
             parts.append("" if panel else f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{100 * share:.0f} %</text>')
-        for difference in DIFFERENCES[::2]:
+        for difference in (place / 100 for place in range(7)):
             x = x0 + (width - 40) * difference / DIFFERENCES[-1]
             parts.append(f'<text x="{x}" y="{top + height + 16}" text-anchor="middle">{100 * difference:g} %</text>')
         for colour, own in zip(colours, runs.values(), strict=True):
@@ -79,9 +82,8 @@ def svg(found: dict[str, dict[str, list[tuple[float, float]]]]) -> str:
         x, y = left + (place % 2) * 300, top + height + 44 + 18 * (place // 2)
         parts.append(f'<line x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="3"/>')
         parts.append(f'<text x="{x + 28}" y="{y}">{name}</text>')
-    parts.append(
-        f'<text x="{left}" y="{top + height + 104}" fill="#555">Across: true difference. Up: the share of them that is told.</text></svg>'
-    )
+    said = "Across: true difference. Up: the share of them that is told."
+    parts.append(f'<text x="{left}" y="{top + height + 104}" fill="#555">{said}</text></svg>')
     return "\n".join(filter(None, parts)) + "\n"
 
 

@@ -19,8 +19,8 @@ DEFINITIONS = {
     "outlier": "A launch far from the others: modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five launches on. "
     "It stays in the figure.",
     "left_out": "Ok launches under other conditions than most of their cell (power limit, driver, governor: the list is in "
-    "docs/method-launch.md). The figure is that of the largest group of alike launches, of two equal ones the newest; the others "
-    "have the outcome unlike.",
+    "docs/method-launch.md). The figure is that of the largest group of alike launches, of two equal ones the newest; the "
+    "others have the outcome unlike.",
     "apart": "Conditions in which the launches of a figure differ without splitting it, or which some of them did not record.",
     "cv": "Standard deviation of the launches over their mean. Stable below 1 %, ok below 3 %, else noisy.",
     "method": "steady: warm-up until the step time stops drifting. cold: each launch starts below a temperature. aime: each "

@@ -1,7 +1,7 @@
 """Did a launch do what the proven launch of its cell did? Its first step and all its losses are held against it.
 
-One launch of a cell is compared with eager fp32 (docs/method-launch.md). The others begin from the same weights, batches and seeds, so
-that their losses must be the same, step by step: a step that trains less, or on less, moves them elsewhere.
+One launch of a cell is compared with eager fp32 (docs/method-launch.md). The others begin from the same weights, batches and
+seeds, so that their losses must be the same, step by step: a step that trains less, or on less, moves them elsewhere.
 """
 
 import math
