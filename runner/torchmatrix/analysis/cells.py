@@ -64,7 +64,7 @@ class Family:
     def levels(self) -> dict[int, two_levels.Cut]:
         """The cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
         cells = [cell for cell in self._cells if len(cell.samples) >= two_levels.SEEN_IN_CELL and min(cell.samples) > 0]
-        cuts = [two_levels.best_cut([math.log(rate) for rate in cell.samples]) for cell in cells]
+        cuts = two_levels.best_cuts([[math.log(rate) for rate in cell.samples] for cell in cells])
         told = two_levels.told(cuts, 1 - CONFIDENCE)
         return {id(cell): cut for cell, cut in zip(cells, told, strict=True) if cut}
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincc
 
-from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM
 from torchmatrix.analysis.moderated import Numbers
@@ -52,11 +52,20 @@ class Cut:
 
 def best_cut(logs: Sequence[float]) -> Cut | None:
     """Of the logarithms of a cell's figures; None for fewer than three. Levels of four launches or more have two at least."""
-    if len(logs) < 3 or max(logs) == min(logs):
-        return None
-    left, low, gap = (one.item() for one in _cut(np.asarray(logs, dtype=float)))
-    chances = _usual(len(logs))
-    return Cut(low=int(low), gap=gap, p_value=(int(np.searchsorted(chances, left, "right")) + 1) / (_DRAWN + 1))
+    return best_cuts([logs])[0]
+
+
+def best_cuts(cells: Sequence[Sequence[float]]) -> list[Cut | None]:
+    """The same of many cells at once."""
+    found: list[Cut | None] = [None] * len(cells)
+    for n in {len(logs) for logs in cells if len(logs) >= 3}:
+        places = [place for place, logs in enumerate(cells) if len(logs) == n and max(logs) > min(logs)]
+        if places:
+            left, low, gap = _cut(np.array([cells[place] for place in places], dtype=float))
+            below = np.searchsorted(_usual(n), left, "right")
+            for place, *cut in zip(places, low.tolist(), gap.tolist(), ((below + 1) / (_DRAWN + 1)).tolist(), strict=True):
+                found[place] = Cut(low=cut[0], gap=cut[1], p_value=cut[2])
+    return found
 
 
 def told(cuts: Sequence[Cut | None], share: float) -> list[Cut | None]:
@@ -104,7 +113,8 @@ def jump_of_run(cells: Sequence[Sequence[float]]) -> float:
     Only cells that don't show their levels themselves are looked at, of these the half that scatters more: whether normal
     figures have a clear cut says nothing of how much they scatter.
     """
-    few = [(float(np.var(logs)), cut) for logs in cells if len(logs) < SEEN_FROM and (cut := best_cut(logs))]
+    some = [logs for logs in cells if len(logs) < SEEN_FROM]
+    few = [(variance_of(logs), cut) for logs, cut in zip(some, best_cuts(some), strict=True) if cut]
     few.sort(key=lambda one: -one[0])
     looked_at = [cut for _, cut in few[: (len(few) + 1) // 2]]
     if len(few) < _FEWEST_CELLS:
