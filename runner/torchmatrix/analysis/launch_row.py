@@ -295,6 +295,8 @@ _KEPT = (
            **_ROWS),
     a_list("gpu_names", "the GPUs, as the driver names them",
            of=lambda read: tuple(gpu.name or "" for gpu in read.launch.devices.gpus), **_ROWS),
+    a_text("hardware", "which machine and GPUs it was, as far as that is known, as JSON",
+           of=_made(lambda launch: _SORTED.encode(_hardware(launch))), **_ROWS),
     a_text("flops_key", "what is trained or run, and the size of an image or a text",
            of=lambda read: _flops_key(read.launch.workload), **_ROWS),
     a_text("operations", "launches that agree in it do the same operations per item",
@@ -333,6 +335,17 @@ def _drift(launch: Launch) -> float:
     """NaN where the step time was flat, or nothing is known of it."""
     found = launch.warm_up.drift if launch.warm_up else None
     return math.nan if found is None else found
+
+
+def _hardware(launch: Launch) -> dict[str, Any]:
+    """The identities of the nodes and the first one's main board, and the GPUs'; of a slice of a GPU, that of the GPU."""
+    every = [*launch.devices.gpus, *(gpu for node in launch.other_nodes for gpu in node.gpus)]
+    told = {
+        "identity": [launch.machine, *(node.machine for node in launch.other_nodes)],
+        "board": [launch.host.get("board_id")],
+        "GPUs": [gpu.facts.get("slice_of") or gpu.uuid for gpu in every],
+    }
+    return {name: sorted(map(str, those)) for name, those in told.items() if those and all(those)}
 
 
 def _recipe(launch: Launch) -> str | None:

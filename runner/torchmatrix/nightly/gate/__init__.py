@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,9 +16,9 @@ from torchmatrix.facts import differences, environments
 from torchmatrix.facts.launch import UNFINISHED
 from torchmatrix.nightly.gate import canary, noise
 from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
-from torchmatrix.nightly.gate.drift import drift
+from torchmatrix.nightly.gate.drift import Drift, drift
 from torchmatrix.nightly.gate.judged import Gate, GateOptions, Judged
-from torchmatrix.nightly.gate.noise import Night, Standing
+from torchmatrix.nightly.gate.noise import Night, Panel, Standing
 
 __all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
 
@@ -30,16 +30,18 @@ def judge(
 ) -> Gate:
     """The last of `runs` (of one host, oldest first) against those before it. Raises BadInput if no cell is the canary.
 
-    `accepted`: by cell the run from which on its baseline begins (see accepted.py).
-    With `options.named` the first is the baseline; those between them tell how nights differ, and whether it was slower before.
+    `accepted`: by cell the run from which on its baseline begins (see accepted.py). With `options.named` the first is the
+    baseline; those between them tell how nights differ, and whether it was slower before.
     """
     last, before = runs[-1], runs[:-1]
     reference = before[:1] if options.named else before[-options.nights :]
     cells = dict.fromkeys(cell for run in (last, *reversed(reference)) for cell in (*run.planned, *run.cells.named))
+    since = {cell: _since(accepted.get(cell), before) for cell in cells}
+    histories = _histories({cell: since[cell] for cell in cells if not _failures(last.cell(cell))}, last)
+    seen = _seen_together(histories, [*before, last][options.named :], options)
     judged = []
     for cell in cells:
-        own, compared = (_since(accepted.get(cell), runs) for runs in (before, reference))
-        found = _judged(cell, own, compared, last, options)
+        found = _judged(cell, since[cell], _since(accepted.get(cell), reference), last, options, seen)
         judged += [_marked(one, accepted.get(cell), last) for one in found]
     return Gate(
         run=last.id,
@@ -50,6 +52,46 @@ def judge(
         options=options,
         cells=canary.attributed(judged, options.canary),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _History:
+    """The nights `before` the last one of a cell that measured a metric of the same work on the same machine; `nights`: of
+    theirs and the last one, by run.
+    """
+
+    before: tuple[RunSummary, ...]
+    nights: Mapping[str, Night]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What the nights of all cells show: `histories` by cell and metric, which are the rows of the `panel`, in this order."""
+
+    histories: Mapping[tuple[str, str], _History]
+    panel: Panel
+    drift: Drift
+
+
+def _histories(since: Mapping[str, Sequence[RunSummary]], last: RunSummary) -> dict[tuple[str, str], _History]:
+    """Of the cells that were measured, with the runs that may be their baseline."""
+    found = {}
+    for cell, before in since.items():
+        own = last.cell(cell)
+        if own.ok and not _other_work(own, own):
+            alike = [run for run in before if run.cell(cell).ok and not _unlike(run.cell(cell), own)]
+            for metric in GATED:
+                if _has(own, metric):
+                    same = tuple(run for run in alike if _has(run.cell(cell), metric))
+                    nights = {run.id: _night(run, cell, metric) for run in (*same, last)}
+                    found[cell, metric.name] = _History(before=same, nights=nights)
+    return found
+
+
+def _seen_together(histories: Mapping[tuple[str, str], _History], runs: Sequence[RunSummary], options: GateOptions) -> _Seen:
+    nights = [[history.nights.get(run.id) for run in runs] for history in histories.values()]
+    panel = noise.panel(nights, len(runs), options.nights, options.tolerance)
+    return _Seen(histories=histories, panel=panel, drift=drift(panel, options.tolerance))
 
 
 def _since(accepted: Accepted | None, runs: Sequence[RunSummary]) -> Sequence[RunSummary]:
@@ -80,7 +122,12 @@ def _failures(cell: Cell) -> list[Row]:
 
 
 def _judged(
-    cell: str, before: Sequence[RunSummary], reference: Sequence[RunSummary], last: RunSummary, options: GateOptions
+    cell: str,
+    before: Sequence[RunSummary],
+    reference: Sequence[RunSummary],
+    last: RunSummary,
+    options: GateOptions,
+    seen: _Seen,
 ) -> Sequence[Judged]:
     """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too.
 
@@ -90,7 +137,7 @@ def _judged(
         return [_failed(cell, reference, last)]
     if last.cell(cell).ok:
         judged = (
-            _measured(cell, before, reference, last, options, metric)
+            _measured(cell, reference, last, options, metric, seen)
             if _has(last.cell(cell), metric)
             else _valueless(cell, before, last, metric)
             for metric in GATED
@@ -150,78 +197,71 @@ def _valueless(cell: str, before: Sequence[RunSummary], last: RunSummary, metric
 
 
 def _measured(
-    cell: str,
-    before: Sequence[RunSummary],
-    reference: Sequence[RunSummary],
-    last: RunSummary,
-    options: GateOptions,
-    metric: Metric,
+    cell: str, reference: Sequence[RunSummary], last: RunSummary, options: GateOptions, metric: Metric, seen: _Seen
 ) -> Judged:
     rows = last.cell(cell).ok
     about = {**_about(rows[-1]), "metric": metric.name, "value": metric.speed(_night(last, cell, metric).value)}
     mixed = _other_work(last.cell(cell), last.cell(cell))
     if mixed:
         return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
-    others = {run.id: why for run in reference if (why := _other_work(run.cell(cell), last.cell(cell)))}
-    same = [run for run in before if _has(run.cell(cell), metric) and not _other_work(run.cell(cell), last.cell(cell))]
-    if options.named and reference[0] not in same:
+    others = {run.id: why for run in reference if (why := _unlike(run.cell(cell), last.cell(cell)))}
+    history = seen.histories[cell, metric.name]
+    if options.named and reference[0] not in history.before:
         verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].id} did not measure it")
         return Judged(cell=cell, verdict=verdict, why=why, **about)
-    history = [_night(run, cell, metric) for run in (*same, last)]
-    found = _standing(history, options)
-    if not options.named and found.verdict in ("ok", "suspected"):
-        found = _drifted(found, history, options)
+    found = _standing(seen, (cell, metric.name), options)
     limits = found.limits
     lacking = _without(cell, reference, metric)
-    unlike = _under_other_conditions([run for run in same if limits and run.id in limits.nights], last, rows[-1]["stack"])
-    since = next((run for run in same if limits and run.id == limits.nights[-1]), None)
+    baseline = [run for run in history.before if limits and run.id in limits.nights]
+    unlike = _under_other_conditions(baseline, last, rows[-1]["stack"])
     return Judged(
         cell=cell,
         verdict=found.verdict,
         why="; ".join(
             filter(
                 None,
-                (_reason(found, others), *_seen(found, rows), _left_out(last.cell(cell)), _in_words(others), lacking, unlike),
+                (
+                    _reason(found, others),
+                    *_watched(found, rows),
+                    _left_out(last.cell(cell)),
+                    _in_words(others),
+                    lacking,
+                    unlike,
+                ),
             )
         ),
         ratio=found.ratio,
         before=found.before,
         facts=str(rows[-1]["path"]),
-        **_changes(since, last, rows[-1]["stack"]),
+        **_changes(baseline[-1] if baseline else None, last, rows[-1]["stack"]),
         center=metric.speed(limits.center) if limits else math.nan,
-        **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule") if limits},
+        **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule", "detectable") if limits},
         **about,
     )
 
 
-def _standing(history: Sequence[Night], options: GateOptions) -> Standing:
+def _standing(seen: _Seen, of: tuple[str, str], options: GateOptions) -> Standing:
+    """Of one row of the panel; a regression too where no night shows alone what was lost (see drift.py)."""
+    row, history = list(seen.histories).index(of), seen.histories[of]
     if options.named:
-        return noise.standing_to_run(history[0], history[1:], options.nights, options.tolerance, options.strict)
-    return noise.standing(history, options.nights, options.tolerance, options.strict)
-
-
-def _drifted(found: Standing, history: Sequence[Night], options: GateOptions) -> Standing:
-    """A regression that no night shows alone (see drift.py), or `found` as it is."""
-    lost = drift([night.value for night in history], options.tolerance)
-    if lost is None:
+        named = history.nights[history.before[0].id]
+        return noise.standing_to_run(seen.panel, row, named, options.tolerance, options.strict)
+    found = noise.standing(seen.panel, row, options.tolerance, options.strict)
+    if found.verdict not in ("ok", "suspected") or not seen.drift.told[row, -1]:
         return found
-    words = f"{100 * (1 - lost.ratio):.1f} % below the level of the nights before {history[lost.since].run}"
-    return replace(found, verdict="regression", drifted=f"slower little by little: {words}")
+    since = next(night.run for night in seen.panel.nights[row][seen.drift.since[row, -1] :] if night)
+    lost = -100 * math.expm1(seen.drift.lost[row, -1])
+    why = f"slower little by little: {lost:.1f} % below the level of the nights before {since}"
+    return replace(found, verdict="regression", why=why)
 
 
 def _reason(found: Standing, others: Mapping[str, str]) -> str:
     if found.verdict == "new":
         return "the baseline starts again" if others else "no night before measured it"
-    if found.verdict == "suspected":
-        return "slower for the first night; a second one makes it a regression"
-    if found.drifted:
-        return found.drifted
-    if found.verdict == "regression":
-        return f"slower on {len(found.before) + 1} nights in a row" if found.before else "slower on one night (--strict)"
-    return found.limits.rule if found.limits and found.verdict == "n/a" else ""
+    return found.limits.rule if found.limits and found.verdict == "n/a" else found.why
 
 
-def _seen(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _watched(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the watch saw during launches that were slower."""
     if found.verdict not in ("suspected", "regression"):
         return []
@@ -261,6 +301,21 @@ def _other_work(cell: Cell, own: Cell) -> str | None:
     if other is not None:
         return comparable.difference(json.loads(other), json.loads(own.last["work"]))
     return same_work.difference(cell.counted, own.counted)
+
+
+def _unlike(cell: Cell, own: Cell) -> str | None:
+    """Why a night of a cell is no baseline for another, in words: another machine, or other work."""
+    return _replaced(cell, own) or _other_work(cell, own)
+
+
+def _replaced(cell: Cell, own: Cell) -> str | None:
+    """Whether another machine bears the name now, in words. What a night did not record is neither the same nor another."""
+    before, now = ({row["hardware"] for row in one.ok} for one in (cell, own))
+    if len(before) != 1 or len(now) != 1 or before == now:
+        return None  # of several machines in one night, none is the cell's
+    was, its = (json.loads(text) for (text,) in (before, now))
+    names = [name for name in its if name in was and its[name] != was[name]]
+    return f"the machine was replaced ({', '.join(names)})" if names else None
 
 
 def _night(run: RunSummary, cell: str, metric: Metric) -> Night:

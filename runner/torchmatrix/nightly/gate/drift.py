@@ -6,104 +6,126 @@ other random numbers than those with which `make proof` simulates what they do.
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
+import numpy as np
 from scipy.special import ndtri, stdtr
 
-from torchmatrix.analysis.centers import mean_of, variance_of
 from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.nightly.gate import learned
+from torchmatrix.nightly.gate.learned import Array
+from torchmatrix.nightly.gate.noise import Panel
 
-BEGIN = 14
-"""So many nights set a level at first."""
+BEGIN, SETTLED = 7, 14
+"""So many nights set a level at first, and so many that were faster set a new one."""
 SLACK = 0.75
 """What a night may be off without adding to the sum, in standard deviations: half of the smallest change to look for."""
-ALARM, EARLIER = 4.5, 10
-"""With n nights that set the level, ALARM (1 + EARLIER / n) is the sum that is told: fewer nights know the level less well."""
+ALARM, EARLIER, UNSURE, CELLS = 4.6, 8.0, 8.0, 40
+"""ALARM (1 + EARLIER / n + UNSURE / d) is the sum that is told, with n nights that set the level and d degrees of freedom of
+their scatter: fewer know both less well. That is for CELLS cells; with others ALARM is as much lower or higher as keeps the
+chance of an alarm of any of them, which falls by exp(-2 SLACK) with each 1 (D. Siegmund, Sequential Analysis (Springer
+1985), chapter 2)."""
 HOLD = 2.0
 """From this sum on nights no longer set the level, until the sum is below it again: a level must not follow a drift."""
 _MOST = 2.5
 """One night counts for no more than this many standard deviations: a single bad night is no drift."""
 _ROOM = 1.0
 """Above what is told the sum goes no further, so that a cell that is as fast as before is soon told to be."""
-_MOST_ALIKE = 0.6
-"""No higher correlation of a night with the next is believed: with it, nothing would ever be told."""
+_MORE_ALIKE, _MOST_ALIKE = 1.1, 0.8
+"""The correlation of a night with the next is taken to be higher than it seems by this factor, as it is estimated."""
+_LEAST = (NOTEWORTHY / 20) ** 2
+"""A variance is no less: figures without any scatter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drift:
-    """`since`: the place of the first night that is slower; `ratio`: the nights since then over the level before."""
+    """By cell (row) and night (column). `told`: it has drifted below its level, from the night `since` on; `lost`: the mean
+    of the logarithms since then, over that of the level.
+    """
 
-    since: int
-    ratio: float
+    told: Array
+    since: Array
+    lost: Array
 
 
 @dataclass(slots=True)
 class _Side:
-    """The sum to one side, and how many nights make it."""
+    """The sums of all cells to one side, and with which night each began."""
 
     sign: int
-    sum: float = 0.0
-    nights: int = 0
+    sum: Array
+    since: Array
 
-    def add(self, score: float, most: float) -> None:
-        self.sum = min(most, max(0.0, self.sum + self.sign * score - SLACK))
-        self.nights = self.nights + 1 if self.sum > 0 else 0
-
-
-def drift(values: Sequence[float], tolerance: float = NOTEWORTHY) -> Drift | None:
-    """Of the nights' figures (positive, oldest first, since the level that was accepted): did the last ones drift below it?"""
-    return list(drifts(values, tolerance))[-1]
+    def add(self, score: Array, alarm: Array, now: int) -> None:
+        """`score`: NaN of cells without a night."""
+        added = np.clip(self.sum + self.sign * score - SLACK, 0.0, alarm + _ROOM)
+        self.sum = np.where(np.isnan(score), self.sum, added)
+        self.since = np.where(self.sum > 0, self.since, now + 1)
 
 
-def drifts(values: Sequence[float], tolerance: float = NOTEWORTHY) -> Iterator[Drift | None]:
-    """What `drift` says on each of the nights.
+def drift(panel: Panel, tolerance: float = NOTEWORTHY) -> Drift:
+    """Did the cells drift below their levels, on each night of the panel?
 
-    A night is held against the mean and the scatter of those that set the level, by Student's t made normal. Nights of a
-    large sum don't set the level. A cell that became faster has a new level. None also if what it lost is within `tolerance`.
+    A night x that follows x' is held against the level as (x - r x') / (1 - r), which is independent of the nights before it
+    if they resemble each other with the correlation r: by the mean and the moderated scatter of the nights that set the
+    level, by Student's t made normal. Nights of a large sum don't set the level, nor do single nights that were slow by far
+    or as a whole; these don't count at all. A cell that became faster has a new level. Nothing is told of what is lost
+    within `tolerance`.
     """
-    logs = [math.log(value) for value in values]
-    yield from [None] * len(logs[:BEGIN])
-    begin, level, slower, faster = 0, logs[:BEGIN], _Side(sign=-1), _Side(sign=1)
-    for end in range(BEGIN + 1, len(logs) + 1):
-        alarm = ALARM * (1 + EARLIER / len(level))
-        score = _score(logs[end - 1], level)
-        slower.add(score, alarm + _ROOM)
-        faster.add(score, alarm + _ROOM)
-        told = _told(logs[:end], slower, level, tolerance) if slower.sum > alarm else None
-        if faster.sum > alarm and faster.nights >= BEGIN:
-            begin, level = end - faster.nights, logs[end - faster.nights : end]
-            slower, faster = _Side(sign=-1), _Side(sign=1)
-        elif max(slower.sum, faster.sum) < HOLD:
-            level = logs[begin:end]
-        yield told
+    counted = ~np.isnan(panel.logs) & ~panel.far & ~panel.single_nights
+    logs = panel.logs - (_first(panel.logs) if panel.logs.size else 0.0)  # else squares of large numbers are subtracted
+    sums, previous = _sums(logs, counted)
+    (cells, length), rows = panel.logs.shape, np.arange(len(panel.logs))
+    begin, end = np.zeros(cells, int), np.zeros(cells, int)
+    slower, faster = (_Side(sign=sign, sum=np.zeros(cells), since=np.zeros(cells, int)) for sign in (-1, 1))
+    found = Drift(told=np.zeros(panel.logs.shape, bool), since=np.zeros((cells, length), int), lost=np.zeros((cells, length)))
+    least = ALARM + math.log(max(1, cells) / CELLS) / (2 * SLACK)
+    for now in range(length if cells else 0):
+        is_level = counted & ~np.isnan(panel.errors) & (np.arange(length) < end[:, None])
+        r = np.minimum(_MOST_ALIKE, _MORE_ALIKE * learned.likeness(panel.errors, is_level))
+        level = sums[:, rows, end] - sums[:, rows, begin]
+        n, mean, variance = _moments(level, r)
+        ready = n >= BEGIN - 1
+        variance, freedom = learned.moderate(np.maximum(variance, _LEAST), np.maximum(1.0, n - 1), ready)
+        alarm = least * (1 + EARLIER / np.maximum(1, n) + UNSURE / freedom)
+        off = (logs[:, now] - r * previous[:, now]) / (1 - r) - mean
+        score = ndtri(stdtr(freedom, off / np.sqrt(variance * (1 + 1 / np.maximum(1, n)))))
+        score = np.where(ready & counted[:, now], np.clip(score, -_MOST, _MOST), math.nan)
+        slower.add(score, alarm, now)
+        faster.add(score, alarm, now)
+        since = sums[:, rows, now + 1] - sums[:, rows, slower.since]
+        found.lost[:, now] = since[1] / np.maximum(1, since[0]) - level[1] / np.maximum(1, level[0])
+        found.since[:, now] = slower.since
+        found.told[:, now] = (slower.sum > alarm) & (found.lost[:, now] < math.log1p(-tolerance))
+        renewed = (faster.sum > alarm) & (sums[0, rows, now + 1] - sums[0, rows, faster.since] >= SETTLED)
+        calm = ~ready | (np.maximum(slower.sum, faster.sum) < HOLD) | renewed
+        begin, end = np.where(renewed, faster.since, begin), np.where(calm, now + 1, end)
+        slower.sum, faster.sum = (np.where(renewed, 0.0, side.sum) for side in (slower, faster))
+    return found
 
 
-def _told(logs: Sequence[float], slower: _Side, level: Sequence[float], tolerance: float) -> Drift | None:
-    since = len(logs) - slower.nights
-    ratio = math.exp(mean_of(logs[since:]) - mean_of(level))
-    return Drift(since=since, ratio=ratio) if ratio < 1 - tolerance else None
+def _first(logs: Array) -> Array:
+    """Of each row the first value that is known."""
+    return np.asarray(np.take_along_axis(logs, (~np.isnan(logs)).argmax(axis=1)[:, None], axis=1))
 
 
-def _score(log: float, level: Sequence[float]) -> float:
-    """How far a night is from the level, in standard deviations of a normal distribution.
-
-    Less if nights resemble the next one: the sum of an AR(1) process with the correlation r scatters as that of independent
-    values which scatter by the root of (1 + r) / (1 - r) more.
+def _sums(logs: Array, counted: Array) -> tuple[Array, Array]:
+    """Of all nights before each column and up to the last: how many pairs of neighbours there are, and the sums of x, x',
+    x², x x' and x'²; with x', the nights before.
     """
-    n, variance = len(level), max(variance_of(level), (NOTEWORTHY / 20) ** 2)  # figures without any scatter
-    t = (log - mean_of(level)) / math.sqrt(variance * (1 + 1 / n))
-    score = float(min(_MOST, max(-_MOST, float(ndtri(stdtr(n - 1, t))))))
-    again = _correlation(level, variance)
-    return score * math.sqrt((1 - again) / (1 + again))
+    previous, last = np.full(logs.shape, math.nan), np.full(len(logs), math.nan)
+    for now in range(logs.shape[1]):
+        previous[:, now] = last
+        last = np.where(counted[:, now], logs[:, now], last)
+    pairs = counted & ~np.isnan(previous)
+    x, before = np.where(pairs, logs, 0.0), np.where(pairs, previous, 0.0)
+    products = np.stack([pairs, x, before, x * x, x * before, before * before]).cumsum(axis=2, dtype=float)
+    return np.concatenate([np.zeros((6, len(logs), 1)), products], axis=2), previous
 
 
-def _correlation(logs: Sequence[float], variance: float) -> float:
-    """Of each night with the next, as far as it exceeds its standard error 1 / √n (n nights that are independent).
-
-    From the mean square of successive differences: J. von Neumann, Annals of Mathematical Statistics 12 (1941), 367-395.
-    """
-    n = len(logs)
-    differences = math.fsum((b - a) ** 2 for a, b in pairwise(logs)) / (n - 1)
-    return min(_MOST_ALIKE, max(0.0, 1 - differences / (2 * variance) - 1 / math.sqrt(n)))
+def _moments(sums: Array, r: Array) -> tuple[Array, Array, Array]:
+    """How many, the mean, and the variance of (x - r x') / (1 - r)."""
+    n, x, before, squares, products, squares_before = sums
+    mean = (x - r * before) / (1 - r) / np.maximum(1, n)
+    total = (squares - 2 * r * products + r * r * squares_before) / (1 - r) ** 2
+    return n, mean, np.maximum(0.0, total - n * mean**2) / np.maximum(1, n - 1)

@@ -33,7 +33,8 @@ class Judged:
     """One metric of one cell. `value`: of the last night, in the metric's unit (items per second, or seconds); `center`: of its
     baseline; `ratio`: the one over the other, of seconds the other way round, so that less than 1 is slower.
 
-    It is slower below `low` and faster above `high`. `why`: the verdict's reason in words. `nights`: the runs of the baseline;
+    It is slower below `low` and faster above `high`; `detectable`: the smallest loss, as a fraction, that tonight would have
+    shown to be slower with a chance of 4 in 5. `why`: the verdict's reason in words. `nights`: the runs of the baseline;
     `rule`: where the limits come from; `strays`: nights that were left out of the scatter. `before`: the ratios of the nights
     before, as far as they were slower, too. `cause`: machine, software or unclear, by the canary `cause_why`; empty without
     one. `changes`: of the stack's environment since the last night of the baseline, or since the last one that measured the
@@ -52,6 +53,7 @@ class Judged:
     ratio: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    detectable: float = math.nan
     nights: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
     rule: str = ""

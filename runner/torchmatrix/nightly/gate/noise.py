@@ -1,37 +1,37 @@
-"""One cell over the nights: is tonight slower than its baseline? The limits are learned from the cell's own nights."""
+"""All cells over the nights: was a night slower than those before it? The limits are learned from the cells' own nights."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtri
 
 from torchmatrix.analysis.centers import central, median_of
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.nightly.gate import learned
+from torchmatrix.nightly.gate.learned import RECENT, Array
 
-CHANCE = 1 / 15_000
-"""The chance of a regression (two nights in a row) on a night of a cell that did not change.
-
-Simulated (tests/nightly/test_gate.py) for nights that are independent and scatter by 1 %, with 7 of them as the baseline: a
-night of 40 cells of which none changed ends in REGRESSION in 0.2 % of all cases once 28 nights are known, in 0.4 % with 14,
-in 0.4 to 0.8 % with 8; one of 20 cells in half as many. (At a scatter of 3 %, in 0.6 to 1.4 % with 8; where nights resemble
-each other with a correlation of 0.3, in 0.8 %.) A slow-down of 5 % is a regression on its second night in 88 % with 28
-nights, in 73 % with 14, in 31 % with 7; at a scatter of 0.3 %, in all. What drift.py tells comes on top: see `make proof`.
-"""
 MEMORY = 28
 """How many nights show how much a cell differs from night to night; those of the baseline, if they are more."""
 ENOUGH = 3
 """With fewer nights, that is unknown."""
 STRAYS_FROM = 7
 STRAY = 5.0
-"""With this many nights or more, one that is further from its baseline than STRAY robust standard deviations (1.4826 times the
-median absolute deviation) says nothing about the usual scatter (B. Iglewicz, D. C. Hoaglin: How to Detect and Handle Outliers).
-They advise 3.5; with so few nights, that would take usual nights for strays and underestimate the scatter."""
+"""With this many nights or more, one that is further from its baseline than STRAY robust standard deviations (1.4826 times
+the median absolute deviation) says nothing about the usual scatter (B. Iglewicz, D. C. Hoaglin: How to Detect and Handle
+Outliers). They advise 3.5; with so few nights, that would take usual nights for strays and underestimate the scatter."""
+FAR = 3.5
+"""A slow night that was further below than so many standard deviations, and passed, is no baseline for later ones."""
+LOW, MOST, MANY = 2.5, 0.5, 4
+"""A night is slow as a whole if more than the share MOST of MANY cells or more are LOW standard deviations below."""
+LEVEL = 3
+"""So many slow nights in a row are a lower level, also if they were slow as a whole."""
 EARLY = 0.05
 """As long as the scatter from night to night is unknown, a night must differ by more than this."""
+SEEN = 0.8
+"""The chance with which a night shows what `Limits.detectable` says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class Limits:
     """Tonight over `center` (items per second) is slower below the ratio `low` and faster above `high`; NaN: unknown.
 
     `nights`: the runs that make the center; `strays`: nights that were left out of the scatter; `rule`: where the limits come
-    from, in words.
+    from, in words. `detectable`: what a night must lose to be slower with the chance SEEN, as a fraction.
     """
 
     center: float
@@ -57,6 +57,7 @@ class Limits:
     nights: tuple[str, ...]
     strays: tuple[str, ...]
     rule: str
+    detectable: float = math.nan
 
     def verdict(self, value: float) -> str:
         """slower, faster, ok, or n/a."""
@@ -68,16 +69,67 @@ class Limits:
 class Standing:
     """The verdict on a cell's newest night. `ratio`: over the baseline's center.
 
-    `verdict`: ok; faster; suspected (slower for the first night); regression (slower on two nights in a row); new (without a
-    baseline); n/a (too few launches). `drifted`: why it is a regression that no night shows alone. `before`: the ratios
-    of the nights before it to the same baseline, if they were slower too.
+    `verdict`: ok; faster; suspected (slower, but not on enough nights); regression; new (without a baseline); n/a (too few
+    launches). `why`: of the last two but one, in words. `before`: the ratios of the nights before it to the same baseline, if
+    they were slower too.
     """
 
     verdict: str
     ratio: float
     limits: Limits | None
     before: tuple[float, ...] = ()
-    drifted: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """What was to be said of each cell (row) on each night (column), each time from the nights before it alone.
+
+    `nights`: None where a cell has none; `logs`: of their values. `launches` and `squares`: how many they had, and the sum
+    of their logarithms' squared deviations. `half`: how far the limits are from the `center` of the baseline; `size`,
+    `freedom`: the scatter of single nights and its degrees of freedom; `errors`: how far a night was off, scaled to that;
+    `alike`: the correlation of a night with the next. `slow`: below the limit; `far`: so far below that it is no baseline
+    once it passed; `row`: so many slow nights in a row end here; `recent`: so many of the last RECENT were slow; `told`:
+    that is a regression.
+
+    By night: `had` cells with limits, of which `low` were low; `whole`: so many that the night was slow as a whole; `needed`:
+    slow nights in a row that make a regression.
+
+    Of the last night: `used`: nights that the next one may be held against; `baseline`: those that make its center; `window`:
+    those that show the scatter; `strays`: those of them that are left out of it.
+    """
+
+    nights: Sequence[Sequence[Night | None]]
+    logs: Array
+    launches: Array
+    squares: Array
+    center: Array
+    half: Array
+    size: Array
+    freedom: Array
+    errors: Array
+    alike: Array
+    slow: Array
+    far: Array
+    row: Array
+    recent: Array
+    told: Array
+    had: Array
+    low: Array
+    whole: Array
+    needed: Array
+    used: Array
+    baseline: Array
+    window: Array
+    strays: Array
+
+    @property
+    def single_nights(self) -> Array:
+        """Nights that were slow as a whole, but for those that are LEVEL in a row or more."""
+        row = np.zeros(len(self.whole), int)
+        for now in range(len(row)):
+            row[now] = (row[now - 1] if now else 0) + 1 if self.whole[now] else 0
+        return self.whole & (row < LEVEL)
 
 
 def night(run: str, rates: Sequence[float], statistic: str = "median") -> Night:
@@ -85,106 +137,222 @@ def night(run: str, rates: Sequence[float], statistic: str = "median") -> Night:
     return Night(run=run, rates=tuple(rates), value=central(rates, statistic))
 
 
-def standing(history: Sequence[Night], nights: int, tolerance: float = NOTEWORTHY, strict: bool = False) -> Standing:
-    """Judge the last of `history` (all of the same work, oldest first) against the median of the `nights` before it.
+def panel(nights: Sequence[Sequence[Night | None]], length: int, count: int = 7, tolerance: float = NOTEWORTHY) -> Panel:
+    """Judge each of `length` nights, oldest first, of each cell against the median of the `count` nights before it.
 
-    Nights in a row that were themselves slower than those before them are no baseline for the next one, however many they are:
-    it is judged by the nights before the first of them. `strict`: slower on one night is a regression.
+    Nights in a row that were slow are no baseline for the next one, however many they are: it is judged by the nights before
+    the first of them. Nor are single ones that were FAR below, nor what was slow as a whole. From ENOUGH nights on, a night
+    is slow on the logarithms below
+
+        m - k · s · √(1 + v(n))
+
+    and below 1 - `tolerance`. v(n) is the variance of the median m over that of a night; s the root mean square of what each
+    of the last MEMORY nights was off from its own m, over √(1 + v). These are recursive residuals (R. L. Brown, J. Durbin,
+    J. M. Evans, Journal of the Royal Statistical Society B 37 (1975), 149-192) with a median: unlike in a standard
+    deviation, a lasting change of the level leaves a few strays and then no trace. s is moderated by that of all cells, and
+    k such that two nights in a row of any cell lie below by learned.FALSE, given how alike nights are. With fewer nights it
+    is half the width of Welch's interval of the ratio, from the launches of all these nights (see intervals), and at least
+    EARLY.
+
+    As many slow nights in a row, or of the last RECENT, as learned.needed says are a regression; LEVEL in a row where one of
+    them was slow as a whole.
     """
-    tonight, earlier = history[-1], history[:-1]
-    if not earlier:
-        return Standing(verdict="new", ratio=math.nan, limits=None)
-    slow = _slow_before(earlier, nights, tolerance)
-    found = limits(earlier[: len(earlier) - slow], nights, tonight, tolerance)
-    return _standing(tonight, found, earlier[-slow:] if slow else (), strict)
+    found = _empty(nights, length)
+    for now in range(found.logs.shape[1]):
+        _learn(found, now, count)
+        _judge(found, now, count, tolerance)
+    return found
 
 
-def standing_to_run(
-    named: Night, history: Sequence[Night], nights: int, tolerance: float = NOTEWORTHY, strict: bool = False
-) -> Standing:
-    """Judge the last of `history` (all of the same work, oldest first, without the named run) against one named run."""
-    tonight, previous, older = history[-1], history[-2:-1], history[:-2]
-    slow = [
-        night for night in previous if limits_to_run(named, older, nights, night, tolerance).verdict(night.value) == "slower"
-    ]
-    return _standing(tonight, limits_to_run(named, older, nights, tonight, tolerance), slow, strict)
+def _empty(nights: Sequence[Sequence[Night | None]], length: int) -> Panel:
+    def each(of: Callable[[Night], float]) -> Array:
+        found = [[of(one) if one else math.nan for one in own] for own in nights]
+        return np.array(found, dtype=float).reshape(len(nights), length)
 
-
-def _slow_before(earlier: Sequence[Night], nights: int, tolerance: float) -> int:
-    """The largest number of nights at the end of `earlier` that are all slower than the nights before them."""
-    for count in range(len(earlier) - 1, 0, -1):
-        older = earlier[:-count]
-        if len(older) < ENOUGH and count > max(1, nights // 2):
-            continue  # so few nights are no level that many more could have left
-        reach = (1 - tolerance) * _center(older[-nights:])  # no limit is closer, so most need not be learned
-        if all(night.value < reach for night in earlier[-count:]) and all(
-            limits(older, nights, night, tolerance).verdict(night.value) == "slower" for night in earlier[-count:]
-        ):
-            return count
-    return 0
-
-
-def _standing(tonight: Night, found: Limits, slow: Sequence[Night], strict: bool) -> Standing:
-    verdict = found.verdict(tonight.value)
-    if verdict != "slower":
-        return Standing(verdict=verdict, ratio=tonight.value / found.center, limits=found)
-    return Standing(
-        verdict="regression" if slow or strict else "suspected",
-        ratio=tonight.value / found.center,
-        limits=found,
-        before=tuple(night.value / found.center for night in slow),
+    logs = each(lambda one: math.log(one.value))
+    numbers = {name: np.full(logs.shape, math.nan) for name in ("center", "half", "size", "freedom", "errors", "alike")}
+    flags = {name: np.zeros(logs.shape, bool) for name in ("slow", "far", "told", "used", "baseline", "window", "strays")}
+    counts = {name: np.zeros(logs.shape, int) for name in ("row", "recent")}
+    by_night = {name: np.zeros(logs.shape[1], int) for name in ("low", "had", "needed")}
+    return Panel(
+        nights=nights,
+        logs=logs,
+        launches=each(lambda one: len(one.rates)),
+        squares=each(lambda one: _squares([math.log(rate) for rate in one.rates])),
+        whole=np.zeros(logs.shape[1], bool),
+        **numbers,
+        **flags,
+        **counts,
+        **by_night,
     )
 
 
-def limits(before: Sequence[Night], nights: int, tonight: Night, tolerance: float = NOTEWORTHY) -> Limits:
-    """The limits for tonight from the nights before it; never narrower than 1 ± `tolerance`.
+def _squares(logs: Sequence[float]) -> float:
+    mean = math.fsum(logs) / len(logs)
+    return math.fsum((x - mean) ** 2 for x in logs)
 
-    From ENOUGH nights on, on the logarithms of the nights' values, around the median m of the last n (`nights`, or fewer):
 
-        m ± k · s · √(1 + v(n))
+def _learn(p: Panel, now: int, count: int) -> None:
+    """The center and the limits for a night, from those before it."""
+    p.baseline[:] = _last(p.used, count)
+    p.window[:] = _last(p.used & ~np.isnan(p.errors), max(MEMORY, count))
+    p.strays[:] = p.window & _are_strays(p.errors, p.window)
+    p.center[:, now], v = _medians(p.logs, p.baseline), _variance_of_median(p.baseline)
+    kept = p.window & ~p.strays
+    p.alike[:, now] = alike = learned.likeness(p.errors, kept)
+    amount = np.maximum(1, kept.sum(axis=1))
+    variances = (np.where(kept, p.errors, 0.0) ** 2).sum(axis=1) / amount
+    enough = p.used.sum(axis=1) >= ENOUGH
+    variances, freedoms = learned.moderate(variances, np.maximum(1.0, amount * (1 - alike**2) / (1 + alike**2)), enough)
+    p.size[enough, now] = np.sqrt(variances + _variance_of_fewer_launches(p, now))[enough]
+    p.freedom[enough, now] = freedoms[enough]
+    judged = ~np.isnan(p.logs[:, now]) & p.baseline.any(axis=1)
+    p.half[:, now] = learned.factors(freedoms, v, alike, max(1, int(judged.sum()))) * p.size[:, now] * np.sqrt(1 + v)
+    for cell in np.flatnonzero(judged & ~enough).tolist():
+        p.half[cell, now] = _early_half(_baseline(p, cell), p.nights[cell][now])
 
-    v(n) is the variance of m over that of a night (see `_variance_of_median`), s the scatter from night to night (see
-    `_scatter`), and k is such that two nights in a row lie below by CHANCE (see `factor`). With fewer nights it is half the
-    width of Welch's interval of the ratio, from the launches of all these nights (see intervals), and at least EARLY.
+
+def _judge(p: Panel, now: int, count: int, tolerance: float) -> None:
+    """Whether a night is slow, and what of it later ones are held against."""
+    there, before = ~np.isnan(p.logs[:, now]), np.arange(p.logs.shape[1]) <= now
+    wide, least = np.sqrt(1 + _variance_of_median(p.baseline)), -math.log1p(-tolerance)
+    off = p.logs[:, now] - p.center[:, now]
+    p.errors[:, now] = off / wide
+    p.slow[:, now] = slow = off < -np.maximum(p.half[:, now], least)
+    p.far[:, now] = slow & (p.window.sum(axis=1) >= STRAYS_FROM) & (off < -FAR * p.size[:, now] * wide)
+    p.had[now] = (there & ~np.isnan(p.size[:, now])).sum()
+    p.low[now] = (off < -np.maximum(LOW * p.size[:, now] * wide, least)).sum()
+    p.whole[now] = p.had[now] >= MANY and p.low[now] > MOST * p.had[now]
+    row = p.row[:, now - 1] if now else np.zeros(len(there), int)
+    p.row[:, now] = row = np.where(there, np.where(slow, row + 1, 0), row)
+    p.told[:, now] = there & _are_regressions(p, now)
+    so_few = slow & (p.used.sum(axis=1) < ENOUGH) & (row > max(1, count // 2))  # no level that many more could have left
+    p.used[:] |= ((there & ~slow) | so_few)[:, None] & before & ~np.isnan(p.logs) & ~p.far & ~p.whole
+    p.row[:, now] = np.where(so_few, 0, row)
+
+
+def _are_regressions(p: Panel, now: int) -> Array:
+    """Of slow nights in a row the first alone shows how often nights are slow and pass."""
+    row, judged = p.row[:, now], ~np.isnan(p.half) & (np.arange(p.logs.shape[1]) <= now)
+    singly = judged & ~p.whole
+    singly[:, now] = False
+    p.needed[now], often = learned.needed(
+        int((singly & p.slow & (p.row == 1)).sum()), int(singly.sum()), max(1, int(judged[:, now].sum()))
+    )
+    with_whole = (_last(judged, row[:, None]) & p.whole).any(axis=1)
+    in_a_row = p.slow[:, now] & (row >= np.where(with_whole, max(LEVEL, p.needed[now]), p.needed[now]))
+    last = _last(judged, RECENT) & p.slow
+    p.recent[:, now] = last.sum(axis=1)
+    is_often = ((last & ~p.whole).sum(axis=1) >= often) | (p.recent[:, now] >= max(often, RECENT // 2))
+    return np.asarray(in_a_row | (is_often & (_last(judged, 2) & p.slow).any(axis=1)))
+
+
+def standing(p: Panel, cell: int, tolerance: float = NOTEWORTHY, strict: bool = False) -> Standing:
+    """The verdict on the last night of one of the panel's cells. `strict`: slower on one night is a regression."""
+    tonight, row = p.nights[cell][-1], int(p.row[cell, -1])
+    if tonight is None or math.isnan(p.center[cell, -1]):
+        return Standing(verdict="new", ratio=math.nan, limits=None)
+    limits = _limits_of(p, cell, tonight, tolerance)
+    slower = [one for one in p.nights[cell][:-1] if one][-(row - 1) :] if row > 1 else []
+    before = tuple(one.value / limits.center for one in slower)
+    verdict, why = limits.verdict(tonight.value), ""
+    if p.told[cell, -1]:
+        in_a_row = p.slow[cell, -1] and row >= p.needed[-1]
+        nights = f"{row} nights in a row" if in_a_row else f"{p.recent[cell, -1]} of the last {RECENT} nights"
+        verdict, why = "regression", f"slower on {nights}"
+    elif verdict == "slower":
+        verdict, why = ("regression", "slower on one night (--strict)") if strict else ("suspected", _suspicion(p, row))
+    return Standing(verdict=verdict, ratio=tonight.value / limits.center, limits=limits, before=before, why=why)
+
+
+def _suspicion(p: Panel, row: int) -> str:
+    needed = max(LEVEL, int(p.needed[-1])) if p.whole[-1] else int(p.needed[-1])
+    night = f"the whole night was slow: {p.low[-1]} of {p.had[-1]} cells; " if p.whole[-1] else ""
+    if (row, needed) == (1, 2):
+        return "slower for the first night; a second one makes it a regression"
+    return f"{night}slower on {row} night{'s' if row > 1 else ''} in a row; {needed} make it a regression"
+
+
+def standing_to_run(p: Panel, cell: int, named: Night, tolerance: float = NOTEWORTHY, strict: bool = False) -> Standing:
+    """The verdict against one named run, which is none of the panel's nights.
+
+    The limits are half the width of Welch's interval of the ratio of the launches; if the panel's nights show that the cell
+    differs by more from night to night, with a baseline of one night, that counts.
     """
-    baseline = before[-nights:]
-    if len(before) < ENOUGH:
-        half = max(_half_by_launches(baseline, tonight), -math.log1p(-EARLY))
-        return _limits(baseline, half, tolerance, _launches_in_words(baseline, tonight, half))
-    scatter = _scatter(before[-max(MEMORY, nights) :], nights)
-    half = _half_by_nights(scatter, baseline, tonight)
-    return _limits(baseline, half, tolerance, scatter.in_words(), scatter.strays)
+    last = [(place, one) for place, one in enumerate(p.nights[cell]) if one][-2:]
+    judged = [(one, _limits_to_run(p, cell, place, named, one, tolerance)) for place, one in last]
+    (tonight, limits), before = judged[-1], judged[:-1]
+    slow = [one.value / named.value for one, its in before if its.verdict(one.value) == "slower"]
+    verdict, why = limits.verdict(tonight.value), ""
+    if verdict == "slower" and (slow or strict):
+        verdict, why = "regression", f"slower on {len(slow) + 1} nights in a row" if slow else "slower on one night (--strict)"
+    elif verdict == "slower":
+        verdict, why = "suspected", "slower for the first night; a second one makes it a regression"
+    return Standing(verdict=verdict, ratio=tonight.value / named.value, limits=limits, before=tuple(slow), why=why)
 
 
-def limits_to_run(named: Night, before: Sequence[Night], nights: int, tonight: Night, tolerance: float = NOTEWORTHY) -> Limits:
-    """The limits for tonight from one named run: half the width of Welch's interval of the ratio of the launches.
+def _limits_of(p: Panel, cell: int, tonight: Night, tolerance: float) -> Limits:
+    """The last night's."""
+    baseline, size = _baseline(p, cell), float(p.size[cell, -1])
+    if math.isnan(size):
+        return _limits(baseline, float(p.half[cell, -1]), tolerance, _launches_in_words(baseline, tonight, p.half[cell, -1]))
+    wide = size * math.sqrt(1 + float(_variance_of_median(p.baseline)[cell]))
+    return _limits(baseline, float(p.half[cell, -1]), tolerance, _in_words(p, cell, -1), _strays(p, cell), wide)
 
-    If the nights `before` show that the cell differs by more from night to night (see `limits`, with n = 1), that counts.
-    """
-    half = _half_by_launches([named], tonight)
-    if len(before) >= ENOUGH:
-        scatter = _scatter(before[-max(MEMORY, nights) :], nights)
-        learned = _half_by_nights(scatter, [named], tonight)
-        if not half > learned:
-            return _limits([named], learned, tolerance, scatter.in_words(), scatter.strays)
+
+def _limits_to_run(p: Panel, cell: int, place: int, named: Night, tonight: Night, tolerance: float) -> Limits:
+    half, size = _half_by_launches([named], tonight), float(p.size[cell, place])
+    if not math.isnan(size):
+        cells = max(1, int((~np.isnan(p.logs[:, place])).sum()))
+        k = learned.factors(p.freedom[[cell], place], np.ones(1), p.alike[[cell], place], cells)[0]
+        learnt = float(k * size * math.sqrt(2))
+        if not half > learnt:
+            return _limits([named], learnt, tolerance, _in_words(p, cell, place), _strays(p, cell), size * math.sqrt(2))
     return _limits([named], half, tolerance, _launches_in_words([named], tonight, half))
 
 
-def _limits(baseline: Sequence[Night], half: float, tolerance: float, rule: str, strays: tuple[str, ...] = ()) -> Limits:
-    """`half`: the width to either side, on logarithms; NaN: unknown."""
+def _limits(
+    baseline: Sequence[Night],
+    half: float,
+    tolerance: float,
+    rule: str,
+    strays: tuple[str, ...] = (),
+    size: float = math.nan,
+) -> Limits:
+    """`half`: the width to either side, on logarithms; NaN: unknown. `size`: what tonight and the center scatter by."""
     known = not math.isnan(half)
+    low = min(math.exp(-half), 1 - tolerance) if known else math.nan
     return Limits(
-        center=_center(baseline),
-        low=min(math.exp(-half), 1 - tolerance) if known else math.nan,
+        center=math.exp(median_of([math.log(night.value) for night in baseline])),
+        low=low,
         high=max(math.exp(half), 1 + tolerance) if known else math.nan,
         nights=tuple(night.run for night in baseline),
         strays=strays,
         rule=rule,
+        detectable=1 - low * math.exp(-float(ndtri(SEEN)) * size),
     )
 
 
-def _center(baseline: Sequence[Night]) -> float:
-    return math.exp(median_of([math.log(night.value) for night in baseline]))
+def _baseline(p: Panel, cell: int) -> list[Night]:
+    return [one for one, is_in in zip(p.nights[cell], p.baseline[cell], strict=True) if is_in and one]
+
+
+def _strays(p: Panel, cell: int) -> tuple[str, ...]:
+    """Nights within the window that are left out, but for the slow ones that tonight continues."""
+    out = p.strays[cell] | ((p.far[cell] | p.whole) & ~_last(~np.isnan(p.logs), p.row[:, -1:])[cell])
+    first = int(p.window[cell].argmax())
+    return tuple(one.run for place, one in enumerate(p.nights[cell]) if one and place >= first and out[place])
+
+
+def _in_words(p: Panel, cell: int, place: int) -> str:
+    words = f"{int(p.window[cell].sum()) + 1} nights scatter by {100 * float(p.size[cell, place]):.2g} %"
+    moderated = f", moderated by {p.had[place]} cells" if p.had[place] > 2 else ""
+    alike = f", a night is like the next by {p.alike[cell, place]:.1f}" if p.alike[cell, place] >= 0.1 else ""
+    return words + moderated + alike
+
+
+def _early_half(nights: Sequence[Night], tonight: Night | None) -> float:
+    return max(_half_by_launches(nights, tonight), -math.log1p(-EARLY)) if tonight else math.nan
 
 
 def _half_by_launches(nights: Sequence[Night], tonight: Night) -> float:
@@ -197,73 +365,35 @@ def _launches_in_words(nights: Sequence[Night], tonight: Night, half: float) -> 
     return words + (", which is unknown: two of each are needed" if math.isnan(half) else "; how nights differ is unknown")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Scatter:
-    """From night to night: the standard deviation of the logarithms, and its degrees of freedom, which are nights."""
-
-    size: float
-    freedom: int
-    strays: tuple[str, ...]
-
-    def in_words(self) -> str:
-        return f"{self.freedom + len(self.strays) + 1} nights scatter by {100 * self.size:.2g} %"
+def _last(flags: Array, count: int | Array) -> Array:
+    """The last `count` that are set in each row."""
+    return np.asarray(flags & (flags[:, ::-1].cumsum(axis=1)[:, ::-1] <= count))
 
 
-def _scatter(nights: Sequence[Night], count: int) -> _Scatter:
-    """The root mean square deviation of each night from the median of the `count` nights before it, without strays.
-
-    These are recursive residuals (R. L. Brown, J. Durbin, J. M. Evans, Journal of the Royal Statistical Society B 37 (1975),
-    149-192) with a median instead of the mean: n nights give n - 1 of them, each scaled to the scatter of one night. Unlike
-    in a standard deviation, a lasting change of the level leaves a few strays and then no trace.
-    """
-    logs = [math.log(night.value) for night in nights]
-    errors = []
-    for place in range(1, len(logs)):
-        earlier = logs[max(0, place - count) : place]
-        errors.append((logs[place] - median_of(earlier)) / math.sqrt(1 + _variance_of_median(len(earlier))))
-    reach = STRAY * 1.4826 * median_of([abs(error) for error in errors]) if len(errors) >= STRAYS_FROM else math.inf
-    kept = [error for error in errors if abs(error) <= max(reach, math.log1p(NOTEWORTHY))]
-    strays = [night.run for night, error in zip(nights[1:], errors, strict=True) if error not in kept]
-    size = math.sqrt(math.fsum(error**2 for error in kept) / len(kept))
-    return _Scatter(size=size, freedom=len(kept), strays=tuple(strays))
+def _medians(values: Array, which: Array) -> Array:
+    """Of those values of each row; NaN of none."""
+    ordered, n = np.sort(np.where(which, values, math.inf), axis=1), which.sum(axis=1)
+    places = (np.maximum(n - 1, 0) // 2, np.minimum(n // 2, values.shape[1] - 1))
+    low, high = (np.take_along_axis(ordered, place[:, None], axis=1)[:, 0] for place in places)
+    return np.where(n > 0, low / 2 + high / 2, math.nan)
 
 
-def _half_by_nights(scatter: _Scatter, baseline: Sequence[Night], tonight: Night) -> float:
-    v = _variance_of_median(len(baseline))
-    size = math.sqrt(scatter.size**2 + _variance_of_fewer_launches(baseline, tonight))
-    return factor(scatter.freedom, v) * size * math.sqrt(1 + v)
-
-
-def _variance_of_median(n: int) -> float:
+def _variance_of_median(which: Array) -> Array:
     """For n normal values, over the variance of one: π / 2n (P. S. Laplace, 1818); for one or two, the median is the mean."""
-    return 1 / n if n < 3 else math.pi / (2 * n)
+    n = np.maximum(1, which.sum(axis=1))
+    return np.asarray(np.where(n < 3, 1 / n, math.pi / (2 * n)))
 
 
-@lru_cache(maxsize=256)
-def factor(freedom: int, v: float, chance: float = CHANCE) -> float:
-    """k such that two nights in a row both lie below m - k · s · √(1 + v) by `chance`.
-
-    m is off the true value by the root of v, s is the root of a chi-square over its `freedom`, and both are the same on the two
-    nights, so that these aren't independent: Student's t in two dimensions (C. W. Dunnett, M. Sobel, Biometrika 41 (1954),
-    153-169), integrated over s and m.
-    """
-    log_s, m = np.linspace(-7, 1.6, 201)[:, None], np.linspace(-6, 6, 31)[None, :]
-    s = np.exp(log_s)
-    weights = np.exp(freedom * (log_s - s**2 / 2) - m**2 / 2)
-    low, high = 0.0, 1000.0
-    for _ in range(30):
-        k = (low + high) / 2
-        both = ndtr(m * math.sqrt(v) - k * s * math.sqrt(1 + v)) ** 2
-        low, high = (k, high) if float((weights * both).sum() / weights.sum()) > chance else (low, k)
-    return high
+def _are_strays(errors: Array, window: Array) -> Array:
+    reach = np.maximum(STRAY * 1.4826 * _medians(np.abs(errors), window), math.log1p(NOTEWORTHY))
+    return np.asarray((window.sum(axis=1) >= STRAYS_FROM)[:, None] & (np.abs(errors) > reach[:, None]))
 
 
-def _variance_of_fewer_launches(nights: Sequence[Night], tonight: Night) -> float:
-    """What tonight's logarithm gains in variance if tonight has fewer launches than the nights had on average."""
-    usual = sum(len(night.rates) for night in nights) / len(nights)
-    several = [[math.log(rate) for rate in night.rates] for night in nights if len(night.rates) > 1]
-    if len(tonight.rates) >= usual or not several:
-        return 0.0
-    freedom = sum(len(logs) - 1 for logs in several)
-    squares = math.fsum(math.fsum((x - math.fsum(logs) / len(logs)) ** 2 for x in logs) for logs in several)
-    return squares / freedom * (1 / len(tonight.rates) - 1 / usual)
+def _variance_of_fewer_launches(p: Panel, now: int) -> Array:
+    """What a night's logarithm gains in variance if it has fewer launches than those of the baseline had on average."""
+    amount, several = p.launches[:, now], p.baseline & (p.launches > 1)
+    usual = np.where(p.baseline, p.launches, 0.0).sum(axis=1) / np.maximum(1, p.baseline.sum(axis=1))
+    freedom = np.where(several, p.launches - 1, 0.0).sum(axis=1)
+    variance = np.where(several, p.squares, 0.0).sum(axis=1) / np.maximum(1.0, freedom)
+    fewer = (amount < usual) & (freedom > 0)
+    return np.where(fewer, variance * (1 / np.where(fewer, amount, 1.0) - 1 / np.where(fewer, usual, 1.0)), 0.0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.facts.differences import differences_in_words
 from torchmatrix.facts.environments import is_of_the_machine
@@ -37,7 +38,7 @@ def text(gate: Gate, results: Path | None = None) -> str:
     `results`: the folder to name in commands, where it is not the usual one.
     """
     shown = [one for one in gate.cells if one.verdict != "ok"]
-    lines = [headline(gate), _tally(gate)]
+    lines = [headline(gate), _tally(gate), *_could_see(gate.cells)]
     for one in (one for one in shown if one.is_judged):
         lines += [f"{one.verdict:<11} {plain(one.name)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
         lines += [f"  {line}" for line in commands(gate, one, results)]
@@ -96,6 +97,16 @@ def _tally(gate: Gate) -> str:
     tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cells"
     left = len(gate.cells) - gate.judged
     return f"{tally}; judged: {gate.judged} of {len(gate.cells)} figures" if left else tally
+
+
+def _could_see(cells: Iterable[Judged]) -> list[str]:
+    """The smallest loss that tonight would have shown; nothing where no cell was held against nights."""
+    known = sorted((one for one in cells if not math.isnan(one.detectable)), key=lambda one: one.detectable)
+    if not known:
+        return []
+    loss, worst = 100 * median_of([one.detectable for one in known]), known[-1]
+    of = f" (median of {len(known)} figures; worst: {100 * worst.detectable:.1f} % {worst.name})" if len(known) > 1 else ""
+    return [plain(f"tonight would have shown a loss of {loss:.1f} % in 4 of 5 cases{of}")]
 
 
 def _told(one: Judged) -> list[str]:
@@ -158,6 +169,7 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
         "",
         f"Judged: {code(headline(gate))}",
         "",
+        *(line for said in _could_see(gate.cells) for line in (code(said), "")),
         *table,
         "",
         *folded,
@@ -197,7 +209,8 @@ def junit(gate: Gate, results: Path | None = None) -> bytes:
 
 def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path | None) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=plain(one.stack or "torchmatrix"), name=plain(one.name))
-    message = plain("; ".join(filter(None, (one.verdict, figures(one), _why(one)))))
+    shown = "" if one.verdict != "ok" else "; ".join(_could_see([one]))
+    message = plain("; ".join(filter(None, (one.verdict, figures(one), _why(one), shown))))
     if one.counts:
         failure = ElementTree.SubElement(case, "failure", type=one.verdict, message=message)
         failure.text = "\n".join([message, *commands(gate, one, results), *_changes([one])])
