@@ -85,15 +85,14 @@ class Standing:
 class Panel:
     """What was to be said of each cell (row) on each night (column), each time from the nights before it alone.
 
-    `nights`: None where a cell has none; `logs`: of their values. `launches` and `squares`: how many they had, and the sum
-    of their logarithms' squared deviations. `half`: how far the limits are from the `center` of the baseline; `size`,
-    `freedom`: the scatter of single nights and its degrees of freedom; `errors`: how far a night was off, scaled to that;
-    `alike`: the correlation of a night with the next. `slow`: below the limit; `far`: so far below that it is no baseline
-    once it passed; `row`: so many slow nights in a row end here; `recent`: so many of the last RECENT were slow; `told`:
-    that is a regression.
+    `nights`: None where a cell has none; `logs`: of their values; `launches`, `squares`: how many they had, and the sum of
+    their logarithms' squared deviations. `half`: how far the limits are from the `center` of the baseline; `scatter`,
+    `freedom`: of single nights and its degrees of freedom; `size`: the same of a night with as few launches; `errors`: how
+    far a night was off, scaled to that; `alike`: the correlation of a night with the next. `slow`: below the limit; `far`:
+    so far below that it is no baseline once it passed; `row`: so many slow nights in a row end here; `needed`: so many are a
+    regression; `recent`: so many of the last RECENT were slow; `told`: it is a regression.
 
-    By night: `had` cells with limits, of which `low` were low; `whole`: so many that the night was slow as a whole; `needed`:
-    slow nights in a row that make a regression.
+    By night: `had` cells with limits, of which `low` were low; `whole`: so many that the night was slow as a whole.
 
     Of the last night: `used`: nights that the next one may be held against; `baseline`: those that make its center; `window`:
     those that show the scatter; `strays`: those of them that are left out of it.
@@ -105,6 +104,7 @@ class Panel:
     squares: Array
     center: Array
     half: Array
+    scatter: Array
     size: Array
     freedom: Array
     errors: Array
@@ -112,12 +112,12 @@ class Panel:
     slow: Array
     far: Array
     row: Array
+    needed: Array
     recent: Array
     told: Array
     had: Array
     low: Array
     whole: Array
-    needed: Array
     used: Array
     baseline: Array
     window: Array
@@ -170,16 +170,17 @@ def _empty(nights: Sequence[Sequence[Night | None]], length: int) -> Panel:
         return np.array(found, dtype=float).reshape(len(nights), length)
 
     logs = each(lambda one: math.log(one.value))
-    numbers = {name: np.full(logs.shape, math.nan) for name in ("center", "half", "size", "freedom", "errors", "alike")}
+    names = ("center", "half", "scatter", "size", "freedom", "errors", "alike")
+    numbers = {name: np.full(logs.shape, math.nan) for name in names}
     flags = {name: np.zeros(logs.shape, bool) for name in ("slow", "far", "told", "used", "baseline", "window", "strays")}
-    counts = {name: np.zeros(logs.shape, int) for name in ("row", "recent")}
-    by_night = {name: np.zeros(logs.shape[1], int) for name in ("low", "had", "needed")}
+    counts = {name: np.zeros(logs.shape, int) for name in ("row", "recent", "needed")}
+    by_night = {name: np.zeros(length, int) for name in ("low", "had")}
     return Panel(
         nights=nights,
         logs=logs,
         launches=each(lambda one: len(one.rates)),
         squares=each(lambda one: _squares([math.log(rate) for rate in one.rates])),
-        whole=np.zeros(logs.shape[1], bool),
+        whole=np.zeros(length, bool),
         **numbers,
         **flags,
         **counts,
@@ -204,6 +205,7 @@ def _learn(p: Panel, now: int, count: int) -> None:
     variances = (np.where(kept, p.errors, 0.0) ** 2).sum(axis=1) / amount
     enough = p.used.sum(axis=1) >= ENOUGH
     variances, freedoms = learned.moderate(variances, np.maximum(1.0, amount * (1 - alike**2) / (1 + alike**2)), enough)
+    p.scatter[enough, now] = np.sqrt(variances)[enough]
     p.size[enough, now] = np.sqrt(variances + _variance_of_fewer_launches(p, now))[enough]
     p.freedom[enough, now] = freedoms[enough]
     judged = ~np.isnan(p.logs[:, now]) & p.baseline.any(axis=1)
@@ -233,18 +235,17 @@ def _judge(p: Panel, now: int, count: int, tolerance: float) -> None:
 
 def _are_regressions(p: Panel, now: int) -> Array:
     """Of slow nights in a row the first alone shows how often nights are slow and pass."""
-    row, judged = p.row[:, now], ~np.isnan(p.half) & (np.arange(p.logs.shape[1]) <= now)
+    row, judged = p.row[:, now], ~np.isnan(p.half + p.logs) & (np.arange(p.logs.shape[1]) <= now)
     singly = judged & ~p.whole
     singly[:, now] = False
-    p.needed[now], often = learned.needed(
-        int((singly & p.slow & (p.row == 1)).sum()), int(singly.sum()), max(1, int(judged[:, now].sum()))
-    )
-    with_whole = (_last(judged, row[:, None]) & p.whole).any(axis=1)
-    in_a_row = p.slow[:, now] & (row >= np.where(with_whole, max(LEVEL, p.needed[now]), p.needed[now]))
+    passed, cells = int((singly & p.slow & (p.row == 1)).sum()), max(1, int(judged[:, now].sum()))
+    needed, often = learned.needed(passed, int(singly.sum()), cells)
+    with_whole = (_last(judged, np.maximum(1, row)[:, None]) & p.whole).any(axis=1)
+    p.needed[:, now] = np.where(with_whole, max(LEVEL, needed), needed)
     last = _last(judged, RECENT) & p.slow
     p.recent[:, now] = last.sum(axis=1)
     is_often = ((last & ~p.whole).sum(axis=1) >= often) | (p.recent[:, now] >= max(often, RECENT // 2))
-    return np.asarray(in_a_row | (is_often & (_last(judged, 2) & p.slow).any(axis=1)))
+    return np.asarray((p.slow[:, now] & (row >= p.needed[:, now])) | (is_often & (_last(judged, 2) & p.slow).any(axis=1)))
 
 
 def standing(p: Panel, cell: int, tolerance: float = NOTEWORTHY, strict: bool = False) -> Standing:
@@ -257,16 +258,17 @@ def standing(p: Panel, cell: int, tolerance: float = NOTEWORTHY, strict: bool = 
     before = tuple(one.value / limits.center for one in slower)
     verdict, why = limits.verdict(tonight.value), ""
     if p.told[cell, -1]:
-        in_a_row = p.slow[cell, -1] and row >= p.needed[-1]
+        in_a_row = p.slow[cell, -1] and row >= p.needed[cell, -1]
         nights = f"{row} nights in a row" if in_a_row else f"{p.recent[cell, -1]} of the last {RECENT} nights"
         verdict, why = "regression", f"slower on {nights}"
+    elif verdict == "slower" and strict:
+        verdict, why = "regression", "slower on one night (--strict)"
     elif verdict == "slower":
-        verdict, why = ("regression", "slower on one night (--strict)") if strict else ("suspected", _suspicion(p, row))
+        verdict, why = "suspected", _suspicion(p, row, int(p.needed[cell, -1]))
     return Standing(verdict=verdict, ratio=tonight.value / limits.center, limits=limits, before=before, why=why)
 
 
-def _suspicion(p: Panel, row: int) -> str:
-    needed = max(LEVEL, int(p.needed[-1])) if p.whole[-1] else int(p.needed[-1])
+def _suspicion(p: Panel, row: int, needed: int) -> str:
     night = f"the whole night was slow: {p.low[-1]} of {p.had[-1]} cells; " if p.whole[-1] else ""
     if (row, needed) == (1, 2):
         return "slower for the first night; a second one makes it a regression"
@@ -345,7 +347,7 @@ def _strays(p: Panel, cell: int) -> tuple[str, ...]:
 
 
 def _in_words(p: Panel, cell: int, place: int) -> str:
-    words = f"{int(p.window[cell].sum()) + 1} nights scatter by {100 * float(p.size[cell, place]):.2g} %"
+    words = f"{int(p.window[cell].sum()) + 1} nights scatter by {100 * float(p.scatter[cell, place]):.2g} %"
     moderated = f", moderated by {p.had[place]} cells" if p.had[place] > 2 else ""
     alike = f", a night is like the next by {p.alike[cell, place]:.1f}" if p.alike[cell, place] >= 0.1 else ""
     return words + moderated + alike
