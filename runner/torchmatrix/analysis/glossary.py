@@ -140,9 +140,10 @@ DEFINITIONS = {
     "trace": "Readings by the host about once a second. Grey: the timed windows. Power from an energy counter is the mean "
     "since the previous reading.",
     "gate": "Ratio: a cell's throughput over the median of the nights before; of latencies the inverse, so that less than 1 "
-    "is slower. Slower below: the limit set by the scatter of the cell's own nights (Student's t on the logarithms; at least "
-    "1 %). A regression: slower on two nights in a row, or a drift shown by a sum over the nights (CUSUM). It is reported "
-    "until it is gone or accepted.",
+    "is slower. Slower below: the limit set by the scatter of the nights, the cell's own and that of all cells, and by how "
+    "much a night resembles the next (Student's t on the logarithms; at least 1 %). A regression: slower on two nights in a "
+    "row (three where single nights are often slow), on several of the last ten, or a drift shown by a sum over the "
+    "nights (CUSUM). It is reported until it is gone or accepted.",
     "machine": "A machine is known by an identity among its facts, not by its name: two machines of one name stay two. "
     "Unverified: its facts are older than identities; it is known by its folder's name.",
     "relative": "Throughput over that of the same workload, settings, batch and number of devices on the baseline GPU. Each "

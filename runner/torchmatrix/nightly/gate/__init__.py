@@ -214,6 +214,7 @@ def _measured(
     lacking = _without(cell, reference, metric)
     baseline = [run for run in history.before if limits and run.id in limits.nights]
     unlike = _under_other_conditions(baseline, last, rows[-1]["stack"])
+    replaced = (run for run in reversed(reference) if not baseline and _replaced(run.cell(cell), last.cell(cell)))
     return Judged(
         cell=cell,
         verdict=found.verdict,
@@ -233,7 +234,7 @@ def _measured(
         ratio=found.ratio,
         before=found.before,
         facts=str(rows[-1]["path"]),
-        **_changes(baseline[-1] if baseline else None, last, rows[-1]["stack"]),
+        **_changes(baseline[-1] if baseline else next(replaced, None), last, rows[-1]["stack"]),
         center=metric.speed(limits.center) if limits else math.nan,
         **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule", "detectable") if limits},
         **about,

@@ -27,7 +27,7 @@ _ALIKE, _TOO_LOW, _FEW, _MOST_ALIKE = 1.1, 3.0, 10, 0.8
 """n pairs of neighbours show a correlation that is too low by 1 / (_ALIKE (1 + _TOO_LOW / n)): simulated, since what a night
 is off contains the median of the seven before it. _FEW independent pairs are added; more than _MOST_ALIKE is not
 believed."""
-_FREEDOMS = np.geomspace(1.0, 1000.0, 17)
+_FREEDOMS = np.geomspace(1.0, 1000.0, 25)
 
 
 def moderate(variances: Array, freedoms: Array, enough: Array) -> tuple[Array, Array]:

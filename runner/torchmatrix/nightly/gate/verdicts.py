@@ -126,8 +126,8 @@ def _unjudged(cells: Iterable[Judged]) -> list[str]:
 
 
 def _changes(cells: Iterable[Judged]) -> list[str]:
-    """What changed in the environments of the stacks whose cells moved or failed, each stack once."""
-    moved = [one for one in cells if one.verdict in _MOVED]
+    """What changed in the environments of the stacks whose cells moved, failed or have another machine now, each stack once."""
+    moved = [one for one in cells if one.verdict in _MOVED or (one.verdict == "new" and one.changes)]
     lines = []
     for stack, found in {one.stack: one for one in reversed(moved)}.items():
         since = f"since {found.nights[-1]}" if found.nights else "since it was last measured"
@@ -148,7 +148,7 @@ def _other_conditions(cells: Iterable[Judged]) -> list[str]:
     found: dict[str, Judged] = {}
     for one in cells:
         changes = {name: pair for name, pair in one.changes.items() if is_of_the_machine(name)}
-        if changes and one.verdict not in _MOVED:
+        if changes and one.nights and one.verdict not in _MOVED:
             found.setdefault(differences_in_words(changes, MOST_CHANGES), one)
     return [plain(f"other conditions than in {one.nights[-1]}, though not slower: {words}") for words, one in found.items()]
 
