@@ -211,3 +211,25 @@ def test_what_a_night_did_not_record_is_no_other_machine(tmp_path: Path, before:
     write_machine(tmp_path, 0, 8, **before)
     write_machine(tmp_path, 8, 2, 90.0, **after)
     assert verdict_of(judged(tmp_path))[0] == "regression"
+
+
+def test_what_is_said_of_a_night_depends_on_no_later_one() -> None:
+    random = np.random.default_rng(36)
+    logs = alike(random, 40, 0.4, cells=8)
+    logs[:3, 25:] -= 0.03
+    logs[:, 20] -= 0.06
+    rows = [
+        [
+            None if random.random() < 0.1 else Night(run=str(at), rates=(rate,) * (1 + at % 3), value=rate)
+            for at, rate in enumerate(own)
+        ]
+        for own in np.exp(logs).tolist()
+    ]
+    whole = noise.panel(rows, 40)
+    drifted = drift(whole)
+    assert whole.told.any() and whole.whole[20]
+    for night in range(1, 40):
+        until = noise.panel([own[: night + 1] for own in rows], night + 1)
+        for name in ("center", "half", "slow", "told", "needed", "row"):
+            np.testing.assert_allclose(getattr(until, name)[:, -1].astype(float), getattr(whole, name)[:, night].astype(float))
+        assert np.array_equal(drift(until).told[:, -1], drifted.told[:, night])
