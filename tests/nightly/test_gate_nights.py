@@ -138,7 +138,7 @@ ALL_SLOW = dict.fromkeys(CLUSTER, 95.0)
 def test_a_night_that_was_slow_as_a_whole_is_told_as_such_and_needs_two_more(tmp_path: Path) -> None:
     write_nights(tmp_path, *[{}] * 12, ALL_SLOW)
     found = judged(tmp_path)
-    why = "the whole night was slow: 6 of 6 cells; slower on 1 night in a row; 3 make it a regression"
+    why = "the whole night was slow: 6 of 6 figures; slower on 1 night in a row; 3 make it a regression"
     assert (found.verdict, verdict_of(found)) == ("PASS", ("suspected", why))
     write_nights(tmp_path, {"stack-a": 95.0}, first=13)
     assert verdict_of(judged(tmp_path)) == ("suspected", "slower on 2 nights in a row; 3 make it a regression")

@@ -107,13 +107,13 @@ def _every_other(night: int) -> float:
 
 
 ROWS: tuple[RowFunction, ...] = (
-    partial(false_nights, "independent", usual, 14, 28, 150, 2001),
+    partial(false_nights, "independent", usual, 14, 28, 100, 2001),
     partial(false_nights, "independent", usual, 28, 60, 70, 2002),
     partial(false_nights, "independent", usual, 60, 119, 40, 2003),
     partial(false_nights, "correlation .3", partial(usual, r=0.3), 14, 60, 50, 2007),
     partial(false_nights, "correlation .6", partial(usual, r=0.6), 14, 60, 50, 2008),
     partial(false_nights, "a bad night of all in 20", bad_together, 14, 60, 50, 2009),
-    partial(false_nights, "a bad night of each in 20", bad_alone, 14, 60, 50, 2010),
+    partial(false_nights, "a bad night of each in 20", bad_alone, 14, 60, 120, 2010),
     partial(median_delay, "-2 %", partial(_lasting, 0.02), 8, 28, 2004),
     partial(share_told, "-2 %", partial(_lasting, 0.02), 8, 28, 0.70, 2011),
     partial(share_told, "-2 %", partial(_lasting, 0.02), 15, 10, 0.50, 2012),

@@ -269,7 +269,7 @@ def standing(p: Panel, cell: int, tolerance: float = NOTEWORTHY, strict: bool = 
 
 
 def _suspicion(p: Panel, row: int, needed: int) -> str:
-    night = f"the whole night was slow: {p.low[-1]} of {p.had[-1]} cells; " if p.whole[-1] else ""
+    night = f"the whole night was slow: {p.low[-1]} of {p.had[-1]} figures; " if p.whole[-1] else ""
     if (row, needed) == (1, 2):
         return "slower for the first night; a second one makes it a regression"
     return f"{night}slower on {row} night{'s' if row > 1 else ''} in a row; {needed} make it a regression"
