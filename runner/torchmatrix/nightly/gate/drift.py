@@ -20,15 +20,15 @@ BEGIN, SETTLED = 7, 14
 """So many nights set a level at first, and so many that were faster set a new one."""
 SLACK = 0.75
 """What a night may be off without adding to the sum, in standard deviations: half of the smallest change to look for."""
-ALARM, EARLIER, UNSURE, CELLS = 4.6, 8.0, 8.0, 40
+ALARM, EARLIER, UNSURE, CELLS = 4.65, 8.5, 8.0, 40
 """ALARM (1 + EARLIER / n + UNSURE / d) is the sum that is told, with n nights that set the level and d degrees of freedom of
 their scatter: fewer know both less well. That is for CELLS cells; with others ALARM is as much lower or higher as keeps the
 chance of an alarm of any of them, which falls by exp(-2 SLACK) with each 1 (D. Siegmund, Sequential Analysis (Springer
 1985), chapter 2)."""
 HOLD = 2.0
 """From this sum on nights no longer set the level, until the sum is below it again: a level must not follow a drift."""
-_MOST = 2.5
-"""One night counts for no more than this many standard deviations: a single bad night is no drift."""
+_MOST, _FAR = 2.5, 1.75
+"""One night counts for no more than _MOST standard deviations, one that is far below for _FAR: a bad night is no drift."""
 _ROOM = 1.0
 """Above what is told the sum goes no further, so that a cell that is as fast as before is soon told to be."""
 _MORE_ALIKE, _MOST_ALIKE = 1.1, 0.8
@@ -69,10 +69,11 @@ def drift(panel: Panel, tolerance: float = NOTEWORTHY) -> Drift:
     A night x that follows x' is held against the level as (x - r x') / (1 - r), which is independent of the nights before it
     if they resemble each other with the correlation r: by the mean and the moderated scatter of the nights that set the
     level, by Student's t made normal. Nights of a large sum don't set the level, nor do single nights that were slow by far
-    or as a whole; these don't count at all. A cell that became faster has a new level. Nothing is told of what is lost
+    or as a whole; the latter don't count at all. A cell that became faster has a new level. Nothing is told of what is lost
     within `tolerance`.
     """
-    counted = ~np.isnan(panel.logs) & ~panel.far & ~panel.single_nights
+    single = panel.single_nights
+    counted = ~np.isnan(panel.logs) & ~panel.far & ~single
     logs = panel.logs - (_first(panel.logs) if panel.logs.size else 0.0)  # else squares of large numbers are subtracted
     sums, previous = _sums(logs, counted)
     (cells, length), rows = panel.logs.shape, np.arange(len(panel.logs))
@@ -90,7 +91,8 @@ def drift(panel: Panel, tolerance: float = NOTEWORTHY) -> Drift:
         alarm = least * (1 + EARLIER / np.maximum(1, n) + UNSURE / freedom)
         off = (logs[:, now] - r * previous[:, now]) / (1 - r) - mean
         score = ndtri(stdtr(freedom, off / np.sqrt(variance * (1 + 1 / np.maximum(1, n)))))
-        score = np.where(ready & counted[:, now], np.clip(score, -_MOST, _MOST), math.nan)
+        score = np.clip(score, np.where(panel.far[:, now], -_FAR, -_MOST), _MOST)
+        score = np.where(ready & (counted[:, now] | panel.far[:, now] & ~single[now]), score, math.nan)
         slower.add(score, alarm, now)
         faster.add(score, alarm, now)
         since = sums[:, rows, now + 1] - sums[:, rows, slower.since]
