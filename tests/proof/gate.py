@@ -1,13 +1,13 @@
 """Rows on the gate: how often it tells what isn't so, and how many nights it takes to tell what is; through its functions.
 
-Nights of a cell scatter by 1 % and are independent. What the gate's constants were chosen on were other seeds, below 100.
+Nights of a cell scatter by 1 % and are independent.
 """
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
-import numpy as np
-from proof.row import Row, RowFunction, at_least, at_most
+from proof.row import Claim, Random, at_least, mean_at_most, median_at_most
 
 from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import drifts
@@ -15,6 +15,8 @@ from torchmatrix.nightly.gate.drift import drifts
 NIGHTS, CELLS = 7, 40
 """That make the baseline, as the gate has it; of the matrix whose nights are counted."""
 SCATTER, RATE = 0.01, 100.0
+MOST = 25
+"""Nights that a loss is waited for."""
 
 
 def told(values: list[float], first: int) -> list[bool]:
@@ -28,46 +30,25 @@ def _is_slower(nights: list[noise.Night]) -> bool:
     return noise.standing(nights[-noise.MEMORY - NIGHTS - 1 :], NIGHTS).verdict == "regression"
 
 
-def usual(random: np.random.Generator, nights: int) -> list[float]:
+def usual(random: Random, nights: int) -> list[float]:
     """A cell that doesn't change."""
     return (RATE * random.normal(1.0, SCATTER, nights)).tolist()
 
 
-def false_nights(seed: int, first: int, last: int, cells: int) -> Row:
-    """Of the nights first + 1 to last: on how many a false regression begins in one of 40 cells."""
-    random = np.random.default_rng(seed)
-    found = np.array([told(usual(random, last), first - 1) for _ in range(cells)])
-    begins, stands = _of_all_cells(found[:, 1:] & ~found[:, :-1]), _of_all_cells(found[:, 1:])
-    what = f"gate: nights {first + 1} to {last} of 40 equal cells with a new false regression"
-    return at_most(f"{what} (with any: {100 * stands:.1f} %)", begins, 0.01)
+def false_nights(first: int, last: int, random: Random) -> float:
+    """Of the nights first + 1 to last of CELLS such cells: the share on which a false regression begins in one of them."""
+    begins = sum(tonight and not before for before, tonight in pairwise(told(usual(random, last), first - 1)))
+    return CELLS * begins / (last - first)
 
 
-def _of_all_cells(found: np.ndarray) -> float:
-    """The chance that at least one cell does on a night what single cells do so often."""
-    return float(1 - (1 - found.mean()) ** CELLS)
+def nights_until(known: int, loss: Callable[[int], float], random: Random) -> int:
+    """Nights that a cell loses `loss` of its rate until it is told, after `known` without a change; MOST + 1: never."""
+    slower = [rate * (1 - loss(night)) for night, rate in enumerate(usual(random, MOST), 1)]
+    return [*told(usual(random, known) + slower, known), True].index(True) + 1
 
 
-def nights_until(seed: int, known: int, loss: Callable[[int], float], cells: int = 1000, most: int = 25) -> np.ndarray:
-    """Nights that cells lose `loss` of their rate until they are told, after `known` without a change; most + 1: never."""
-    random, found = np.random.default_rng(seed), []
-    for _ in range(cells):
-        slower = [rate * (1 - loss(night)) for night, rate in enumerate(usual(random, most), 1)]
-        nights = told(usual(random, known) + slower, known)
-        found.append(nights.index(True) + 1 if any(nights) else most + 1)
-    return np.array(found)
-
-
-def share_told(name: str, loss: Callable[[int], float], within: int, known: int, seed: int) -> Row:
-    nights = nights_until(seed, known, loss)
-    what = f"gate: {name} is told within {within} nights, after {known} (median: {np.median(nights):g})"
-    return at_least(what, np.mean(nights <= within), 0.90)
-
-
-def median_delay(name: str, loss: Callable[[int], float], within: int, known: int, seed: int) -> Row:
-    nights = nights_until(seed, known, loss)
-    what = f"gate: median nights until {name} is told, after {known} (within {within}: {100 * np.mean(nights <= within):.0f} %)"
-    found = float(np.median(nights))
-    return Row(what=what, found=f"{found:g}", goal=f"<= {within}", holds=found <= within)
+def told_within(within: int, known: int, loss: Callable[[int], float], random: Random) -> bool:
+    return nights_until(known, loss, random) <= within
 
 
 def _two_percent(night: int) -> float:
@@ -78,11 +59,16 @@ def _little_by_little(night: int) -> float:
     return 0.002 * night
 
 
-ROWS: tuple[RowFunction, ...] = (
-    partial(false_nights, 2001, 14, 28, 2000),
-    partial(false_nights, 2002, 28, 60, 5000),
-    partial(false_nights, 2003, 60, 119, 2500),
-    partial(median_delay, "-2 %", _two_percent, 8, 28, 2004),
-    partial(share_told, "-2 %", _two_percent, 8, 70, 2005),
-    partial(share_told, "-0.2 % a night", _little_by_little, 15, 28, 2006),
-)
+CLAIMS = (
+    *(
+        Claim(what=f"gate: nights {first + 1} to {last} of 40 equal cells with a new false regression", goal=mean_at_most(0.01),
+              trial=partial(false_nights, first, last), trials=cells)
+        for first, last, cells in ((14, 28, 2000), (28, 60, 3000), (60, 119, 1500))
+    ),
+    Claim(what="gate: median nights until -2 % is told, after 28", goal=median_at_most(8),
+          trial=partial(nights_until, 28, _two_percent), trials=1000),
+    Claim(what="gate: -2 % is told within 8 nights, after 70", goal=at_least(0.9),
+          trial=partial(told_within, 8, 70, _two_percent), trials=1000),
+    Claim(what="gate: -0.2 % a night is told within 15 nights, after 28", goal=at_least(0.9),
+          trial=partial(told_within, 15, 28, _little_by_little), trials=1000),
+)  # fmt: skip
