@@ -29,6 +29,11 @@ def drifting(random: Random, n: int) -> Numbers:
     return random.normal(1.0, PERCENT, n) + random.uniform(-0.03, 0.03) * np.linspace(-1, 1, n)
 
 
+def slowing(random: Random, n: int) -> Numbers:
+    """Scatter by 1 % on a machine that loses 10 % meanwhile."""
+    return gaussian(random, n) * np.linspace(1.0, 0.9, n)
+
+
 def unequal(random: Random, n: int) -> Numbers:
     """A cell of its own scatter: 0.3 to 3 % in 19 of 20 (lognormal)."""
     return 1 + random.normal(0.0, PERCENT, n) * math.exp(random.normal(0.0, math.log(10) / 2 / 1.96))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from records import launch_lines
 from torchmatrix.analysis.cells import CellIndex
@@ -22,24 +23,41 @@ class Made:
     stack: int = 0
     devices: tuple[int, ...] = (0,)
     parallel: str = "ddp"
+    machine: str = ""
 
-    @property
-    def name(self) -> tuple[int, int, tuple[int, ...], str]:
-        return self.job, self.stack, self.devices, self.parallel
+
+def index(cells: Iterable[Made]) -> CellIndex:
+    """Of one run (of each machine); cells were launched round by round. A machine's GPU is its name's first word."""
+    return CellIndex(
+        _row(cell.job, cell.stack, cell.devices, cell.parallel) | _of_fleet(cell) | {"round": number, "throughput": rate}
+        for cell in cells
+        for number, rate in enumerate(cell.rates, 1)
+    )
+
+
+def run(name: str, cells: Iterable[Made]) -> list[Launch]:
+    """The launches of a run."""
+    return [
+        _launch(cell.job, cell.stack, cell.devices, cell.parallel, run=name, rate=rate, round=number)
+        for cell in cells
+        for number, rate in enumerate(cell.rates, 1)
+    ]
+
+
+def _of_fleet(cell: Made) -> Row:
+    return {"machine": cell.machine, "gpu": cell.machine.split()[0]} if cell.machine else {}
 
 
 @cache
 def _row(job: int, stack: int, devices: tuple[int, ...], parallel: str) -> Row:
-    """Of a launch that was read."""
+    return row_of(_launch(job, stack, devices, parallel))
+
+
+def _launch(job: int, stack: int, devices: tuple[int, ...], parallel: str, **more: Any) -> Launch:
+    """As it is read from its file."""
     workload = f"model{job}-train-fp32-b4" + (f"-{parallel}" if parallel != "ddp" else "")
-    lines = launch_lines(stack=f"stack{stack}", workload=workload, model=f"model{job}", devices=devices, parallel=parallel)
-    launch = launch_of(Path("round1-try1.jsonl"), lines)
+    more |= {"stack": f"stack{stack}", "model": f"model{job}", "devices": devices, "parallel": parallel}
+    path = Path(f"stack{stack}/{workload}/round{more.get('round', 1)}-try1.jsonl")
+    launch = launch_of(path, launch_lines(workload=workload, **more))
     assert isinstance(launch, Launch)
-    return row_of(launch)
-
-
-def index(cells: Iterable[Made]) -> CellIndex:
-    """Of one run, in which round by round each cell was launched."""
-    return CellIndex(
-        {**_row(*cell.name), "round": number, "throughput": rate} for cell in cells for number, rate in enumerate(cell.rates, 1)
-    )
+    return launch

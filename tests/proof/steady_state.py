@@ -51,8 +51,8 @@ KINDS: dict[str, dict[str, float]] = {
 
 CLAIMS = (
     *(
-        Claim(what=f"steady: bias of a slow-down of 5 % with tau = {tau:g} s", goal=bias_within(0.005), trial=partial(bias, tau),
-              trials=LAUNCHES) for tau in WARMING
+        Claim(what=f"steady: bias of a slow-down of 5 % with tau = {tau:g} s", goal=bias_within(0.005),
+              trial=partial(bias, tau), trials=LAUNCHES) for tau in WARMING
     ),
     *(
         Claim(what=f"steady: of a slow-down of 5 % with tau = {tau:g} s, what launches don't tell", goal=bias_within(0.005),
@@ -60,10 +60,11 @@ CLAIMS = (
     ),
     *(
         Claim(what=f"steady: called flat, > 1 % too high: {100 * fast[0]:g} % with {fast[1]:g} s, {100 * slow[0]:g} % with "
-              f"{slow[1]:g} s", goal=at_most(0.05), trial=partial(hidden, fast, slow), trials=LAUNCHES)
+              f"{slow[1]:g} s", goal=at_most(0.05), trial=partial(hidden, fast, slow), trials=3 * LAUNCHES)
         for fast, slow in HIDDEN
     ),
-    Claim(what="steady: how much longer a machine takes that is flat", goal=mean_at_most(0.1), trial=longer, trials=LAUNCHES),
+    Claim(what="steady: how much longer a machine takes that is flat", goal=mean_at_most(0.1), trial=longer,
+          trials=20 * LAUNCHES),
     *(
         Claim(what=f"steady: a flat machine is called not flat, {kind}", goal=at_most(0.02), trial=partial(is_not_flat, more),
               trials=10 * LAUNCHES) for kind, more in KINDS.items()

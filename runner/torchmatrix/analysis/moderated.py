@@ -12,6 +12,7 @@ averaged over what their variances leave possible, so that few cells count for l
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,6 +74,7 @@ def _likelihood(logs: Numbers, freedom: Numbers) -> Numbers:
     return np.asarray(likely / likely.sum())
 
 
+@lru_cache(maxsize=256)
 def _prior_freedom(unlike: float) -> float:
     """d0 of cells whose log variances have this standard deviation: the trigamma function of d0 / 2 is its square.
 
