@@ -56,7 +56,7 @@ CLAIMS = (
     ),
     *(
         Claim(what=f"steady: of a slow-down of 5 % with tau = {tau:g} s, what launches don't tell", goal=bias_within(0.005),
-              trial=partial(left, tau), trials=LAUNCHES) for tau in TOLD
+              trial=partial(left, tau), trials=6 * LAUNCHES) for tau in TOLD
     ),
     *(
         Claim(what=f"steady: called flat, > 1 % too high: {100 * fast[0]:g} % with {fast[1]:g} s, {100 * slow[0]:g} % with "
