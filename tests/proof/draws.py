@@ -29,9 +29,9 @@ def drifting(random: Random, n: int) -> Numbers:
     return random.normal(1.0, PERCENT, n) + random.uniform(-0.03, 0.03) * np.linspace(-1, 1, n)
 
 
-def slowing(random: Random, n: int) -> Numbers:
-    """Scatter by 1 % on a machine that loses 10 % meanwhile."""
-    return gaussian(random, n) * np.linspace(1.0, 0.9, n)
+def slowing(by: float) -> Noise:
+    """On a machine that loses 10 % meanwhile."""
+    return lambda random, n: random.normal(1.0, by, n) * np.linspace(1.0, 0.9, n)
 
 
 def unequal(random: Random, n: int) -> Numbers:
