@@ -256,16 +256,16 @@ CLAIMS = (
           trial=rounds_are_same, trials=2000),
     *(
         Claim(what=f"two runs: cover, {name}, {lag} apart, 10 other runs, n = 5", goal=goal,
-              trial=partial(runs_cover, runs, lag), trials=2000)
+              trial=partial(runs_cover, runs, lag), trials=1500)
         for name, runs, lag, goal in RUNS
     ),
     *(
         Claim(what=f"two runs: equal cells are told apart, {name}, {lag} apart, 10 other runs, n = 5", goal=at_most(0.05),
-              trial=partial(runs_differ, runs, lag), trials=2000)
+              trial=partial(runs_differ, runs, lag), trials=1500)
         for name, runs, lag, _ in RUNS
     ),
     Claim(what="geometric mean: cover, two runs that differ by 1 %, 10 other runs, 5 jobs, n = 5", goal=COVER,
-          trial=runs_mean_covers, trials=2000),
+          trial=runs_mean_covers, trials=1500),
     *(
         Claim(what=f"pick: cover of the highest of {len(speeds)} figures, n = {n}", goal=at_least(0.95),
               trial=partial(picked_covers, speeds, n), trials=3000)

@@ -70,13 +70,13 @@ def figure_covers(noise: Noise, random: Random) -> bool:
     return found.low <= TRUTH <= found.high
 
 
-def fleet(random: Random, machines: int, scatter: float) -> tuple[Relative, float]:
-    """Two GPUs in so many machines each, which differ by `scatter`: B over A at ten jobs, and how far apart they are truly."""
+def fleet(random: Random, machines: int, jobs: int) -> tuple[Relative, float]:
+    """Two GPUs in so many machines each, which differ by 3 %: B over A at so many jobs, and how far apart these are truly."""
     places = [f"{gpu} {number}" for gpu in "AB" for number in range(machines)]
-    speeds = dict(zip(places, random.normal(1.0, scatter, len(places)), strict=True))
+    speeds = dict(zip(places, random.normal(1.0, 0.03, len(places)), strict=True))
     cells = [
         Made(job=job, machine=place, rates=launches(random, gaussian, 3, speeds[place]))
-        for job in range(10)
+        for job in range(jobs)
         for place in places
     ]
     of_a, of_b = (sum(speeds[place] for place in places if place[0] == gpu) for gpu in "AB")
@@ -85,14 +85,14 @@ def fleet(random: Random, machines: int, scatter: float) -> tuple[Relative, floa
 
 def machines_cover(machines: int, random: Random) -> bool:
     """The mean over the jobs; of one machine each, of these very machines."""
-    found, truth = fleet(random, machines, 0.03)
+    found, truth = fleet(random, machines, 10)
     interval = across.mean_over(found.pairs, Significance()).interval
     return interval.low <= (truth if machines == 1 else 1.0) <= interval.high
 
 
 def gpu_covers(random: Random) -> bool:
     """A job's ratio of two GPUs that are as fast, by three machines each."""
-    row = next(row for row in fleet(random, 3, 0.03)[0].table if row["gpu"] == "B" and row["of_gpu"])
+    row = next(row for row in fleet(random, 3, 1)[0].table if row["gpu"] == "B" and row["of_gpu"])
     return _covers(row, "ratio", 1.0)
 
 
@@ -162,20 +162,20 @@ FACTORS = {"S": TOGETHER, "E": TOGETHER / 4, "s": (TOGETHER - 1) / 3, "E_star": 
 CLAIMS = (
     *(
         Claim(what=f"report: 40 equal cells, any false ratio or fastest: {name}, n = {n}",
-              goal=at_most(MORE.get((name, n), 0.05)), trial=partial(any_false, noises, [n], 10, 4), trials=1000)
+              goal=at_most(MORE.get((name, n), 0.05)), trial=partial(any_false, noises, [n], 10, 4), trials=700)
         for name, noises in NOISES.items() for n in (2, 3, 5)
     ),
     Claim(what="report: 40 equal cells, any false ratio or fastest: Gaussian, n = 2 to 10", goal=at_most(0.05),
-          trial=partial(any_false, [gaussian], range(2, 11), 10, 4), trials=1000),
+          trial=partial(any_false, [gaussian], range(2, 11), 10, 4), trials=700),
     Claim(what="report: 40 equal cells, any false ratio or fastest: a machine that loses 10 %, 10 rounds", goal=at_most(0.05),
           trial=partial(any_false, [slowing(PERCENT)], [10], 10, 4), trials=500),
     *(
         Claim(what=f"report: {jobs * stacks} equal cells, any false ratio or fastest: Gaussian, n = 3", goal=at_most(0.05),
               trial=partial(any_false, [gaussian], [3], jobs, stacks), trials=trials)
-        for jobs, stacks, trials in ((1, 2, 3000), (2, 3, 2000), (100, 4, 200))
+        for jobs, stacks, trials in ((1, 2, 3000), (2, 3, 1500), (100, 4, 150))
     ),
     Claim(what="report: 40 cells, the baseline of a job 4 % slower: its second stack is told, n = 3", goal=at_least(0.85),
-          trial=is_told, trials=1000),
+          trial=is_told, trials=500),
     *(
         Claim(what=f"report: cover of a ratio among 40 cells, {name}, n = {' or '.join(map(str, counts))}", goal=at_least(0.93),
               trial=partial(ratio_covers, noise, counts), trials=1000)
@@ -197,21 +197,21 @@ CLAIMS = (
           trial=gpu_covers, trials=600),
     *(
         Claim(what=f"scaling: cover of {name} on four devices, n = {n}", goal=at_least(0.93),
-              trial=partial(factor_covers, name, truth, n), trials=3000)
+              trial=partial(factor_covers, name, truth, n), trials=1500)
         for name, truth in FACTORS.items() for n in (3, 5)
     ),
     *(
         Claim(what=f"scaling: cover of E_hetero, {name}, n = 3", goal=at_least(0.93), trial=partial(hetero_covers, alone),
-              trials=3000)
+              trials=1500)
         for name, alone in (("four devices that differ", ALONE), ("eight equal ones", (1.0,) * 8))
     ),
     *(
         Claim(what=f"scaling: bias of E_hetero, {name}, n = 3", goal=bias_within(0.001), trial=partial(hetero, alone),
-              trials=3000)
+              trials=1500)
         for name, alone in (("four devices that differ", ALONE), ("eight equal ones", (1.0,) * 8))
     ),
     Claim(what="scaling: any of 24 cells with a true E = 1 is called impossible, scatter 3 %, n = 3",
-          goal=at_most(0.05), trial=any_impossible, trials=1500),
+          goal=at_most(0.05), trial=any_impossible, trials=700),
     Claim(what="scaling: any of 24 equal devices is called weak, scatter 3 %, n = 3", goal=at_most(0.05), trial=any_weak,
-          trials=1500),
+          trials=1000),
 )  # fmt: skip
