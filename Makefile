@@ -46,8 +46,8 @@ faults: $(VENV)/dev ## break the tool in all ways known, and see that nothing is
 	@cd tests && $(abspath $(BIN))/python -m faults $(ARGS)
 
 proof: $(VENV)/dev ## test the instrument with real training: A/A, a negative control, a bare loop (about half an hour)
-	@cd tests && PYTHONPATH=bench:../images/workload $(abspath $(BIN))/python -m proof.table
-	@$(BIN)/python -m pytest tests/proof/test_instrument.py -s $(ARGS)
+	@cd tests && PYTHONPATH=bench:../images/workload $(abspath $(BIN))/python -m proof.table $(ARGS)
+	@$(BIN)/python -m pytest tests/proof/test_instrument.py -s
 
 twice: $(VENV)/dev ## build one lock in two empty Docker engines and compare every file (root, 12 GB, about ten minutes)
 	@$(BIN)/python -m pytest tests/proof/test_two_builds.py -s $(ARGS)

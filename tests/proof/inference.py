@@ -1,197 +1,293 @@
-"""Rows on what is inferred: cover, false alarms, power; simulated through the functions of reports."""
+"""Rows on single figures and ratios: cover, false alarms, power; through the functions that reports and comparisons use."""
 
-import math
-from collections.abc import Callable
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 import numpy as np
-from proof.row import Row, RowFunction, at_least, at_most
+from proof.draws import (
+    PERCENT,
+    TRUTH,
+    Noise,
+    drifting,
+    gaussian,
+    launches,
+    lognormal,
+    resembling,
+    scattering,
+    slowing,
+    two_levels,
+    unequal,
+)
+from proof.row import Claim, Random, at_least, at_most, bias_within
 
-from torchmatrix.analysis import best, between_runs, scaling, verdicts
+from torchmatrix.analysis import best, between_runs, means, scaling, verdicts
+from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.intervals import (
+    Interval,
+    Moments,
     around,
     center_interval,
     difference_verdict,
     moments,
     reproduction_verdict,
 )
-from torchmatrix.analysis.pairs import pair, pair_by_rounds
+from torchmatrix.analysis.pairs import Pair, pair, pair_by_rounds, pair_of_moments, pair_over_sum
+from torchmatrix.analysis.verdicts import Significance
 
-Random = np.random.Generator
-TRUTH, PERCENT = 100.0, 0.01
 DIFFERENT = ("FASTER", "SLOWER")
+COVER = at_least(0.93)
+FEW = at_least(0.90)
+"""Of three launches, or two."""
+SIX, FIVE = (1.0, 1.0, 0.998, 0.995, 0.99, 0.97), (1.0, 0.95, 0.95, 0.94, 0.9)
+TWENTY, TEN = (1.0,) * 20, (1.0, *(0.95,) * 9)
+"""How fast stacks are."""
+OTHER_RUNS = 10
 
 
-def gaussian(random: Random, n: int) -> list[float]:
-    """Launches that scatter by 1 %."""
-    return (TRUTH * random.normal(1.0, PERCENT, n)).tolist()
+def covers(found: Interval, truth: float) -> bool:
+    return found.low <= truth <= found.high
 
 
-def lognormal(random: Random, n: int) -> list[float]:
-    """Launches slowed by 1 % in the median and by much more at times; the median of all is TRUTH."""
-    return (TRUTH / (1 - PERCENT) * (1 - PERCENT * random.lognormal(0.0, 1.0, n))).tolist()
+def differ(found: Pair) -> bool:
+    return difference_verdict(found.interval) in DIFFERENT
 
 
-def drifting(random: Random, n: int) -> list[float]:
-    """Launches that scatter by 1 % on a machine that loses or gains up to 6 %; TRUTH is in the middle."""
-    slope = random.uniform(-0.03, 0.03)
-    return (TRUTH * (random.normal(1.0, PERCENT, n) + slope * np.linspace(-1, 1, n))).tolist()
+def headline_covers(noise: Noise, n: int, random: Random) -> bool:
+    return covers(center_interval(launches(random, noise, n)), TRUTH)
 
 
-def cover(noise_of: Callable[[Random, int], list[float]], name: str, n: int, goal: float) -> Row:
-    random = np.random.default_rng(n)
-    found = [center_interval(noise_of(random, n)) for _ in range(4000)]
-    return at_least(
-        f"cover of the headline's interval, {name}, n = {n}", np.mean([i.low <= TRUTH <= i.high for i in found]), goal
-    )
+def headline_is_inside(random: Random) -> bool:
+    found = center_interval(launches(random, lognormal, int(random.choice((3, 5, 30)))))
+    return found.low <= found.value <= found.high
 
 
-def headline_inside() -> Row:
-    random = np.random.default_rng(1)
-    found = [center_interval(lognormal(random, n)) for n in (3, 5, 30) for _ in range(1000)]
-    return at_least("the headline lies in its interval", np.mean([i.low <= i.value <= i.high for i in found]), 1.0)
+def is_reproduced(random: Random) -> bool:
+    """10 % too slow, two launches."""
+    return reproduction_verdict(center_interval(launches(random, gaussian, 2, 0.9)), *around(TRUTH)) == "reproduced"
 
 
-def false_in_one_run() -> Row:
-    random, told = np.random.default_rng(2), 0
-    for _ in range(300):
-        pairs = [(gaussian(random, 3), gaussian(random, 3)) for _ in range(40)]
-        judged = verdicts.judged([pair(*two) for two in pairs])
-        told += any(one.verdict in DIFFERENT for one in judged)
-    return at_most("A/A in one run: comparisons of 40 equal cells with any false verdict", told / 300, 0.05)
+def equal(noise: Noise, random: Random, *counts: int) -> Pair:
+    """A ratio of two equal cells with so many launches, or so many each."""
+    return pair(*(launches(random, noise, n) for n in (counts if len(counts) > 1 else 2 * counts)))
 
 
-def false_in_one_report() -> Row:
-    """Four stacks at ten jobs: over the first stack, and which is the fastest; judged together as ratios.ratios_of does."""
-    random, told = np.random.default_rng(10), 0
-    for _ in range(400):
-        jobs = [[gaussian(random, 3) for _ in range(4)] for _ in range(10)]
-        pairs = [(other, first) for first, *others in jobs for other in others]
-        figures = [[moments(one) for one in job] for job in jobs]
-        compared = [pair(*two) for two in pairs]
-        tests = [*(one.chances for one in compared), *map(best.chances_of_best, figures)]
-        level = verdicts.significance_of(tests)
-        found = [verdicts.verdict_at(one, level) for one in compared]
-        alone = [len(best.may_be_best(one, level.differs)) < len(one) for one in figures]
-        told += any(verdict in DIFFERENT for verdict in found) or any(alone)
-    return at_most("A/A in one report: 40 equal cells, 10 jobs; any false ratio or fastest", told / 400, 0.05)
+def pair_covers(noise: Noise, counts: tuple[int, ...], random: Random) -> bool:
+    return covers(equal(noise, random, *counts).interval, 1.0)
 
 
-def _stacks(random: Random, n: int) -> list[list[float]]:
-    """Six stacks, the first five up to 1 % apart, the last one 3 % slower."""
-    return [[speed * rate for rate in gaussian(random, n)] for speed in (1.0, 1.0, 0.998, 0.995, 0.99, 0.97)]
+def pair_differs(noise: Noise, n: int, random: Random) -> bool:
+    return differ(equal(noise, random, n))
 
 
-def picked_cover(n: int) -> Row:
-    """The highest of six figures is too high on average; does its interval cover what it is truly?"""
-    random, covered = np.random.default_rng(11), 0
-    truths = [speed * TRUTH for speed in (1.0, 1.0, 0.998, 0.995, 0.99, 0.97)]
-    for _ in range(3000):
-        found = [center_interval(one) for one in _stacks(random, n)]
-        place = max(range(6), key=lambda place: found[place].value)
-        interval = best.of_picked(found[place], n, 6)
-        covered += interval.low <= truths[place] <= interval.high
-    return at_least(f"cover of the figure of the fastest of six, n = {n}", covered / 3000, 0.93)
+def is_told(random: Random) -> bool:
+    """5 %, five launches each."""
+    found = pair(launches(random, gaussian, 5, 1.05), launches(random, gaussian, 5)).interval
+    return difference_verdict(found) == "FASTER"
 
 
-def best_is_named() -> Row:
-    random, right = np.random.default_rng(12), 0
-    for _ in range(1000):
-        named = best.may_be_best([moments(one) for one in _stacks(random, 5)])
-        right += 0 in named and named != [0]  # the second is as good
-    return at_least("the fastest of six is among those named, and none of two alone", right / 1000, 0.95)
+def is_same(random: Random) -> bool:
+    """Two cells at the edge of SAME."""
+    return difference_verdict(pair(launches(random, gaussian, 5, 1.02), launches(random, gaussian, 5)).interval) == "SAME"
 
 
-def ahead_cover() -> Row:
-    random, covered = np.random.default_rng(13), 0
-    for _ in range(1000):
-        own, *others = ([speed * rate for rate in gaussian(random, 5)] for speed in (1.0, 0.95, 0.95, 0.94, 0.9))
-        found = best.over_the_others(moments(own), [moments(one) for one in others])
-        covered += found.low <= 1 / 0.95 <= found.high
-    return at_least("cover of how far the fastest of five is ahead, n = 5", covered / 1000, 0.93)
+def by_rounds(random: Random, rounds: int, scatter: float = PERCENT) -> Pair:
+    """Of two equal cells that were interleaved, on a machine that loses 10 %."""
+    return pair_by_rounds(*(launches(random, slowing(scatter), rounds) for _ in range(2)))
 
 
-def power_of_best() -> Row:
-    random, named = np.random.default_rng(14), 0
-    for _ in range(1000):
-        figures = [moments([speed * rate for rate in gaussian(random, 5)]) for speed in (1.0, 0.95, 0.95, 0.94, 0.9)]
-        named += best.may_be_best(figures) == [0]
-    return at_least("power: a stack 5 % ahead of four others is named alone, n = 5", named / 1000, 0.9)
+def rounds_cover(rounds: int, random: Random) -> bool:
+    return covers(by_rounds(random, rounds).interval, 1.0)
 
 
-def false_in_two_runs() -> Row:
-    random, told = np.random.default_rng(3), 0
-    for _ in range(1000):
-        runs = [[rate * math.exp(shift) for rate in gaussian(random, 5)] for shift in random.normal(0, PERCENT, 12)]
-        known = between_runs.estimated({("cell", "work"): [between_runs.figure(rates) for rates in runs[2:]]})
-        assert known is not None
-        told += difference_verdict(between_runs.widened(pair(*runs[:2]), known).interval) in DIFFERENT
-    return at_most("A/A of two runs that differ by 1 %, with 10 other runs", told / 1000, 0.05)
+def rounds_differ(rounds: int, random: Random) -> bool:
+    return differ(by_rounds(random, rounds, 0.03))
 
 
-def false_while_drifting() -> Row:
-    random, told = np.random.default_rng(4), 0
-    for _ in range(1000):
-        pace = np.linspace(1.0, 0.9, 12)
-        told += (
-            difference_verdict(pair_by_rounds(*((pace * gaussian(random, 12)).tolist() for _ in range(2))).interval)
-            in DIFFERENT
+def rounds_are_same(random: Random) -> bool:
+    return difference_verdict(by_rounds(random, 12).interval) == "SAME"
+
+
+def any_of_40(random: Random) -> bool:
+    """A comparison of two runs: does any of its 40 ratios tell a difference?"""
+    judged = verdicts.judged([equal(gaussian, random, 3) for _ in range(40)])
+    return any(one.verdict in DIFFERENT for one in judged)
+
+
+def two_runs(random: Random, runs: Noise, lag: int) -> tuple[list[Pair], BetweenRuns]:
+    """Five cells of two runs so far apart, five launches each, by these launches; and what OTHER_RUNS tell. `runs`: by how much
+    a run is off what is true, all of its cells alike (with unequal scatter, each cell by itself)."""
+    number, jobs = OTHER_RUNS + 2, range(5)
+    shared = runs(random, number)
+    shifts = [runs(random, number) if runs is unequal else shared for _ in jobs]
+    rates = [[launches(random, gaussian, 5, shift) for shift in own] for own in shifts]
+    sides = (number - 1 - lag, number - 1)
+    known = between_runs.estimated({
+        (str(job), "work"): [between_runs.figure(of, place) for place, of in enumerate(own) if place not in sides]
+        for job, own in enumerate(rates)
+    }, lag)  # fmt: skip
+    assert known is not None
+    return [pair(*(own[place] for place in sides)) for own in rates], known
+
+
+def of_runs(runs: Noise, lag: int, random: Random) -> Pair:
+    (found, *_), known = two_runs(random, runs, lag)
+    return between_runs.widened(found, known.cells[("0", "work")])
+
+
+def runs_differ(runs: Noise, lag: int, random: Random) -> bool:
+    return differ(of_runs(runs, lag, random))
+
+
+def runs_cover(runs: Noise, lag: int, random: Random) -> bool:
+    return covers(of_runs(runs, lag, random).interval, 1.0)
+
+
+def runs_mean_covers(random: Random) -> bool:
+    found, known = two_runs(random, gaussian, 1)
+    return covers(means.mean_of_pairs(found, known.variance_of_both, known.freedom).interval, 1.0)
+
+
+def is_impossible(random: Random) -> bool:
+    """A true E = 1, launches that scatter by 3 %."""
+    found = equal(scattering(0.03), random, 3).interval
+    return scaling.is_impossible(found.value, found.low)
+
+
+def figures(random: Random, n: int, speeds: Sequence[float], noise: Noise = gaussian) -> list[Moments]:
+    """Of stacks that are so fast."""
+    return [moments(launches(random, noise, n, speed)) for speed in speeds]
+
+
+def picked_covers(speeds: Sequence[float], n: int, random: Random) -> bool:
+    """The highest of several figures is too high on average; does its interval cover what it is truly?"""
+    found = [center_interval(launches(random, gaussian, n, speed)) for speed in speeds]
+    place = max(range(len(speeds)), key=lambda place: found[place].value)
+    return covers(best.of_picked(found[place], n - 1, len(speeds)), speeds[place] * TRUTH)
+
+
+def best_is_named(random: Random) -> bool:
+    """And not alone: the second is as good."""
+    named = best.may_be_best(figures(random, 5, SIX))
+    return 0 in named and named != [0]
+
+
+def best_is_out(random: Random) -> bool:
+    """One of twenty that are as good."""
+    return 0 not in best.may_be_best(figures(random, 5, TWENTY, scattering(0.03)))
+
+
+def is_named_alone(random: Random) -> bool:
+    return best.may_be_best(figures(random, 5, FIVE)) == [0]
+
+
+def ahead_covers(speeds: Sequence[float], random: Random) -> bool:
+    own, *others = figures(random, 5, speeds)
+    return covers(best.over_the_others(own, others), speeds[0] / speeds[1])
+
+
+def mean_covers(n: int, random: Random) -> bool:
+    """The geometric mean of the ratios of five equal stacks to a sixth one, which all of them share."""
+    base, *others = figures(random, n, [1.0] * 6)
+    known: dict[Hashable, Moments | None] = dict(enumerate((base, *others)))
+    pairs = [(place, 0, pair_of_moments(one, base).value) for place, one in enumerate(others, 1)]
+    return covers(means.mean_ratio(pairs, known, Significance()).interval, 1.0)
+
+
+def sum_covers(random: Random) -> bool:
+    """One figure over the sum of eight others, three launches each."""
+    speeds = np.linspace(0.9, 1.0, 8)
+    own, *parts = (moments(launches(random, gaussian, 3, speed)) for speed in (7.0, *speeds))
+    return covers(pair_over_sum(own, parts).interval, 7.0 / speeds.sum())
+
+
+def weakest(random: Random) -> float:
+    """How far launches of the weakest of eight equal devices, three launches each, are off what they are truly."""
+    return float(np.mean(scaling.weakest_of([launches(random, gaussian, 3) for _ in range(8)])) / TRUTH - 1)
+
+
+RUNS = (
+    ("they differ by 1 %", gaussian, 1, COVER), ("each cell by its own 0.3 to 3 %", unequal, 1, COVER),
+    ("each resembles the one before by 0.6", resembling(0.6), 1, COVER),
+    ("each resembles the one before by 0.6", resembling(0.6), 11, COVER),
+)  # fmt: skip
+CLAIMS = (
+    *(
+        Claim(what=f"figure: cover, {name}, n = {n}", goal=at_least(least),
+              trial=partial(headline_covers, noise, n), trials=6000)
+        for noise, name, counts, least in (
+            (gaussian, "Gaussian", (3, 5, 10), 0.94), (lognormal, "lognormal tail", (3, 5, 30), 0.93),
+            (drifting, "drifting", (3, 5, 10), 0.95), (unequal, "unequal scatter", (3,), 0.94),
         )
-    return at_most("A/A, interleaved on a machine that loses 10 %, 12 rounds", told / 1000, 0.05)
-
-
-def false_reproductions() -> Row:
-    random = np.random.default_rng(5)
-    found = [center_interval([0.9 * rate for rate in gaussian(random, 2)]) for _ in range(2000)]
-    return at_most('a true -10 % is called "reproduced" at n = 2', np.mean([_reproduced(i) for i in found]), 0.05)
-
-
-def _reproduced(found: object) -> bool:
-    return reproduction_verdict(found, *around(TRUTH)) == "reproduced"  # type: ignore[arg-type]
-
-
-def false_impossible() -> Row:
-    random, told = np.random.default_rng(6), 0
-    for _ in range(2000):
-        found = pair(gaussian(random, 3), gaussian(random, 3)).interval
-        told += scaling.is_impossible(found.value, found.low)
-    return at_most("a true E = 1.0 is called impossible, three launches", told / 2000, 0.025)
-
-
-def false_marks() -> Row:
-    """Of a machine that scales perfectly: 24 cells with E = 1."""
-    random, told = np.random.default_rng(15), 0
-    for _ in range(400):
-        pairs = [(gaussian(random, 3), gaussian(random, 3)) for _ in range(24)]
-        found = [pair(*two) for two in pairs]
-        marked = [scaling.is_impossible(one.value, one.interval.low) for one in found]
-        told += any(verdicts.surviving(marked, [one.p_above() for one in found]))
-    return at_most("a report of 24 cells with a true E = 1.0 calls one impossible", told / 400, 0.05)
-
-
-def power() -> Row:
-    random = np.random.default_rng(7)
-    found = [
-        difference_verdict(pair([1.05 * r for r in gaussian(random, 5)], gaussian(random, 5)).interval) for _ in range(1000)
-    ]
-    return at_least("power: 5 % is told with five launches that scatter by 1 %", np.mean([v == "FASTER" for v in found]), 0.9)
-
-
-ROWS: tuple[RowFunction, ...] = (
-    *(partial(cover, gaussian, "Gaussian", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (10, 0.93))),
-    *(partial(cover, lognormal, "lognormal tail", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (30, 0.93))),
-    *(partial(cover, drifting, "drifting", n, goal) for n, goal in ((3, 0.90), (5, 0.93), (10, 0.93))),
-    headline_inside,
-    false_in_one_run,
-    false_in_one_report,
-    false_in_two_runs,
-    false_while_drifting,
-    false_reproductions,
-    false_impossible,
-    false_marks,
-    power,
-    *(partial(picked_cover, n) for n in (3, 5)),
-    best_is_named,
-    ahead_cover,
-    power_of_best,
-)
+        for n in counts
+    ),
+    *(
+        Claim(what=f"figure: cover, launches that resemble the one before by {again:g}, n = {n}", goal=at_least(goal),
+              trial=partial(headline_covers, resembling(again), n), trials=6000)
+        for again, goal in ((0.3, 0.88), (0.6, 0.72)) for n in (3, 10)
+    ),
+    Claim(what="figure: it lies in its interval", goal=at_least(1), trial=headline_is_inside, trials=3000),
+    Claim(what='figure: a true -10 % is called "reproduced", n = 2', goal=at_most(0.05), trial=is_reproduced, trials=3000),
+    *(
+        Claim(what=f"ratio: cover, {name}, n = {counts[0]} beside {counts[-1]}", goal=goal,
+              trial=partial(pair_covers, noise, counts), trials=6000)
+        for noise, name, counts, goal in (
+            (gaussian, "Gaussian", (3, 3), COVER), (gaussian, "Gaussian", (2, 10), FEW),
+            (unequal, "unequal scatter", (3, 3), COVER), (unequal, "unequal scatter", (5, 5), COVER),
+        )
+    ),
+    *(
+        Claim(what=f"ratio: equal cells are told apart, {100 * share:g} % of launches at -5 %, scatter {100 * scatter:g} %, "
+              f"n = {n}", goal=at_most(0.05), trial=partial(pair_differs, two_levels(share, scatter), n), trials=3000)
+        for share in (0.3, 0.5) for scatter in (0.003, 0.01) for n in (3, 5, 10)
+    ),
+    Claim(what="ratio: 5 % is told, n = 5", goal=at_least(0.9), trial=is_told, trials=2000),
+    Claim(what="ratio: +2 % is called SAME, n = 5", goal=at_most(0.05), trial=is_same, trials=3000),
+    Claim(what="ratios: a comparison of 40 equal cells tells any apart, n = 3", goal=at_most(0.05), trial=any_of_40,
+          trials=1000),
+    *(
+        Claim(what=f"by rounds: cover, a machine that loses 10 %, {rounds} rounds", goal=COVER,
+              trial=partial(rounds_cover, rounds), trials=4000) for rounds in (10, 12)
+    ),
+    *(
+        Claim(what=f"by rounds: equal cells are told apart, a machine that loses 10 %, scatter 3 %, {rounds} rounds",
+              goal=at_most(0.05), trial=partial(rounds_differ, rounds), trials=4000) for rounds in (10, 12)
+    ),
+    Claim(what="by rounds: equal cells are called SAME, a machine that loses 10 %, 12 rounds", goal=at_least(0.9),
+          trial=rounds_are_same, trials=2000),
+    *(
+        Claim(what=f"two runs: cover, {name}, {lag} apart, 10 other runs, n = 5", goal=goal,
+              trial=partial(runs_cover, runs, lag), trials=1500)
+        for name, runs, lag, goal in RUNS
+    ),
+    *(
+        Claim(what=f"two runs: equal cells are told apart, {name}, {lag} apart, 10 other runs, n = 5", goal=at_most(0.05),
+              trial=partial(runs_differ, runs, lag), trials=1500)
+        for name, runs, lag, _ in RUNS
+    ),
+    Claim(what="geometric mean: cover, two runs that differ by 1 %, 10 other runs, 5 jobs, n = 5", goal=COVER,
+          trial=runs_mean_covers, trials=1500),
+    *(
+        Claim(what=f"pick: cover of the highest of {len(speeds)} figures, n = {n}", goal=at_least(0.95),
+              trial=partial(picked_covers, speeds, n), trials=3000)
+        for speeds, n in ((SIX, 3), (SIX, 5), (TWENTY, 5))
+    ),
+    Claim(what="best: the fastest of six is among those named, and none of two alone, n = 5", goal=at_least(0.95),
+          trial=best_is_named, trials=2000),
+    Claim(what="best: one of 20 equal stacks that scatter by 3 % is out, n = 5", goal=at_most(0.05), trial=best_is_out,
+          trials=2000),
+    Claim(what="best: a stack 5 % ahead of four others is named alone, n = 5", goal=at_least(0.9), trial=is_named_alone,
+          trials=2000),
+    *(
+        Claim(what=f"best: cover of how far the fastest of {len(speeds)} is ahead, n = 5", goal=at_least(0.95),
+              trial=partial(ahead_covers, speeds), trials=2000) for speeds in (FIVE, TEN)
+    ),
+    *(
+        Claim(what=f"geometric mean: cover, five ratios over one cell, n = {n}", goal=FEW if n == 3 else COVER,
+              trial=partial(mean_covers, n), trials=3000) for n in (3, 5)
+    ),
+    Claim(what="sum: cover of a figure over the sum of eight, n = 3", goal=FEW, trial=sum_covers, trials=3000),
+    Claim(what="weakest: bias of the weakest of eight equal devices, n = 3", goal=bias_within(0.001), trial=weakest,
+          trials=3000),
+    Claim(what="impossible: a true E = 1 is called so, scatter 3 %, n = 3", goal=at_most(0.025), trial=is_impossible,
+          trials=4000),
+)  # fmt: skip

@@ -1,36 +1,64 @@
-"""What the instrument's numbers are worth: one table, each figure beside its goal.
+"""What the instrument's numbers are worth: one table, each figure beside its goal (row.py says when one is missed).
 
-A row is a function of a module's ROWS.
+    python -m proof.table [--seed N] [--only WORDS] [--jobs K], in tests/ with PYTHONPATH=bench:../images/workload
 
-PYTHONPATH=bench:../images/workload python -m proof.table, in tests/; ends with 1 if a goal is missed.
+A row is a claim of a module's CLAIMS. Ends with 1 if a goal is missed.
 """
 
+import argparse
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
 
-from proof import gate, inference, steady_state, work
-from proof.row import Row, RowFunction
+from proof import gate, inference, reports, steady_state, work
+from proof.row import SHARES, Claim, Row
 
-ROWS: tuple[RowFunction, ...] = (*inference.ROWS, *gate.ROWS, *steady_state.ROWS, *work.ROWS)
+CLAIMS: tuple[Claim, ...] = (*inference.CLAIMS, *reports.CLAIMS, *gate.CLAIMS, *steady_state.CLAIMS, *work.CLAIMS)
 
 
-def lines(rows: Iterable[RowFunction]) -> Iterator[tuple[str, bool]]:
-    """One line per row, as soon as it is known, and whether its goal is met."""
-    yield f"{'what':<78} {'found':>10}  {'goal':<10}", True
-    for make in rows:
-        begin = time.monotonic()
-        row: Row = make()
-        mark = "" if row.holds else "  MISSED"
-        yield f"{row.what:<78} {row.found:>10}  {row.goal:<10} {time.monotonic() - begin:4.0f} s{mark}", row.holds
+def named(words: str) -> list[int]:
+    """The places of the claims that say these words."""
+    return [place for place, claim in enumerate(CLAIMS) if words in claim.what]
+
+
+def rows(places: list[int], seed: int, jobs: int) -> Iterator[Row]:
+    """In this order, each as soon as it and all before it are known."""
+    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+        parts: list[list[Future[list[float]]]] = [
+            [pool.submit(_outcomes, place, seed, share) for share in range(SHARES)] for place in places
+        ]
+        try:
+            for place, own in zip(places, parts, strict=True):
+                yield CLAIMS[place].row(part.result() for part in own)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _outcomes(place: int, seed: int, share: int) -> list[float]:
+    return CLAIMS[place].outcomes(seed, share)
+
+
+def line(row: Row) -> str:
+    return f"{row.what:<90} {row.found:>9}  {row.goal:<26}{'' if row.holds else '  MISSED'}".rstrip()
 
 
 def main() -> int:
-    missed = 0
-    for line, holds in lines(ROWS):
-        print(line, flush=True)
-        missed += not holds
-    print(f"{missed} of {len(ROWS)} goals missed" if missed else f"all {len(ROWS)} goals met")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", metavar="WORDS", help="rows that say this")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="K", help="processes at once")
+    args = parser.parse_args()
+    places, begin, missed = named(args.only), time.monotonic(), 0
+    if not places:
+        parser.error(f"no row says {args.only}")
+    for row in rows(places, args.seed, args.jobs):
+        print(line(row), flush=True)
+        missed += not row.holds
+    said = f"{missed} of {len(places)} goals missed" if missed else f"all {len(places)} goals met"
+    print(f"{said}; seed {args.seed}, {time.monotonic() - begin:.0f} s in {args.jobs} processes")
     return int(missed > 0)
 
 

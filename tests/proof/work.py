@@ -1,41 +1,42 @@
 """Rows on the proof of work: launches of the real stack that don't do their work, and launches that do."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from functools import partial
 
 import honest
 import sabotaged
 from boxes import bench
-from proof.row import Row, RowFunction
+from proof.row import Claim, Random, at_least
 
 import bare_loop
-from torchmatrix.ground.errors import ToolError
+
+PARTS = 4
+"""Rows of sabotaged launches, so that cores share them; each has every fourth one."""
 
 
-def row(what: str, judge: Callable[[str], Iterable[bool]]) -> Row:
-    """`judge`: launches under an interpreter with PyTorch, and whether each ended as it must."""
-    try:
-        python = bare_loop.built_python()
-    except ToolError as error:
-        return Row(what=f"{what} ({error})", found="n/a", goal="all", holds=False)
-    found = list(judge(python))
-    return Row(what=what, found=f"{sum(found)} of {len(found)}", goal="all", holds=all(found))
-
-
-def caught(python: str) -> Iterable[bool]:
+def caught(part: int, random: Random) -> Iterator[bool]:
     """Each sabotaged launch must end as numerics, for its reason."""
-    return (one.is_caught(*one.launch(python)[:2]) for one in sabotaged.EVERY)
+    python = bare_loop.built_python()
+    for one in sabotaged.EVERY[part::PARTS]:
+        yield one.is_caught(*one.launch(python)[:2])
 
 
-def proven(python: str) -> Iterable[bool]:
+def proven(mode: str, ranks: int, random: Random) -> Iterator[bool]:
     """tests/bench/honest.py counts hundreds of them, on any interpreter."""
-    for model, mode, precision, ranks in itertools.product(honest.MODELS, ("train", "infer"), ("fp32", "amp-bf16"), (1, 2)):
+    python = bare_loop.built_python()
+    for model, precision in itertools.product(honest.MODELS, ("fp32", "amp-bf16")):
         code, events, _ = bench(python, *model, "--mode", mode, "--precision", precision, processes=ranks)
         yield honest.verdict(code, events)[0] == "ok"
 
 
-ROWS: tuple[RowFunction, ...] = (
-    partial(row, "work: sabotaged launches that end as numerics, for the right reason", caught),
-    partial(row, "work: honest launches that are proven", proven),
-)
+CLAIMS = (
+    *(
+        Claim(what=f"work: sabotaged launches that end as numerics, for the right reason ({part + 1} of {PARTS})",
+              goal=at_least(1), trial=partial(caught, part), trials=1) for part in range(PARTS)
+    ),
+    *(
+        Claim(what=f"work: honest launches that are proven: {mode}, ranks: {ranks}", goal=at_least(1),
+              trial=partial(proven, mode, ranks), trials=1) for mode in ("train", "infer") for ranks in (1, 2)
+    ),
+)  # fmt: skip

@@ -74,7 +74,7 @@ def _likelihood(logs: Numbers, freedom: Numbers) -> Numbers:
     return np.asarray(likely / likely.sum())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _prior_freedom(unlike: float) -> float:
     """d0 of cells whose log variances have this standard deviation: the trigamma function of d0 / 2 is its square.
 
