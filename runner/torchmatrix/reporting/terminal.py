@@ -131,12 +131,11 @@ def _level_lines(found: Comparison) -> Iterator[str]:
         apart = f"runs of this machine that are {found.between.lag} apart" if found.between.lag > 1 else "runs of this machine"
         yield f"level: {apart}, which differ by {scatter} ({runs}, all cells); the intervals include it"
     known = [needed(row.low, row.high) for row in found.rows if not math.isnan(row.low)]
-    if found.level == TWO_RUNS and known:
+    if found.level == TWO_RUNS and known and found.one_machine:
         limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
         yield "level: within these two runs. Runs of one machine differ, too; by how much is unknown here"
         yield f"  ({ENOUGH_RUNS} other runs would show it). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must"
         yield f"  differ from 1 by {limits} to be reported"
-    if found.level == TWO_RUNS and known and found.one_machine:
         yield f"  one run of both shows smaller differences: {_in_one_run(found)}"
 
 
