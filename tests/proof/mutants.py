@@ -6,9 +6,7 @@ Each break is made in a process of its own, in every module that has the functio
 break fails a row. Launches that are sabotaged (tests/sabotaged.py) are the breaks of the rows on the proof of work.
 """
 
-import argparse
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import steady
 from proof.row import Row
-from proof.table import CLAIMS, named
+from proof.table import CLAIMS, named, options
 
 from torchmatrix.analysis import (
     across,
@@ -235,11 +233,7 @@ def tried(task: tuple[int, int, int]) -> Row:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", metavar="WORDS", help="functions whose name has this")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="K", help="processes at once")
-    args = parser.parse_args()
+    args = options(__doc__, "functions whose name has this").parse_args()
     begin, failed, unnoticed = time.monotonic(), set[str](), 0
     chosen = [place for place, mutant in enumerate(MUTANTS) if args.only in mutant.name]
     tasks = [(place, claim, args.seed) for place in chosen for words in MUTANTS[place].rows for claim in named(words)]

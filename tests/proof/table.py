@@ -45,11 +45,17 @@ def line(row: Row) -> str:
     return f"{row.what:<90} {row.found:>9}  {row.goal:<26}{'' if row.holds else '  MISSED'}".rstrip()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def options(about: str | None, only: str) -> argparse.ArgumentParser:
+    """The command line of this module and of mutants.py; `only`: what its words choose."""
+    parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", metavar="WORDS", help="rows that say this")
+    parser.add_argument("--only", default="", metavar="WORDS", help=only)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="K", help="processes at once")
+    return parser
+
+
+def main() -> int:
+    parser = options(__doc__, "rows that say this")
     args = parser.parse_args()
     places, begin, missed = named(args.only), time.monotonic(), 0
     if not places:

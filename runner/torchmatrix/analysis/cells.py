@@ -271,10 +271,6 @@ class CellIndex:
         """The cell of the same machine, stack and workload on other devices or with another `parallel`, if there is one."""
         return self._places.get(_place(cell, devices, parallel or cell["parallel"]))
 
-    def samples(self, cell: Cell, devices: tuple[str, ...]) -> list[float]:
-        """Items per second of each ok launch of the cell on other devices."""
-        return samples_of(self.other(cell, devices))
-
 
 def samples_of(cell: Cell | None) -> list[float]:
     """Items per second of each ok launch of a cell; none where there is no cell."""

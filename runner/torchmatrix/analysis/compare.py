@@ -14,7 +14,7 @@ from typing import Any
 
 from torchmatrix.analysis import between_runs, comparable, pairing, same_work, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.cells import Cell, Family
+from torchmatrix.analysis.cells import Cell, CellIndex, Family
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean
 from torchmatrix.analysis.comparison import Row as ComparedRow
@@ -92,10 +92,10 @@ def _rows(side: Iterable[Launch]) -> list[Row]:
 
 def _families(rows: Iterable[Row]) -> dict[str, Family]:
     """The cells at hand, by run."""
-    runs: dict[str, dict[tuple[str, ...], dict[str, Row]]] = {}
+    runs: dict[str, dict[str, Row]] = {}
     for row in rows:
-        runs.setdefault(row["run"], {}).setdefault((row["stack"], row["workload"], row["devices"]), {})[row["path"]] = row
-    return {run: Family([Cell(list(own.values())) for own in cells.values()]) for run, cells in runs.items()}
+        runs.setdefault(row["run"], {})[row["path"]] = row
+    return {run: CellIndex(own.values()).family for run, own in runs.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

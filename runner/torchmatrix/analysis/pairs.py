@@ -23,6 +23,7 @@ from torchmatrix.analysis.intervals import (
     Moments,
     centered,
     detectable_at,
+    geometric_mean,
     moments,
     student,
 )
@@ -142,7 +143,7 @@ def pair(above: Sequence[float], below: Sequence[float], prior: Prior = NO_PRIOR
     if above is below:
         return ITSELF
     if len(above) < 2 or len(below) < 2:
-        return Pair(value=_center(above) / _center(below))
+        return Pair(value=geometric_mean(above).value / geometric_mean(below).value)
     return pair_of_moments(moments(above, prior), moments(below, prior))
 
 
@@ -201,8 +202,3 @@ def pair_over_sum(above: Moments, parts: Sequence[Moments]) -> Pair:
     variance = above.squared_error + math.fsum(w**2 * part.squared_error for w, part in zip(weights, parts, strict=True))
     freedom = freedom_of((above, *parts), (1.0, *weights))
     return Pair(value=math.exp(log), log=log, error=math.sqrt(variance), freedom=freedom)
-
-
-def _center(values: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))

@@ -8,9 +8,9 @@ import numpy as np
 
 from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
-from torchmatrix.analysis.centers import mean_of, median_of
+from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import UNKNOWN, Interval
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, geometric_mean
 from torchmatrix.analysis.moderated import Prior
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
 
@@ -55,7 +55,7 @@ def _over_sum(cell: Cell, alone: Sequence[Cell | None]) -> Interval:
     if len(every) <= len(alone):
         return UNKNOWN
     if len(known) < len(every):
-        own, *others = (math.exp(mean_of([math.log(rate) for rate in one.samples])) for one in every)
+        own, *others = (geometric_mean(one.samples).value for one in every)
         return Interval(value=own / math.fsum(others), low=math.nan, high=math.nan)
     return pair_over_sum(known[0], known[1:]).interval
 

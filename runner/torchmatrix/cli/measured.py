@@ -120,8 +120,6 @@ def measure(
 def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bool = False) -> Measured:
     """The same with the comparison of two stacks, and how to repeat it. `several`: hosts have a run of that id."""
     from torchmatrix.analysis import compare
-    from torchmatrix.analysis.cells import CellIndex
-    from torchmatrix.analysis.tables import launch_rows
     from torchmatrix.facts.alike import counting
     from torchmatrix.facts.reading import sorted_out
     from torchmatrix.facts.run_words import host_of
@@ -132,8 +130,7 @@ def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bo
         return replace(done, ab=ab)
     run = f"{host_of(done.folder)}/{done.folder.id}" if several else done.folder.id
     say(f"again: torchmatrix compare {run}:{ab[0]} {run}:{ab[1]}\n", volume)
-    families = {done.folder.id: CellIndex(launch_rows(launches)).family}
-    return replace(done, ab=ab, comparison=compare.compare(a, b, families=families))
+    return replace(done, ab=ab, comparison=compare.compare(a, b))
 
 
 def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], volume: Volume) -> "list[CellSummary]":

@@ -36,10 +36,7 @@ def moderate(variances: Array, freedoms: Array, enough: Array) -> tuple[Array, A
     See analysis/moderated.py. `freedoms`: at least 1.
     """
     prior = moderated.learned(variances[enough].tolist(), freedoms[enough].tolist())
-    if not prior.freedom:
-        return variances, freedoms
-    freedom = freedoms + prior.freedom
-    return (freedoms * variances + prior.freedom * prior.variance) / freedom, freedom
+    return np.array(list(map(prior.moderated, variances, freedoms)), dtype=float), freedoms + prior.freedom
 
 
 def likeness(errors: Array, kept: Array) -> Array:
