@@ -170,3 +170,15 @@ def test_cells_name_what_differs_from_the_default_only(tmp_path: Path) -> None:
     cells = Cells(data=report.explorers_of(view).data, marks={})
     bert = next(row for row in cells.rows if cells.value(row, "model") == "bert-base-cased")
     assert cells.settings(bert) in ("fp32, eager", "AMP, eager") and cells.model(bert) == "BERT-base"
+
+
+def test_two_stacks_of_one_build_keep_their_names_apart(tmp_path: Path) -> None:
+    view = report.view_of(write_run(tmp_path, [*repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")]))
+    cells = Cells(data=report.explorers_of(view).data, builds={"a": "2.5.1+cpu", "b": "2.5.1+cpu"})
+    assert [cells.stack(row) for row in cells.rows] == ["a (torch 2.5.1+cpu)", "b (torch 2.5.1+cpu)", "c"]
+
+
+def test_a_cell_that_differs_in_its_batch_only_is_named_by_it(seen: Callable[..., Overview]) -> None:
+    found = seen(*repeated(SLOW, job={"batch": 32}), *repeated(FAST, workload="w-b64", job={"batch": 64}))
+    assert found.answers.lead.endswith("the throughput of batch 32."), found.answers.lead
+    assert "the next is batch 32 (" in answer(found, "fastest").text

@@ -169,8 +169,10 @@ def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequenc
 
 
 def _named(cells: Cells, row: Row, top: Row) -> str:
-    """A cell beside the fastest: its stack where that differs, and the settings in which it differs."""
+    """A cell beside the fastest: its stack where that differs, the settings in which it differs, or else its batch and size."""
     own, theirs = cells.settings(row).split(", "), cells.settings(top).split(", ")
+    if own == theirs:
+        own, theirs = cells.sizes(row), cells.sizes(top)
     differs = [word for word in own if word not in theirs] or [f"without {word}" for word in theirs if word not in own]
     return (
         ", ".join([cells.who(row), *differs])

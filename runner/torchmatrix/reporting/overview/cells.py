@@ -1,5 +1,6 @@
 """The measured cells of a page as its default view needs them: chosen, grouped, named."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ MOST_NAME = 40
 """Characters of a name in a chart; a bar's tooltip and the tables have all of it."""
 _UNNAMED = ("gpu", "machine", "stack", "model", "mode", "devices", "set", "variant", "batch", "image_size", "sequence_length")
 """Dimensions that are no setting."""
+_SIZES = ("batch", "image_size", "sequence_length")
 _SERIES = ("precision", "runtime", "compile")
 """Settings that tell bars apart; of the others each bar has those of the fastest cell, as far as they were measured."""
 _DEFAULTS = {factor.name: str(factor.default).lower() for factor in FACTORS if factor.default is not None}
@@ -52,7 +54,9 @@ class Cells:
     def _stacks(self) -> dict[str, str]:
         found = dict(zip(self.dims["stack"].values, self.dims["stack"].labels, strict=True))
         named = found | {name: f"torch {version}" for name, version in self.builds.items()}
-        return {name: shortened(text) for name, text in named.items()}
+        bearers = Counter(named.values())
+        own = {name: text if bearers[text] == 1 else f"{name} ({text})" for name, text in named.items()}
+        return {name: shortened(text) for name, text in own.items()}
 
     def stack(self, row: Row) -> str:
         return self._stacks[self.value(row, "stack")]
@@ -97,6 +101,10 @@ class Cells:
         """Settings other than precision and engine that are not at their defaults and vary here."""
         names = [n for n in self.dims if n not in (*_UNNAMED, *_SERIES) and len(self.dims[n].values) > 1]
         return [self.label(row, n) for n in names if self.value(row, n) not in ("none", _DEFAULTS.get(n))]
+
+    def sizes(self, row: Row) -> list[str]:
+        """Its batch and what else sizes its input: "batch 64", "224 pixels"."""
+        return [self.label(row, name) for name in _SIZES if self.value(row, name) != "none"]
 
     def device(self, row: Row) -> str:
         """What one of its devices is called."""
