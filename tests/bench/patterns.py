@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torchmatrix
-from torchmatrix.ground import credentials, texts
+from torchmatrix.ground import credentials, formatting
 from torchmatrix.reporting.redaction import Pseudonyms, Redaction
 from torchmatrix.reporting.redaction.secrets import without_secrets
 
@@ -115,7 +115,7 @@ def functions() -> Iterator[tuple[str, Callable[[str], object]]]:
     """What reads text from a workload or from other machines."""
     yield "without_secrets", without_secrets
     yield "line_of_first", credentials.line_of_first
-    yield "printable", texts.printable
+    yield "printable", formatting.printable
 
     def redacted(text: str) -> str:
         clean = Redaction(enabled=True, roots={"/srv/lab/results": "results"}, names=Pseudonyms())

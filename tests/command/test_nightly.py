@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, Command, cache_in, processes_of, until
-from torchmatrix.facts.disk import holder
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results
+from torchmatrix.ground.files import lock_holder
 from torchmatrix.nightly.journal import Journal, Night
 from torchmatrix.nightly.timetable import name_for
 
@@ -335,7 +335,7 @@ def test_a_night_that_a_reboot_cuts_goes_on_in_the_same_run_and_leaves_no_proces
     _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == (130 if number == signal.SIGTERM else -9), stderr
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
-    until(lambda: not processes_of(owner) and not holder(Results(tmp_path / "results").lock_file))
+    until(lambda: not processes_of(owner) and not lock_holder(Results(tmp_path / "results").lock_file))
     status = torchmatrix("nightly", "status").stdout
     assert "cut" in status or "interrupted" in status
     begun = len(list(tmp_path.rglob("round*.jsonl")))

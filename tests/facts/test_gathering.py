@@ -19,11 +19,11 @@ import pytest
 
 from records import write_run
 from torchmatrix.facts import lines
-from torchmatrix.facts.disk import held
 from torchmatrix.facts.gathering import Brought, Limits, gather
 from torchmatrix.facts.gathering.taken import Taken
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import hold_lock
 
 RUN = "20260101T000000Z"
 FIRST, SECOND = "a" * 16, "b" * 16
@@ -504,7 +504,7 @@ def test_a_gather_that_was_killed_left_no_half_file_and_the_next_one_goes_on(tmp
 
 def test_two_gathers_into_one_folder_wait_for_each_other(tmp_path: Path) -> None:
     measured(tmp_path / "there")
-    with held(tmp_path / "here/.gather.lock", "x", "y"), pytest.raises(EngineUnusable, match="another gather fills"):
+    with hold_lock(tmp_path / "here/.gather.lock", "x", "y"), pytest.raises(EngineUnusable, match="another gather fills"):
         brought(tmp_path / "here", tmp_path / "there")
     with Results(tmp_path / "here").hold():
         assert brought(tmp_path / "here", tmp_path / "there").new == 3, "a run in this folder is no obstacle"

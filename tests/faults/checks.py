@@ -7,10 +7,10 @@ from pathlib import Path
 
 from faults.workplace import Ended, Workplace
 from support import until
-from torchmatrix.facts.disk import holder
 from torchmatrix.facts.launch import UNFINISHED, Launch
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.ground.files import lock_holder
 
 _TOLD = re.compile(r"\] ([a-z-]+) +(\S+) round (\d+)")
 """A finished launch, as the tool reports it: outcome, cell, round."""
@@ -107,7 +107,7 @@ def _is_finished(launch: Launch, outcomes: Collection[str]) -> bool:
 def nothing_left(place: Workplace) -> None:
     """No process, no lock that is held, no temporary file, no empty folder."""
     until(lambda: not place.processes)
-    assert holder(place.results.lock_file) is None, "the results are still locked"
+    assert lock_holder(place.results.lock_file) is None, "the results are still locked"
     assert not list((place.folder / "tmp").iterdir()), f"temporary files: {list((place.folder / 'tmp').iterdir())}"
     found = [path for folder in ("results", "reports", "cache") for path in (place.folder / folder).rglob("*")]
     parts = [path for path in found if path.suffix == ".part"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import typed
+from torchmatrix.ground import inputs
 from torchmatrix.machine.cores import CoreGroup, core_groups, cpus_in, kinds_of, within
 from torchmatrix.machine.host import Host
 
@@ -91,6 +91,6 @@ def test_the_kernels_lists_are_read() -> None:
 def test_groups_are_recorded_and_records_without_them_can_be_read(cpu_host: Host) -> None:
     host = replace(cpu_host, core_groups=(CoreGroup(cores=(0, 1), node=1), CoreGroup(cores=(2, 3), kind=1)), cpu_quota=3.5)
     record = json.loads(json.dumps(host.as_record()))
-    assert typed.made(Host, record, "host") == replace(host, machine=None)
+    assert inputs.construct(Host, record, "host") == replace(host, machine=None)
     older = {name: value for name, value in record.items() if name not in ("core_groups", "cpu_quota", "memory_limit_bytes")}
-    assert typed.made(Host, older, "host") == replace(cpu_host, machine=None)
+    assert inputs.construct(Host, older, "host") == replace(cpu_host, machine=None)

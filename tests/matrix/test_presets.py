@@ -11,7 +11,7 @@ import pytest
 from support import Command
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, presets
 from torchmatrix.matrix.matrix_file import load, parse

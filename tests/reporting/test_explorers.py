@@ -13,7 +13,7 @@ from drawn import PRICES, Tables, cell, everything, readings, tables
 from scripted import Choices, written
 
 from torchmatrix.ground import assets
-from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.formatting import figure
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import TITLES
 

@@ -173,7 +173,9 @@ def test_cells_name_what_differs_from_the_default_only(tmp_path: Path) -> None:
 
 
 def test_two_stacks_of_one_build_keep_their_names_apart(tmp_path: Path) -> None:
-    view = report.view_of(write_run(tmp_path, [*repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")]))
+    view = report.view_of(
+        write_run(tmp_path, [*repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")])
+    )
     cells = Cells(data=report.explorers_of(view).data, builds={"a": "2.5.1+cpu", "b": "2.5.1+cpu"})
     assert [cells.stack(row) for row in cells.rows] == ["a (torch 2.5.1+cpu)", "b (torch 2.5.1+cpu)", "c"]
 

@@ -18,7 +18,7 @@ from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.numbers import none_for_nan
+from torchmatrix.ground.formatting import none_for_nan
 
 MOST_LOOKS = 3
 """A step that can't be decided is measured so often at most; all its rounds count."""

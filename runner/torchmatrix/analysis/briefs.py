@@ -21,8 +21,8 @@ from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.sharing import help_only
-from torchmatrix.ground.texts import as_text
+from torchmatrix.ground.formatting import as_text
+from torchmatrix.ground.process import help_only
 from torchmatrix.machine.quota import usable_cpus
 
 Facts = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.column import Row, is_ok
-from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.formatting import is_known
 
 _OF_CELL = ("cell", "stack", "workload", "devices", "count", "nodes")
 

@@ -29,7 +29,7 @@ from torchmatrix.facts.differences import compared, differing
 from torchmatrix.facts.environments import Environment, environment_of, is_of_the_machine, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import as_text, count
+from torchmatrix.ground.formatting import as_text, count
 
 
 def compare(

@@ -15,7 +15,7 @@ from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.differences import Compared, Differences, changed, compared, differences_in_words
 from torchmatrix.facts.environments import UNKNOWN, Environment, is_told, values_of
-from torchmatrix.ground.numbers import without_nan
+from torchmatrix.ground.formatting import without_nan
 
 NEAR = 2
 """Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after

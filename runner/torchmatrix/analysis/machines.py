@@ -20,7 +20,7 @@ from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import printable
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.run_summary import RunSummary
-from torchmatrix.ground.numbers import none_for_nan
+from torchmatrix.ground.formatting import none_for_nan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from torchmatrix.facts.run_words import host_of
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.facts.wire import Box
 from torchmatrix.facts.wire import Facts as Told
-from torchmatrix.ground.texts import as_text
+from torchmatrix.ground.formatting import as_text
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.cells import Cell, CellIndex

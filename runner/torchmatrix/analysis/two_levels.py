@@ -20,7 +20,7 @@ from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM
 from torchmatrix.analysis.moderated import Numbers
 from torchmatrix.analysis.verdicts import adjusted
-from torchmatrix.ground.numbers import in_digits
+from torchmatrix.ground.formatting import in_digits
 
 SEEN_IN_CELL = 4
 """Fewer launches of a cell have no two levels of two."""

@@ -24,7 +24,7 @@ from torchmatrix.cli import (
 )
 from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain
-from torchmatrix.ground import address_space
+from torchmatrix.ground import process
 from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
 
 __all__ = [
@@ -49,7 +49,7 @@ def invoke(words: list[str]) -> int:
     The command is invoked without its own `main`, which would not report an interruption.
     """
     try:
-        address_space.require_for_start()
+        process.require_address_space()
         if words[:1] == [clustered.ON_NODE]:
             return clustered.on_node(words[1:])
         command = typer.main.get_command(app)

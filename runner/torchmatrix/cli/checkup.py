@@ -8,7 +8,7 @@ from torchmatrix import __version__
 from torchmatrix.cli.console import preamble, say
 from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import write_to
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.store import Results

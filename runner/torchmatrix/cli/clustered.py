@@ -14,7 +14,7 @@ from torchmatrix.cli.console import Volume, preamble, say, tell
 from torchmatrix.cli.measured import Measured, as_typed, tell_answers, tell_cells
 from torchmatrix.cli.planned import in_one_line, refuse_nothing
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.matrix.method import Request

@@ -10,7 +10,7 @@ from torchmatrix.cli.application import app
 from torchmatrix.cli.console import complain, say
 from torchmatrix.cli.options import RESULTS, JsonOption, ResultsOption
 from torchmatrix.ground.errors import ExitCode, ToolError
-from torchmatrix.ground.texts import count, printable
+from torchmatrix.ground.formatting import count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.gathering import Brought

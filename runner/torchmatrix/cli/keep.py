@@ -24,7 +24,7 @@ from torchmatrix.cli.options import (
     a_file,
 )
 from torchmatrix.ground.errors import BadInput, BuildFailed, NothingSelected
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 
 
 @app.command()

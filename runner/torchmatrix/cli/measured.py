@@ -11,7 +11,7 @@ from torchmatrix.cli import exit_codes
 from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell, width
 from torchmatrix.cli.planned import in_one_line, note_misses, refuse_nothing, tell_estimate, tell_longest
 from torchmatrix.ground.errors import ExitCode, ToolError
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.comparison import Comparison

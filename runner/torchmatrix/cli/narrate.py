@@ -14,8 +14,7 @@ from rich.text import Text
 
 from torchmatrix.cli.console import Volume
 from torchmatrix.facts.launch import throughput
-from torchmatrix.ground.numbers import figure
-from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.formatting import clipped, figure, printable
 from torchmatrix.planning import estimate
 from torchmatrix.planning.plan import Cell
 from torchmatrix.reporting import words

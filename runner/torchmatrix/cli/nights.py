@@ -17,7 +17,7 @@ from torchmatrix.cli.application import WholeSummaries, app
 from torchmatrix.cli.console import Volume, say, volume_of
 from torchmatrix.cli.options import MATRIX, RESULTS, EngineOption, JsonOption, MatrixOption, QuietOption, ResultsOption
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.night import Order

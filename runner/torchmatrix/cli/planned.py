@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torchmatrix.cli.console import Volume, say
 from torchmatrix.ground.errors import NothingSelected
-from torchmatrix.ground.texts import count, printable
+from torchmatrix.ground.formatting import count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.store import RunFolder

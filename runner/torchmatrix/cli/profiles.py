@@ -29,7 +29,7 @@ from torchmatrix.cli.options import (
     WhereOption,
 )
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.profiles import Profile

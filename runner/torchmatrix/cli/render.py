@@ -23,7 +23,7 @@ from torchmatrix.cli.options import (
 )
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import scratch
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.machines import Chosen

@@ -25,7 +25,7 @@ from torchmatrix.cli.options import (
 )
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import write_to
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.machine.host import Host

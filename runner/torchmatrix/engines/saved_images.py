@@ -12,7 +12,7 @@ from typing import IO, Any
 from torchmatrix.ground import inputs, tars
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import sha256_of
-from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.formatting import clipped, printable
 from torchmatrix.ground.toml_keys import shown
 
 HINT = "don't import it; export it again with torchmatrix bundle export"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from torchmatrix.facts import environments
 from torchmatrix.facts.environments import UNDER_LOAD, UNKNOWN, Environment, condition_of, environment_of, values_of
 from torchmatrix.facts.launch import Launch, last_tries
-from torchmatrix.ground.texts import clipped
+from torchmatrix.ground.formatting import clipped
 
 MOST_NAMED = 3
 """More conditions are only counted."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchmatrix.facts.environments import ABSENT, UNKNOWN, Environment, Values, are_near, condition_of, is_known, values_of
-from torchmatrix.ground.texts import clipped
+from torchmatrix.ground.formatting import clipped
 
 Differences = dict[str, tuple[str, str]]
 """Conditions that are not the same, by label: the old value and the new one, or A's and B's."""

@@ -25,7 +25,7 @@ from torchmatrix.facts.wire import (
     SeenDevice,
     WarmUp,
 )
-from torchmatrix.ground.numbers import number_or_nan
+from torchmatrix.ground.formatting import number_or_nan
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""

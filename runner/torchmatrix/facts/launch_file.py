@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchmatrix.facts import lines
-from torchmatrix.facts.disk import disk_errors, open_new
 from torchmatrix.facts.events import ARRIVED, Event
 from torchmatrix.facts.pipe import Refused
 from torchmatrix.ground import settings
+from torchmatrix.ground.files import disk_errors, open_new
 from torchmatrix.ground.settings import MEGABYTE
 
 TAIL_LINES = 120

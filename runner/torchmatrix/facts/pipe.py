@@ -13,8 +13,8 @@ from torchmatrix.facts import wire
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.events import PREFIX, Event, version_problem
 from torchmatrix.ground.errors import LaunchFailed
+from torchmatrix.ground.formatting import LONGEST, clipped, in_one_line
 from torchmatrix.ground.settings import MEGABYTE
-from torchmatrix.ground.texts import LONGEST, clipped, in_one_line
 
 DEEPEST = 32
 """Levels of lists and objects in a line; the protocol needs five."""

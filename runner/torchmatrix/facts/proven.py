@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.wire import Block
-from torchmatrix.ground.numbers import number_or_nan
+from torchmatrix.ground.formatting import number_or_nan
 
 LEVEL = {"fp32": 1e-4, "tf32": 2e-3, "amp": 2e-3, "half": 2e-3}
 OTHER_LEVEL = 1e-2

@@ -11,7 +11,7 @@ from torchmatrix.facts import checked, old_facts
 from torchmatrix.facts.checked import Malformed, Record
 from torchmatrix.facts.events import Event
 from torchmatrix.facts.wire import Facts, Finite, Moment, Number, Whole, decoded, without_nulls
-from torchmatrix.ground.numbers import number_or_nan
+from torchmatrix.ground.formatting import number_or_nan
 
 T = TypeVar("T")
 

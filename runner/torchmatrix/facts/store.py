@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.facts import checked, lines
-from torchmatrix.facts.disk import disk_errors, held
 from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
@@ -33,8 +32,8 @@ from torchmatrix.facts.lines import Lines
 from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import plain_open, write_whole
-from torchmatrix.ground.texts import as_text
+from torchmatrix.ground.files import disk_errors, hold_lock, plain_open, write_whole
+from torchmatrix.ground.formatting import as_text
 
 IDENTITY_DIGITS = 6
 """So many digits of a machine's identity tell its folder from that of another machine with the same name."""
@@ -199,7 +198,7 @@ class Results:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Hold the folder for one run. Raises EngineUnusable naming who holds it; a killed process no longer holds its lock."""
-        with held(self.lock_file, f"another run holds {self.root}", "wait for it, or write elsewhere: --results DIR"):
+        with hold_lock(self.lock_file, f"another run holds {self.root}", "wait for it, or write elsewhere: --results DIR"):
             yield
 
     def runs(self) -> list[RunFolder]:

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import printable
 
 
 class ExitCode(IntEnum):

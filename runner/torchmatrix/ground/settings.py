@@ -31,7 +31,7 @@ from typing import Any
 
 from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.formatting import clipped, printable
 from torchmatrix.ground.toml_keys import Key, Place, Problems, check
 
 HUB = "docker.io"

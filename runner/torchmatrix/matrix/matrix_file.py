@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmatrix.ground import assets, inputs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 from torchmatrix.ground.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.matrix import extras, idle_settings, method
 from torchmatrix.matrix.method import Method, Request

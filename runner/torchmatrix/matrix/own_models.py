@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from torchmatrix.ground import credentials, inputs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import printable
 from torchmatrix.ground.toml_keys import nearest, shown
 from torchmatrix.matrix.catalog import OWN, Model
 

@@ -7,7 +7,7 @@ import re
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.formatting import clipped, printable
 
 _ADDRESS = re.compile(r"(git\+)?https://[A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?/[^\s\\?&;]*")
 LINE = re.compile(

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.facts.checked import is_number
-from torchmatrix.facts.disk import held
 from torchmatrix.facts.events import Event, read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
-from torchmatrix.ground.files import plain_open
+from torchmatrix.ground.files import hold_lock, plain_open
 from torchmatrix.ground.toml_keys import shown
 
 FOLDER = "nightly"
@@ -71,7 +70,7 @@ class Journal:
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the folder for one night. Raises EngineUnusable naming who holds it."""
-        return held(
+        return hold_lock(
             self.lock_file,
             f"another night holds {self.folder}",
             "wait until it ends; torchmatrix nightly status shows who runs it",

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from torchmatrix import __version__
 from torchmatrix.facts.alike import counting
-from torchmatrix.facts.disk import holder
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
+from torchmatrix.ground.files import lock_holder
 from torchmatrix.nightly.journal import Journal, Next, decide
 from torchmatrix.nightly.keeping import is_complete, name_of
 from torchmatrix.nightly.steps import Echo, Log, carry_out
@@ -80,7 +80,7 @@ def spend(
     missing. `tool`: what starts torchmatrix; this very one if left out.
     """
     journal = Journal(order.results)
-    if at and (who := holder(journal.lock_file)):
+    if at and (who := lock_holder(journal.lock_file)):
         return End(exit_code=ExitCode.OK, summary=f"nothing is missed: a night is under way: {who}")
     with journal.lock():
         chosen = decide(journal.events(order.matrix), time.time(), at)
@@ -143,7 +143,7 @@ class _Night:
 
     def _refuse_company(self) -> None:
         """Somebody's own measurement is not to be disturbed, not even by rendering."""
-        if who := holder(self.results.lock_file):
+        if who := lock_holder(self.results.lock_file):
             raise EngineUnusable(
                 f"another run holds {self.results.root}: {who}",
                 hint="this night is skipped; the next one starts at its usual time",

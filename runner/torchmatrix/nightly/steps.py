@@ -13,7 +13,7 @@ from typing import IO
 
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import plain_open
-from torchmatrix.ground.sharing import end_with
+from torchmatrix.ground.process import end_with_parent
 
 TIMED_OUT = 124
 """As timeout(1) says it."""
@@ -61,7 +61,7 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+            start_new_session=True, preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
     except OSError as error:
         log.line(f"can't start it: {error}")

@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts.disk import holder
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import write_whole
+from torchmatrix.ground.files import lock_holder, write_whole
 from torchmatrix.nightly import cron, systemd
 from torchmatrix.nightly.journal import Journal
 from torchmatrix.nightly.systemd import Systemctl
@@ -134,7 +133,7 @@ def status(matrix: Path, results: Path, say: Say) -> dict[str, Any]:
         "at": table.get("at"),
         "next": Systemctl(bool(table["is_system"]), say).next_time(name) if backend == "systemd" else None,
         "last": None if last is None else {**asdict(last), "log": str(journal.log(last.id)), "was_cut": last.was_cut},
-        "held_by": holder(journal.lock_file),
+        "held_by": lock_holder(journal.lock_file),
         "nights": len(known),
     }
 

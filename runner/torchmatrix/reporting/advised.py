@@ -8,8 +8,7 @@ from typing import Any
 from torchmatrix.analysis.advice import Advice, axes_to_measure
 from torchmatrix.analysis.cube.points import COSTS, Point
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.ground.numbers import figure, is_known, none_for_nan
-from torchmatrix.ground.texts import count, printable
+from torchmatrix.ground.formatting import count, figure, is_known, none_for_nan, printable
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.rewriting import rewritten
 from torchmatrix.reporting import words

@@ -15,7 +15,7 @@ from torchmatrix.analysis.published.scaling_checks import Coverage
 from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.ground.formatting import clipped, count, printable
 
 
 def stated(results: Results, word: str) -> Taken:

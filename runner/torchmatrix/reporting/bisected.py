@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from torchmatrix.analysis.bisection import FOUND, SAME, UNDECIDED, Beside, Search, Step, most_steps, not_monotone
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.ground.numbers import is_known
-from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.ground.formatting import clipped, count, is_known, printable
 from torchmatrix.reporting import words
 from torchmatrix.reporting.cubes import ratio_of
 

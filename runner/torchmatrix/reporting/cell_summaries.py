@@ -10,8 +10,7 @@ from torchmatrix.analysis.column import is_ok
 from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
-from torchmatrix.ground.numbers import figure
-from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.ground.formatting import clipped, count, figure, printable
 from torchmatrix.reporting import words
 
 NOT_LAUNCHED = "not launched"

@@ -11,8 +11,7 @@ from torchmatrix.analysis.cube.path import Best
 from torchmatrix.analysis.cube.points import COSTS, Point, Points, word_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import Metric
-from torchmatrix.ground.numbers import figure
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count, figure
 from torchmatrix.matrix.factors import Value
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, Row, scale_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from torchmatrix.analysis.profiles.why import Bar, Why
 from torchmatrix.facts.profiles import TRACE
-from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.formatting import figure
 from torchmatrix.reporting import profiled, words
 from torchmatrix.reporting.charts import step_parts
 from torchmatrix.reporting.profiled import Seen

@@ -10,8 +10,7 @@ from torchmatrix.analysis.profiles.measured import Measured
 from torchmatrix.analysis.profiles.memory import Memory
 from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Side, Why, largest
 from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
-from torchmatrix.ground.numbers import figure, is_known, without_nan
-from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.ground.formatting import clipped, count, figure, is_known, printable, without_nan
 from torchmatrix.reporting import words
 
 MOST_LETTERS = 56

@@ -16,8 +16,7 @@ from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.numbers import figure, four_decimals, none_for_nan
-from torchmatrix.ground.texts import clipped, count, printable
+from torchmatrix.ground.formatting import clipped, count, figure, four_decimals, none_for_nan, printable
 from torchmatrix.reporting import words
 
 EQUIVALENT_MARK = " ≈"

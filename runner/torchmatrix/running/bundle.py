@@ -24,8 +24,8 @@ from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.ground import assets, inputs, tars
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.ground.files import NotPlain, followed, opened, sha256_of, whole
+from torchmatrix.ground.formatting import clipped, printable
 from torchmatrix.ground.settings import cache_folder
-from torchmatrix.ground.texts import clipped, printable
 from torchmatrix.ground.toml_keys import shown
 from torchmatrix.matrix.own_models import OwnModel
 from torchmatrix.running.session import Session

@@ -7,8 +7,7 @@ from itertools import product
 from torchmatrix.analysis import watched
 from torchmatrix.facts.launch import bare_uuid
 from torchmatrix.ground.errors import ExitCode
-from torchmatrix.ground.numbers import figure, number_or_nan
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count, figure, number_or_nan
 from torchmatrix.machine.host import Gpu
 from torchmatrix.machine.telemetry import SLOWDOWNS
 from torchmatrix.running.deep import Seen

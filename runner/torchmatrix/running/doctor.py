@@ -15,7 +15,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.facts.verifying import verified
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import ExitCode, ToolError
-from torchmatrix.ground.texts import count, in_one_line
+from torchmatrix.ground.formatting import count, in_one_line
 from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.running import readiness, run, session
 

@@ -11,7 +11,7 @@ from torchmatrix.analysis import disturbance
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.numbers import none_for_nan
+from torchmatrix.ground.formatting import none_for_nan
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import parallel_test, rounds

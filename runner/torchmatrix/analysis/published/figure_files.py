@@ -14,7 +14,7 @@ from torchmatrix.analysis.published.layouts import Row
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import clipped, printable
+from torchmatrix.ground.formatting import clipped, printable
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import PRECISIONS
 

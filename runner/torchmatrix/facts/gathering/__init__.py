@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from torchmatrix.facts.disk import held
 from torchmatrix.facts.gathering import archives, folders, remote, sites
 from torchmatrix.facts.gathering.brought import Brought
 from torchmatrix.facts.gathering.placing import Places
@@ -23,7 +22,8 @@ from torchmatrix.facts.gathering.taken import AlreadyHere, Taken
 from torchmatrix.facts.gathering.taking import runs_of, take
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.files import hold_lock
+from torchmatrix.ground.formatting import count
 
 __all__ = ["Brought", "Limits", "gather"]
 
@@ -48,7 +48,7 @@ def gather(
     with ExitStack() as stack:
         if not dry_run:
             hint = "wait for it, or write elsewhere: --results DIR"
-            stack.enter_context(held(results.root / LOCK, f"another gather fills {results.root}", hint))
+            stack.enter_context(hold_lock(results.root / LOCK, f"another gather fills {results.root}", hint))
         temporary = Path(tempfile.gettempdir()) if dry_run else results.root
         taken, places = Taken(results.root), Places(results)
         for digest, source in _opened(word, taken, temporary, stack, limits):

@@ -21,7 +21,7 @@ from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, Limits
 from torchmatrix.ground import tars
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import opened, sha256_of
-from torchmatrix.ground.texts import clipped, in_one_line
+from torchmatrix.ground.formatting import clipped, in_one_line
 
 MOST_PACKING = 300
 """Facts compress to about a tenth: what unpacks to more than so many times its size is no archive of facts."""

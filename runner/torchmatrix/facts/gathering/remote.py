@@ -21,8 +21,8 @@ from typing import IO
 from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
 from torchmatrix.ground import tars
 from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.sharing import end_with
-from torchmatrix.ground.texts import clipped, in_one_line
+from torchmatrix.ground.formatting import clipped, in_one_line
+from torchmatrix.ground.process import end_with_parent
 
 _HOST = r"(?P<host>(?:[^\s/:@]+@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s/:@\[\]]+))"
 _PLACE = re.compile(rf"{_HOST}:(?P<path>.*)", re.DOTALL)
@@ -138,7 +138,7 @@ class _Remote:
         """
         process = subprocess.Popen(
             [*self._command, _in_shell(script)], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+            preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
         assert process.stdout is not None and process.stderr is not None
         said, late = bytearray(), threading.Event()

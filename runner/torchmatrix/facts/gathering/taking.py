@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.facts import old_facts
-from torchmatrix.facts.disk import disk_errors
 from torchmatrix.facts.events import as_written, most_bytes
 from torchmatrix.facts.gathering.brought import Brought
 from torchmatrix.facts.gathering.placing import Places, beginning_of, begins, machine_in
@@ -20,7 +19,7 @@ from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import ends_of
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import plain_bytes, settle, whole
+from torchmatrix.ground.files import disk_errors, plain_bytes, settle, whole
 
 NEW, UPDATED, HERE, OLDER, OTHER = "new", "updated", "here", "older", "other"
 """A file is not here; here but shorter; the same; here and longer; here with another content."""

@@ -6,11 +6,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchmatrix.facts import checked, lines
-from torchmatrix.facts.disk import disk_errors
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import plain_open
+from torchmatrix.ground.files import disk_errors, plain_open
 from torchmatrix.nightly.gate.judged import Gate, Judged
 
 KIND = "accepted"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from torchmatrix.ground.sharing import end_with
+from torchmatrix.ground.process import end_with_parent
 
 TIMEOUT_SECONDS = 60.0
 _PASSED = re.compile(
@@ -31,7 +31,7 @@ def call(command: str, verdict: Mapping[str, Any], timeout_seconds: float = TIME
     environment |= {"TORCHMATRIX_VERDICT": str(verdict["verdict"]), "TORCHMATRIX_RUN": str(verdict["run"])}
     process = subprocess.Popen(
         command, shell=True, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True, bufsize=0,
-        preexec_fn=partial(end_with, os.getpid()),
+        preexec_fn=partial(end_with_parent, os.getpid()),
     )  # fmt: skip
     try:
         process.communicate(json.dumps(verdict).encode() + b"\n", timeout=timeout_seconds)

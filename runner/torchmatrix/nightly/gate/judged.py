@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.facts.differences import Compared
-from torchmatrix.ground.numbers import none_for_nan
+from torchmatrix.ground.formatting import none_for_nan
 
 COUNTING = ("regression", "failed", "missing", "skipped-now")
 """Verdicts on a cell that make the gate's verdict REGRESSION. Others: ok, faster, suspected, accepted, those of UNJUDGED."""

@@ -16,8 +16,7 @@ from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.facts.differences import differences_in_words
 from torchmatrix.facts.environments import is_of_the_machine
-from torchmatrix.ground.numbers import four_decimals
-from torchmatrix.ground.texts import clipped, in_one_line
+from torchmatrix.ground.formatting import clipped, four_decimals, in_one_line
 from torchmatrix.nightly.gate.judged import Gate, Judged
 
 LONGEST = 300

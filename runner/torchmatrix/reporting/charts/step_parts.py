@@ -6,7 +6,7 @@ from typing import Any
 from torchmatrix.analysis.profiles.memory import Memory
 from torchmatrix.analysis.profiles.shares import Shares
 from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, largest
-from torchmatrix.ground.texts import clipped
+from torchmatrix.ground.formatting import clipped
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.charts.rows import Chart, Panel, Row, scale_of

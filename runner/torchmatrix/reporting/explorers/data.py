@@ -13,7 +13,7 @@ from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.numbers import UNKNOWN, is_known
+from torchmatrix.ground.formatting import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import figures

@@ -11,7 +11,7 @@ from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.ground.numbers import in_digits
+from torchmatrix.ground.formatting import in_digits
 
 Row = dict[str, Any]
 """A cell: for each dimension the index of its value, and its figures; None is unknown."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
-from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.figures import Row, rounded
 

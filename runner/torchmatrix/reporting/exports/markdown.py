@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchmatrix.analysis.gpu_specs import PEAKED
-from torchmatrix.ground.numbers import figure
+from torchmatrix.ground.formatting import figure
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import Values, by_row
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.column import Column
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.ground.numbers import number_or_nan
+from torchmatrix.ground.formatting import number_or_nan
 from torchmatrix.reporting.exports import machines, rows
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.machines import EVERY_TABLE, MACHINE_TABLES

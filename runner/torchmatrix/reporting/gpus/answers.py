@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torchmatrix.analysis.intervals import Moments, geometric_mean
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
-from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.gpus.facts import Gpus, Row
 from torchmatrix.reporting.overview.answers import Answer, Answers, pairs_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from torchmatrix.analysis.intervals import geometric_mean
-from torchmatrix.ground.numbers import is_known
+from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Bar

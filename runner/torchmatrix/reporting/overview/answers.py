@@ -17,8 +17,7 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
 from torchmatrix.analysis.two_levels import WIDER
 from torchmatrix.facts.differences import differences_in_words
-from torchmatrix.ground.numbers import is_known, none_for_nan, number_or_nan
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, Row, span
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published.claims import Claim, Tested
-from torchmatrix.ground.numbers import figure, is_known
+from torchmatrix.ground.formatting import figure, is_known
 from torchmatrix.reporting import words
 
 

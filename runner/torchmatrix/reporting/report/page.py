@@ -18,7 +18,7 @@ from torchmatrix import __version__
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import write_to
-from torchmatrix.ground.numbers import figure, is_known
+from torchmatrix.ground.formatting import figure, is_known
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 from torchmatrix.reporting.report.filters import FILTERS

@@ -15,8 +15,7 @@ from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.run_record import RunRecord, Scheduler
 from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
-from torchmatrix.ground.numbers import is_known
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.report.filters import ratio
 from torchmatrix.reporting.view import View

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from torchmatrix.analysis.newest import Newest
-from torchmatrix.ground.numbers import figure
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import figure, printable
 from torchmatrix.reporting.report import page
 
 FOLDER = "badges"

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from torchmatrix import __version__
 from torchmatrix.analysis.history import Change, Trend
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.formatting import printable
 from torchmatrix.reporting import history_page, terminal
 
 FILE = "changes.xml"

@@ -14,7 +14,7 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.ground.numbers import is_known, without_nan
+from torchmatrix.ground.formatting import is_known, without_nan
 from torchmatrix.reporting import exports, history_page, machines_page, redaction
 from torchmatrix.reporting.exports.machines import MACHINE_TABLES as TABLES
 from torchmatrix.reporting.redaction import Redaction

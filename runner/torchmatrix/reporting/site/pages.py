@@ -13,8 +13,8 @@ from typing import Any
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.numbers import is_known
-from torchmatrix.ground.sharing import help_only
+from torchmatrix.ground.formatting import is_known
+from torchmatrix.ground.process import help_only
 from torchmatrix.machine.quota import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS

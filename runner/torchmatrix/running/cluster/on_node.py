@@ -12,7 +12,7 @@ from torchmatrix.facts.proven import Proven, proof_of
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BadInput, BuildFailed, ToolError
-from torchmatrix.ground.texts import count
+from torchmatrix.ground.formatting import count
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix.matrix_file import MOST_NODES
 from torchmatrix.matrix.workloads import AUTO

@@ -20,11 +20,10 @@ from typing import Any, TypeVar
 
 from torchmatrix.engines import lockfile
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.facts.disk import disk_errors
-from torchmatrix.ground import inputs, typed
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput, ExitCode
-from torchmatrix.ground.files import write_whole
-from torchmatrix.ground.texts import printable
+from torchmatrix.ground.files import disk_errors, write_whole
+from torchmatrix.ground.formatting import printable
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
@@ -135,7 +134,7 @@ def _said(path: Path, kind: Callable[[Any], type[Told]], hint: str) -> Told:
     """What a file of an order says. `kind`: by its content. Raises FileNotFoundError, and BadInput for what isn't ours."""
     told = inputs.json_of(inputs.read_bytes(path, hint=hint, most_bytes=inputs.LARGE_FILE_BYTES), str(path), hint=hint)
     try:
-        found: Told = typed.made(kind(told), told, path.stem)
+        found: Told = inputs.construct(kind(told), told, path.stem)
     except ValueError as why:
         raise BadInput(f"{path} is damaged, or of another version: {printable(str(why))}", hint=hint) from None
     return found

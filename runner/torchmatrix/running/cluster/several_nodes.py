@@ -25,7 +25,7 @@ from torchmatrix.engines.output import Line
 from torchmatrix.facts.launch import in_words
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import EngineLost, LaunchFailed
-from torchmatrix.ground.sharing import end_with
+from torchmatrix.ground.process import end_with_parent
 from torchmatrix.machine import network
 from torchmatrix.running.cluster.slurm import Slurm
 from torchmatrix.running.launch_cell import OF_NODE
@@ -100,7 +100,7 @@ class Together:
         try:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-                preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+                preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
             )  # fmt: skip
         except OSError as error:
             raise LaunchFailed(f"srun can't be started: {error.strerror}") from None
