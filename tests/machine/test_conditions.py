@@ -9,9 +9,8 @@ import pytest
 
 from fake_nvml import FakeNvml, gives, raises
 from torchmatrix.machine.conditions import of_amd, of_host
-from torchmatrix.machine.host import Host, before_launch, numa_layout
+from torchmatrix.machine.host import Host, before_launch, board_identity, numa_layout
 from torchmatrix.machine.host_gpus import nvidia_gpus
-from torchmatrix.machine.identity import board_identity
 
 SERVER = {
     "sys/devices/system/cpu/cpufreq/policy0/scaling_governor": "performance",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchmatrix.ground import inputs
-from torchmatrix.machine.cores import CoreGroup, core_groups, cpus_in, kinds_of, within
+from torchmatrix.machine.cpu import CoreGroup, core_groups, cpus_in, kinds_of, within
 from torchmatrix.machine.host import Host
 
 

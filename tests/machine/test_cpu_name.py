@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.machine.cpu_name import cpu_name
+from torchmatrix.machine.cpu import cpu_name
 from torchmatrix.machine.host import numa_nodes
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from torchmatrix.machine.host import detect
-from torchmatrix.machine.identity import as_identity, identity
+from torchmatrix.machine.host import as_identity, detect, identity
 
 ID = "3c7a1f0b9d2e4c5f8a6b7c8d9e0f1a2b"
 

@@ -17,8 +17,8 @@ from torchmatrix.facts.environments import UNKNOWN, environment_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
+from torchmatrix.machine.cpu import Quota, Throttled, quota, throttled, usable_cpus
 from torchmatrix.machine.host import Host
-from torchmatrix.machine.quota import Quota, Throttled, quota, throttled, usable_cpus
 from torchmatrix.machine.telemetry.cpu import open_cpu
 
 GIB = 1 << 30
@@ -167,8 +167,8 @@ def test_each_of_several_groups_may_hold_a_launch_up(tmp_path: Path) -> None:
 def test_a_command_has_no_more_processes_than_its_quota_has_time_for(
     monkeypatch: pytest.MonkeyPatch, limit: float | None, processes: int
 ) -> None:
-    monkeypatch.setattr("torchmatrix.machine.quota.os.sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr("torchmatrix.machine.quota.quota", lambda: Quota(cpus=limit))
+    monkeypatch.setattr("torchmatrix.machine.cpu.os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr("torchmatrix.machine.cpu.quota", lambda: Quota(cpus=limit))
     assert usable_cpus() == processes
 
 

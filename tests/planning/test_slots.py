@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchmatrix.machine.cores import CoreGroup
+from torchmatrix.machine.cpu import CoreGroup
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies

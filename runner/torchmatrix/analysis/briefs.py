@@ -23,7 +23,7 @@ from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.formatting import as_text
 from torchmatrix.ground.process import help_only
-from torchmatrix.machine.quota import usable_cpus
+from torchmatrix.machine.cpu import usable_cpus
 
 Facts = dict[str, Any]
 FEWEST_FILES = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from torchmatrix.ground import assets
-from torchmatrix.machine.gpu_words import MEMORY_TOLERANCE, memory_error, words
+from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, memory_error, name_words
 
 _MAKERS = ("nvidia", "tesla")
 """Drivers before 470 left "NVIDIA" out; "Tesla" came and went."""
@@ -149,7 +149,7 @@ def _by_driver() -> dict[tuple[str, ...], list[GpuFacts]]:
 
 
 def _bare_name(name: str) -> tuple[str, ...]:
-    return tuple(word for word in words(name) if word not in _MAKERS)
+    return tuple(word for word in name_words(name) if word not in _MAKERS)
 
 
 def _memory_error(facts: GpuFacts, memory_bytes: int) -> float:

@@ -17,8 +17,8 @@ from torchmatrix.engines.processes import UNLIMITED, kill_marked
 from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import plain_open
-from torchmatrix.machine.network import free_port
-from torchmatrix.machine.quota import quota
+from torchmatrix.machine.cpu import quota
+from torchmatrix.machine.host import free_port
 from torchmatrix.planning.fit import Disk
 
 PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"

@@ -12,7 +12,60 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.ground.files import text_of
-from torchmatrix.machine import conditions, slices, topology
+from torchmatrix.machine import conditions, topology
+
+# The words of a GPU's name: drivers, vendors and people spell one name in many ways, and a word more may be another GPU.
+
+_SPELLINGS = tuple(
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        (r"[™®]|\((?:tm|r)\)", ""),
+        (r"\bmax[- ]?([pq])\b", r"max\1"),
+        (r"(?<=\d)[ -]?gi?b\b", "gb"),
+        (r"(?<![\w.])(\d{1,4})g(?![\w.])", r"\1gb"),  # neither A10G nor 1g.10gb
+        (r"\b(geforce|rtx|gtx|quadro|radeon)(?=\d)", r"\1 "),
+        (r"(?<=\b\d{4})(ti|[dm])?(super)?\b", r" \1 \2 "),
+        (r"(?<=\d)(?=(?:sxm|pcie|nvl|oam)\d?\b)", " "),
+    )
+)
+_WORD = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+)*")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)gb|(?:hbm|gddr)\w+")
+_FORM = re.compile(r"sxm\d?|pcie|oam|gen\d")
+SILENT = frozenset(
+    (
+        "nvidia", "geforce", "tesla", "amd", "instinct", "rtx", "gpu", "gpus", "card", "cards", "generation", "edition",
+        "founders", "fe", "lhr", "oc", "nvlink", "gen3", "gen4", "gen5",
+    )
+)  # fmt: skip
+"""Words that people add or leave out without meaning another GPU."""
+MEMORY_TOLERANCE = 0.10
+"""Drivers keep up to 9 % of a GPU's memory for themselves (ECC, firmware); its sister models differ by more."""
+
+
+def name_words(text: str) -> tuple[str, ...]:
+    """Such as ("nvidia", "a100", "sxm4", "80gb"), in lower case; "RTX4090Ti" is rtx, 4090 and ti."""
+    plain = text.casefold()
+    for pattern, instead in _SPELLINGS:
+        plain = pattern.sub(instead, plain)
+    return tuple(_WORD.findall(plain))
+
+
+def gib_of_word(word: str) -> float | None:
+    """The size that a word such as "80gb" means, in GiB, as vendors write it; None if it means none."""
+    found = _MEMORY.fullmatch(word)
+    return float(found[1]) if found and found[1] else None
+
+
+def memory_error(size_gib: float, memory_bytes: int) -> float:
+    """How far the memory that a driver reports is from a size, as a fraction of the latter."""
+    return abs(memory_bytes / 2**30 - size_gib) / size_gib
+
+
+def names_model(part: tuple[str, ...], name: tuple[str, ...]) -> bool:
+    """Does `part` of the words of a GPU's name say which model it is? What it leaves out is its maker, memory or form."""
+    rest = set(name) - set(part) - SILENT
+    return not SILENT.issuperset(part) and all(_MEMORY.fullmatch(word) or _FORM.fullmatch(word) for word in rest)
+
 
 _ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # nothing to tell where there's no device either
 _HINTS = {
@@ -127,21 +180,21 @@ def _hint(nvml: Any, why: Exception | str) -> str:
 
 
 def _nvidia_found(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
-    devices, dead = slices.usable(nvml, notes)
+    devices, dead = topology.usable(nvml, notes)
     notes += _left_out(nvml, devices, dead)
     wholes = list({device.number: device.whole for device in devices}.values())
     cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
     return Found(
         gpus=tuple(_nvidia_gpu(nvml, index, device, sys_root) for index, device in enumerate(devices)),
-        links=slices.spread(topology.nvidia_links(nvml, wholes), devices),
-        p2p=slices.spread(topology.nvidia_p2p(nvml, wholes), devices),
+        links=topology.spread(topology.nvidia_links(nvml, wholes), devices),
+        p2p=topology.spread(topology.nvidia_p2p(nvml, wholes), devices),
         driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
         cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         called=tuple(device.called for device in devices),
     )
 
 
-def _left_out(nvml: Any, devices: Sequence[slices.Usable], dead: Sequence[slices.Dead]) -> list[str]:
+def _left_out(nvml: Any, devices: Sequence[topology.Usable], dead: Sequence[topology.Dead]) -> list[str]:
     """A note for each device that can't be used. Raises NVMLError if none can."""
     if dead and not devices and isinstance(dead[0].why, nvml.NVMLError):
         raise dead[0].why
@@ -152,17 +205,17 @@ def _left_out(nvml: Any, devices: Sequence[slices.Usable], dead: Sequence[slices
 def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
     """None where NVML refuses, pynvml has no such function, or the driver's words are no text."""
     try:
-        return slices.as_text(getattr(nvml, function)(*arguments))
+        return topology.as_text(getattr(nvml, function)(*arguments))
     except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
         return None
 
 
-def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) -> Gpu:
+def _nvidia_gpu(nvml: Any, index: int, device: topology.Usable, sys_root: Path) -> Gpu:
     """A slice has a name, a UUID and memory of its own; the rest is its GPU's."""
     ask = partial(_ask, nvml)
     memory = ask("nvmlDeviceGetMemoryInfo", device.handle)
     capability, pci = (ask(f"nvmlDeviceGet{what}", device.whole) for what in ("CudaComputeCapability", "PciInfo"))
-    bus = slices.as_text(pci.busId) if pci else None
+    bus = topology.as_text(pci.busId) if pci else None
     return Gpu(
         index=index,
         uuid=device.uuid,
@@ -184,7 +237,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: slices.Usable, sys_root: Path) ->
     )
 
 
-def _nvidia_name(device: slices.Usable, pci: Any) -> str:
+def _nvidia_name(device: topology.Usable, pci: Any) -> str:
     """The driver's name. It calls each product that it doesn't know "Graphics Device": two of these need not be alike."""
     if device.name and "Graphics Device" not in device.name:
         return device.name

@@ -10,7 +10,7 @@ from typing import Any
 from torchmatrix.facts.launch import ONE_MODEL
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
-from torchmatrix.machine import gpu_words
+from torchmatrix.machine import host_gpus
 from torchmatrix.matrix import catalog, factors, own_models
 from torchmatrix.matrix.catalog import Model
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
@@ -203,8 +203,8 @@ def batch_key(workload: Workload, name: str, memory_bytes: int | None) -> str:
     A name that says the model comes first, then a memory size, then a name that says only a part, such as a family; of two
     names the one of more words. Raises BadInput where two keys fit equally.
     """
-    gpu = gpu_words.words(name.partition(" GPU ")[0] if name.startswith("unknown ") else name)  # without its UUID
-    fits = {key: fit for key, _ in workload.batch_for if (fit := _fit(gpu_words.words(key), gpu, memory_bytes))}
+    gpu = host_gpus.name_words(name.partition(" GPU ")[0] if name.startswith("unknown ") else name)  # without its UUID
+    fits = {key: fit for key, _ in workload.batch_for if (fit := _fit(host_gpus.name_words(key), gpu, memory_bytes))}
     best = [key for key, fit in fits.items() if fit == max(fits.values())]
     if len(best) > 1:
         said = " and ".join(f'"{shown(key)}"' for key in best)
@@ -221,14 +221,16 @@ def _fit(key: tuple[str, ...], gpu: tuple[str, ...], memory_bytes: int | None) -
     name may bear another (a GH200 480GB has 96), not so one that says a part: a slice of an A100 80GB has less.
     """
     errors = {
-        word: gpu_words.memory_error(size, memory_bytes) for word in key if memory_bytes and (size := gpu_words.gib(word))
+        word: host_gpus.memory_error(size, memory_bytes)
+        for word in key
+        if memory_bytes and (size := host_gpus.gib_of_word(word))
     }
-    if len(key) == 1 and gpu_words.gib(key[0]):
+    if len(key) == 1 and host_gpus.gib_of_word(key[0]):
         near = errors.get(key[0], 1.0)
-        return (1, -near) if near < gpu_words.MEMORY_TOLERANCE else None
-    is_whole = gpu_words.names_whole(key, gpu)
+        return (1, -near) if near < host_gpus.MEMORY_TOLERANCE else None
+    is_whole = host_gpus.names_model(key, gpu)
     known = gpu if is_whole else tuple(word for word in gpu if word not in errors)
-    if any(word not in known and errors.get(word, 1.0) >= gpu_words.MEMORY_TOLERANCE for word in key):
+    if any(word not in known and errors.get(word, 1.0) >= host_gpus.MEMORY_TOLERANCE for word in key):
         return None
     return (2 if is_whole else 0, len(set(key)))
 
@@ -260,7 +262,7 @@ def _check_keys(keys: Sequence[str], place: Place, problems: Problems) -> None:
     """Every key of a batch table names a GPU or a size, and no two the same."""
     seen: dict[frozenset[str], str] = {}
     for key in keys:
-        words = frozenset(gpu_words.words(key))
+        words = frozenset(host_gpus.name_words(key))
         if not words:
             problems.add(place, "batch", f'"{shown(key)}" names no GPU and no memory size')
         elif words in seen:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torchmatrix.machine.cores import CoreGroup
+from torchmatrix.machine.cpu import CoreGroup
 
 Slot = tuple[int, ...]
 """Logical CPUs, one of each core."""

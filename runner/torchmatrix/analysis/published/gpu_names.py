@@ -8,7 +8,7 @@ from functools import cache
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
-from torchmatrix.machine.gpu_words import SILENT, words
+from torchmatrix.machine.host_gpus import SILENT, name_words
 
 _BRANDS = "nvidia|geforce|quadro|tesla|titan|rtx|gtx|amd|instinct|radeon|pro|ada"
 _MODELS = r"(?:gh|gb|mi|[abhltv])\d{1,4}[xs]?|\d{4}"
@@ -81,7 +81,7 @@ def split(text: str) -> Named:
         return Named(gpu=text, count=None, rest="")
     counts = {int(said) for name, said in row.groupdict().items() if name.startswith("count") and said}
     is_unclear = len(counts) > 1 or bool(_ANOTHER_COUNT.search(rest)) or (not counts and bool(_IN_WORDS.search(rest)))
-    others = [*filter(_PRODUCTS.fullmatch, words(rest)), *_SHARE.findall(rest)]
+    others = [*filter(_PRODUCTS.fullmatch, name_words(rest)), *_SHARE.findall(rest)]
     return Named(
         gpu=_spaced(" ".join((row["gpu"] + (row["more"] or ""), *others))),
         count=counts.pop() if counts and not is_unclear else None,
@@ -135,4 +135,4 @@ def _by_words() -> dict[frozenset[str], list[GpuFacts]]:
 
 
 def _telling(text: str) -> frozenset[str]:
-    return frozenset(words(text)) - SILENT
+    return frozenset(name_words(text)) - SILENT

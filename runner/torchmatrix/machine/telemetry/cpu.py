@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from torchmatrix.ground.files import text_of
-from torchmatrix.machine.quota import Quota, throttled
+from torchmatrix.machine.cpu import Quota, throttled
 from torchmatrix.machine.telemetry import Reading, Sensor
 
 NO_QUOTA = Quota()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from torchmatrix.machine import slices
+from torchmatrix.machine import topology
 from torchmatrix.machine.host_gpus import LOST_HINT
 from torchmatrix.machine.telemetry import OF_THE_WHOLE, UNWATCHED, Reading, Sensor
 
@@ -71,7 +71,7 @@ class NvidiaSensor:
             try:
                 self._handles[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
                 if uuid.startswith("MIG-"):
-                    self._wholes[uuid] = slices.whole_of(nvml, self._handles[uuid])
+                    self._wholes[uuid] = topology.whole_of(nvml, self._handles[uuid])
             except nvml.NVMLError as error:
                 self.missing[uuid] = str(error)
 

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from torchmatrix.machine.cpu import quota
 from torchmatrix.machine.host import Host
-from torchmatrix.machine.quota import quota
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.machine.telemetry.amd import open_amd
 from torchmatrix.machine.telemetry.cpu import open_cpu

@@ -15,7 +15,7 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.ground.process import help_only
-from torchmatrix.machine.quota import usable_cpus
+from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
 from torchmatrix.reporting.report import sections

@@ -26,7 +26,7 @@ from torchmatrix.facts.launch import in_words
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import EngineLost, LaunchFailed
 from torchmatrix.ground.process import end_with_parent
-from torchmatrix.machine import network
+from torchmatrix.machine import host
 from torchmatrix.running.cluster.slurm import Slurm
 from torchmatrix.running.launch_cell import OF_NODE
 
@@ -69,14 +69,14 @@ def others(place: Path, number: int, task: int) -> OtherNodes | None:
         return None
     slurm = Slurm(settings.load().slurm)
     own, *names = slurm.nodes_of_job(os.environ["SLURM_JOB_NODELIST"])
-    meeting = meeting_of(0, 1 + len(names), slurm.address(own), network.free_port(), towards=slurm.address(names[0]))
+    meeting = meeting_of(0, 1 + len(names), slurm.address(own), host.free_port(), towards=slurm.address(names[0]))
     return OtherNodes(meeting=meeting, names=tuple(names), told=(str(place), str(number), str(task)))
 
 
 def meeting_of(node: int, nodes: int, address: str, port: int, *, towards: str) -> Meeting:
     """Where the ranks meet, as this node sees it; `towards`: the address of another node."""
-    interface = settings.load().slurm.interface or network.interface_to(towards)
-    return Meeting(node=node, nodes=nodes, address=address, port=port, interface=interface, devices=network.fabric())
+    interface = settings.load().slurm.interface or host.interface_to(towards)
+    return Meeting(node=node, nodes=nodes, address=address, port=port, interface=interface, devices=host.fabric())
 
 
 class Together:
