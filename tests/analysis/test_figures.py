@@ -8,7 +8,7 @@ import pytest
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground import assets
-from torchmatrix.matrix import catalog, presets
+from torchmatrix.matrix import catalog, variants
 from torchmatrix.matrix.factors import PRECISIONS
 
 NOT_OURS = ("fp32-conv-tf32", "bf16", "fp16")
@@ -70,7 +70,9 @@ def test_fp32_that_may_be_tf32_is_told_apart() -> None:
 
 def test_aimes_claims_are_ranges_about_known_models_and_gpus_of_the_presets_articles() -> None:
     rows = rows_of("aime_claims")
-    articles = {address for name in ("aime-2023", "aime-2025") if (p := presets.load(name).preset) for address in p.article}
+    articles = {
+        address for name in ("aime-2023", "aime-2025") if (p := variants.load_preset(name).preset) for address in p.article
+    }
     assert len(rows) == 10 and {row["source"] for row in rows} == articles
     for row in rows:
         assert row["quantity"] in ("scale-factor", "speed-up", "ratio") and 0 < float(row["low"]) <= float(row["high"] or "inf")
@@ -81,7 +83,7 @@ def test_aimes_claims_are_ranges_about_known_models_and_gpus_of_the_presets_arti
     assert all(f"`{column}`" in DESCRIPTION for column in rows[0])
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", variants.preset_names())
 def test_a_presets_claims_are_files_that_are_there(name: str) -> None:
-    preset = presets.load(name).preset
+    preset = variants.load_preset(name).preset
     assert preset and all((assets.PUBLISHED / f"{claim}.csv").is_file() for claim in preset.claims)

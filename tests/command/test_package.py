@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchmatrix.ground import assets
-from torchmatrix.matrix import presets
+from torchmatrix.matrix import variants
 
 pytestmark = pytest.mark.thorough
 
@@ -26,6 +26,6 @@ def test_a_wheel_in_a_clean_virtualenv_inits_and_plans(tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.startswith(("* ", "- ")), done.stderr
     words = [command, "init", "--preset", "bourke-2023", "--output", "preset.toml"]
     assert subprocess.run(words, cwd=tmp_path, capture_output=True).returncode == 0
-    assert (tmp_path / "preset.toml").read_text() == presets.text("bourke-2023")
+    assert (tmp_path / "preset.toml").read_text() == variants.preset_text("bourke-2023")
     where = "import torchmatrix.ground.assets as a, sys; sys.exit(not (a.WORKLOAD / 'bench.py').is_file())"
     assert subprocess.run([str(tmp_path / "venv/bin/python"), "-c", where]).returncode == 0

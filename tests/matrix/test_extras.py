@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchmatrix.matrix import catalog, extras, matrix_file
+from torchmatrix.matrix import catalog, checks, matrix_file
 from torchmatrix.matrix.catalog import Extra, version_key
 
 STACKS = """
@@ -29,7 +29,7 @@ def packages_with(text: str, library: str = "timm") -> dict[str, list[str]]:
     """The packages of each stack beyond those that it has anyway, if the models were of this library."""
     plain = matrix_file.parse(text)
     workloads = [replace(workload, library=library) for workload in plain.workloads]
-    found = extras.completed(plain.stacks, workloads)
+    found = checks.with_packages(plain.stacks, workloads)
     return {new.name: list(new.packages[len(old.packages) :]) for old, new in zip(plain.stacks, found, strict=True)}
 
 
@@ -88,10 +88,14 @@ def test_the_oldest_python_of_the_packages_narrows_the_choice() -> None:
 
 def test_a_stack_for_which_no_packages_are_known_lacks_them_unless_the_user_names_them() -> None:
     matrix = matrix_file.parse('[[stack]]\ntorch = "2.5.1"\ncpu = true\npython = "3.10"\n' + RUNTIME)
-    assert [extras.lacking(matrix.stacks[0], workload) for workload in matrix.workloads] == [None, "onnxruntime", "openvino"]
+    assert [checks.without_packages(matrix.stacks[0], workload) for workload in matrix.workloads] == [
+        None,
+        "onnxruntime",
+        "openvino",
+    ]
     named = '[[stack]]\ntorch = "2.5.1"\ncpu = true\npython = "3.10"\npackages = ["onnxruntime<1.24", "onnx"]\n'
     matrix = matrix_file.parse(named + RUNTIME)
-    assert [extras.lacking(matrix.stacks[0], workload) for workload in matrix.workloads] == [None, None, "openvino"]
+    assert [checks.without_packages(matrix.stacks[0], workload) for workload in matrix.workloads] == [None, None, "openvino"]
     assert matrix.stacks[0].packages[-2:] == ("onnxruntime<1.24", "onnx")
 
 

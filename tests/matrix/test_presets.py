@@ -13,7 +13,7 @@ from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import count
 from torchmatrix.machine.host import Gpu, Host
-from torchmatrix.matrix import catalog, presets
+from torchmatrix.matrix import catalog, variants
 from torchmatrix.matrix.matrix_file import load, parse
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Plan, make_plan
@@ -75,7 +75,7 @@ def a100_host(nvidia_host: Host) -> Host:
 
 
 def plan_of(name: str, host: Host, containers: bool = True) -> Plan:
-    return make_plan(presets.load(name), host, Supplies(containers=containers))
+    return make_plan(variants.load_preset(name), host, Supplies(containers=containers))
 
 
 def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, bool, int, int | str]]:
@@ -88,12 +88,12 @@ def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, boo
 
 
 def test_the_presets_are_those_of_the_table() -> None:
-    assert presets.names() == tuple(STACKS)
+    assert variants.preset_names() == tuple(STACKS)
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", variants.preset_names())
 def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) -> None:
-    matrix = presets.load(name)
+    matrix = variants.load_preset(name)
     said = matrix.preset
     assert said and all((said.title, said.question.endswith("?"), said.deviations))
     assert bool(said.article) == bool(said.claims) == (name not in OUR_OWN)
@@ -129,7 +129,10 @@ def test_aime_2025_is_compiled_on_one_two_and_four_gpus_and_eager_on_one(a100_ho
     assert Counter((compile_, count) for _, _, compile_, _, count, _ in cells) == {
         (True, 1): 5, (True, 2): 5, (True, 4): 5, (False, 1): 5
     }  # fmt: skip
-    assert presets.load("aime-2025").method.steps == 50 and presets.load("aime-2025").method.start_below_celsius == 50
+    assert (
+        variants.load_preset("aime-2025").method.steps == 50
+        and variants.load_preset("aime-2025").method.start_below_celsius == 50
+    )
 
 
 def test_lambda_has_its_batches_and_both_memory_formats(a100_host: Host) -> None:
@@ -163,7 +166,7 @@ def test_on_amd_the_rocm_stack_runs_without_tf32(amd_host: Host, name: str, stac
     assert "tf32 is a mode of NVIDIA GPUs" in reasons
 
 
-@pytest.mark.parametrize("name", [name for name in presets.names() if name not in ON_A_CPU])
+@pytest.mark.parametrize("name", [name for name in variants.preset_names() if name not in ON_A_CPU])
 def test_elsewhere_every_cell_is_skipped_with_its_reason_and_way_out(name: str, cpu_host: Host, nvidia_host: Host) -> None:
     plan = plan_of(name, cpu_host)
     assert not plan.cells and plan.skips and all(skip.why.reason and skip.why.fix for skip in plan.skips)
@@ -186,17 +189,19 @@ def test_no_preset_measures_a_cell_twice_on_any_known_gpu(facts: gpu_specs.GpuFa
         memory_bytes=memory,
         capability=facts.compute_capability,
     )
-    for name in presets.names():
+    for name in variants.preset_names():
         make_plan(
-            presets.load(name), replace(cpu_host, vendor=vendor, gpus=(gpu,), driver="595.45.04"), Supplies(containers=True)
+            variants.load_preset(name),
+            replace(cpu_host, vendor=vendor, gpus=(gpu,), driver="595.45.04"),
+            Supplies(containers=True),
         )
 
 
 def test_init_writes_the_whole_preset_and_plan_reads_it(torchmatrix: Command, tmp_path: Path) -> None:
     done = torchmatrix("init", "--preset", "nvidia-dle")
     assert done.returncode == 0 and done.stdout.strip() == "matrix.toml"
-    assert (tmp_path / "matrix.toml").read_text() == presets.text("nvidia-dle")
-    assert load(tmp_path / "matrix.toml").preset == presets.load("nvidia-dle").preset
+    assert (tmp_path / "matrix.toml").read_text() == variants.preset_text("nvidia-dle")
+    assert load(tmp_path / "matrix.toml").preset == variants.load_preset("nvidia-dle").preset
     plan = torchmatrix("plan")
     assert plan.returncode == 0 and all(line.startswith(("* ", "- ")) for line in plan.stdout.splitlines())
     assert torchmatrix("init", "--preset", "lambda").returncode == 2  # the file is there
@@ -208,7 +213,7 @@ def test_an_unknown_preset_is_an_error_with_the_nearest_name(torchmatrix: Comman
     assert 'did you mean "aime-202' in done.stderr and not (tmp_path / "matrix.toml").exists()
     for name in ("nope", "", "../presets/lambda"):
         with pytest.raises(BadInput) as caught:
-            presets.load(name)
+            variants.load_preset(name)
         assert caught.value.exit_code == 2 and "lambda" in caught.value.hint
     both = torchmatrix("init", "--preset", "lambda", "--python", "/usr/bin/python3")
     assert both.returncode == 2 and "contradict" in both.stderr
@@ -219,7 +224,7 @@ def test_presets_are_listed(torchmatrix: Command) -> None:
     listed = torchmatrix("presets", "--json")
     assert text.returncode == listed.returncode == 0
     rows = {row["name"]: row for row in json.loads(listed.stdout)}
-    assert tuple(rows) == presets.names() and rows["nvidia-dle"]["cells"] == 3 * 2 * 2
+    assert tuple(rows) == variants.preset_names() and rows["nvidia-dle"]["cells"] == 3 * 2 * 2
     for name, row in rows.items():
         assert f"{name}\n  {row['title']}\n  {count(len(row['stacks']), 'stack')}, {row['cells']} cells" in text.stdout
         assert all(address in text.stdout for address in row["article"])
@@ -238,9 +243,9 @@ def test_bridgers_cube_has_all_combinations_and_its_half_each_pair_of_values_as_
     assert Counter((w.model, w.batch) for w in core) == {
         (model, batch): 96 for model in ("resnet50", "bert-base-cased") for batch in (1, 8)
     }
-    assert sum(len(presets.load("bridger-2023").workloads) for _ in STACKS["bridger-2023"]) == 864
+    assert sum(len(variants.load_preset("bridger-2023").workloads) for _ in STACKS["bridger-2023"]) == 864
     assert len(plan_of("bridger-2023-cpu", a100_host).cells) == 288
-    half = presets.load("bridger-2023-half").workloads
+    half = variants.load_preset("bridger-2023-half").workloads
     assert len(half) == 48 and {w.id for w in half} < {w.id for w in core}
     settings = ("precision", "channels_last", "cudnn_benchmark", "compile", "eval")
     for a, b in itertools.combinations(settings, 2):
@@ -248,7 +253,7 @@ def test_bridgers_cube_has_all_combinations_and_its_half_each_pair_of_values_as_
 
 
 def test_what_is_wrong_in_a_preset_table_is_named() -> None:
-    text = presets.text("nvidia-dle").replace("title =", "titel =").replace('"nvidia_dle"', '"nvidia"')
+    text = variants.preset_text("nvidia-dle").replace("title =", "titel =").replace('"nvidia_dle"', '"nvidia"')
     with pytest.raises(BadInput) as caught:
         parse(text)
     said = str(caught.value)
@@ -258,7 +263,7 @@ def test_what_is_wrong_in_a_preset_table_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["suite", "suite-cpu"])
 def test_the_suite_trains_and_runs_models_of_every_kind(name: str) -> None:
-    workloads = presets.load(name).workloads
+    workloads = variants.load_preset(name).workloads
     models = {workload.model for workload in workloads}
     assert len(models) >= 40 and {workload.library for workload in workloads} == {
         "torchvision",

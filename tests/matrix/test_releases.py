@@ -3,11 +3,12 @@
 import pytest
 
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.matrix import catalog, matrix_file, releases
+from torchmatrix.matrix import catalog, matrix_file
+from torchmatrix.matrix.variants import named_release, releases_between
 
 
 def names(old: str, new: str, accelerator: str, *variants: str | None) -> list[str]:
-    return [wheels.name for wheels in releases.between(old, new, accelerator, variants)]
+    return [wheels.name for wheels in releases_between(old, new, accelerator, variants)]
 
 
 def test_the_catalog_s_releases_in_order_of_their_versions() -> None:
@@ -27,7 +28,7 @@ def test_one_cuda_for_all_where_all_have_it_else_the_usual_of_each() -> None:
 
 def test_each_is_a_stack_of_that_name() -> None:
     for accelerator in ("cpu", "cuda", "rocm"):
-        for wheels in releases.between("2.1.0", "2.7.1", accelerator, ()):
+        for wheels in releases_between("2.1.0", "2.7.1", accelerator, ()):
             keys = "".join(
                 f"{key} = {str(value).lower() if value is True else repr(value)}\n" for key, value in wheels.table.items()
             )
@@ -39,9 +40,9 @@ def test_a_stack_with_settings_of_its_own_is_no_release() -> None:
     tables = ('torch = "2.5.1"\ncpu = true\n', 'name = "mine"\ntorch = "2.5.1"\ncpu = true\npython = "3.10"\n')
     text = "".join(f"[[stack]]\n{table}" for table in tables) + '[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
     stacks = matrix_file.parse(text).stacks
-    assert releases.end_of("torch2.5.1-cpu", stacks) == ("2.5.1", "cpu") and releases.end_of("2.5.1", stacks) == ("2.5.1", None)
+    assert named_release("torch2.5.1-cpu", stacks) == ("2.5.1", "cpu") and named_release("2.5.1", stacks) == ("2.5.1", None)
     with pytest.raises(BadInput, match="settings of its own"):
-        releases.end_of("mine", stacks)
+        named_release("mine", stacks)
 
 
 def test_a_stack_of_pinned_wheels_is_no_release() -> None:
@@ -49,7 +50,7 @@ def test_a_stack_of_pinned_wheels_is_no_release() -> None:
     text = f"[[stack]]\nwheels = {[address.format(name) for name in ('torch', 'torchvision')]}\n"
     (stack,) = matrix_file.parse(f'{text}[[workload]]\nmodel = "resnet50"\nbatch = 1\n').stacks
     with pytest.raises(BadInput, match="not made of a release's wheels"):
-        releases.end_of(stack.name, [stack])
+        named_release(stack.name, [stack])
     with pytest.raises(BadInput, match="neither a release") as error:
-        releases.end_of("2.5.1+cu124", [stack])
+        named_release("2.5.1+cu124", [stack])
     assert error.value.hint == "the nearest releases: 2.5.1"

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from torchmatrix.ground import assets
-from torchmatrix.matrix import matrix_file, presets
+from torchmatrix.matrix import matrix_file, variants
 from torchmatrix.matrix.matrix_file import Matrix
-from torchmatrix.matrix.rewriting import keys_of, rewritten
+from torchmatrix.matrix.variants import rewritten, workload_keys
 from torchmatrix.matrix.workloads import changed
 
 TEXT = """# of mine
@@ -49,12 +49,12 @@ def test_a_users_own_model_is_named_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "nets" / "tiny.py").write_text("def Tiny(): ...\ndef Tiny2(): ...\ndef batch(size, generator): ...\n")
     text = TEXT.replace('"resnet50"', '["resnet18", "nets/tiny.py:Tiny", "nets/tiny.py:Tiny2"]')
     for workload in matrix_file.parse(text, folder=tmp_path).workloads:
-        (found,) = matrix_file.parse(rewritten(text, keys_of(changed(workload, batch_for=()))), folder=tmp_path).workloads
+        (found,) = matrix_file.parse(rewritten(text, workload_keys(changed(workload, batch_for=()))), folder=tmp_path).workloads
         assert found.id == workload.id and found.own == workload.own
 
 
 def matrices() -> list[Matrix]:
-    return [*(presets.load(name) for name in presets.names()), matrix_file.load(assets.DEFAULT_MATRIX)]
+    return [*(variants.load_preset(name) for name in variants.preset_names()), matrix_file.load(assets.DEFAULT_MATRIX)]
 
 
 @pytest.mark.parametrize("matrix", matrices(), ids=lambda matrix: matrix.preset.title if matrix.preset else "default")
@@ -62,5 +62,5 @@ def test_every_workload_can_be_written_down(matrix: Matrix) -> None:
     """Also those of the presets, which hold each factor; the batch is one number, as on a machine."""
     for planned in matrix.workloads[::7]:
         workload = changed(planned, batch_for=())
-        (found,) = matrix_file.parse(rewritten(matrix.text, keys_of(workload))).workloads
+        (found,) = matrix_file.parse(rewritten(matrix.text, workload_keys(workload))).workloads
         assert found.id == workload.id and found.factors == workload.factors and found.device == workload.device

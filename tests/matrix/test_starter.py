@@ -6,7 +6,7 @@ import pytest
 
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.matrix_file import parse
-from torchmatrix.matrix.starter import starter_matrix
+from torchmatrix.matrix.variants import starter_matrix
 from torchmatrix.planning.fit import Supplies, suited
 from torchmatrix.planning.plan import make_plan
 

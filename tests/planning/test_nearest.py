@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchmatrix.planning.nearest import nearest_ids, nearest_words
+from torchmatrix.planning.selection import nearest_ids, nearest_words
 
 IDS = [
     f"{stack}/{model}-train-{precision}-b64-224px/gpu0"

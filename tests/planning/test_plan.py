@@ -10,7 +10,7 @@ from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import PYPI
-from torchmatrix.planning import two_stacks
+from torchmatrix.planning import selection
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Plan, make_plan, select
 from torchmatrix.running.launch_order import interleave
@@ -239,10 +239,10 @@ def test_a_gpu_that_a_wheel_has_no_code_for_is_a_skip_with_the_nearest_stack_tha
 
 def test_an_ab_runs_what_both_stacks_can_do_and_says_why_the_rest_is_skipped(nvidia_host: Host) -> None:
     ab = ("torch2.5.1-cu124", "torch1.13.1-cu117")
-    both = two_stacks.asked(matrix_file.parse(TEXT), Request(), ab)
+    both = selection.matrix_of_two(matrix_file.parse(TEXT), Request(), ab)
     assert {stack.name for stack in both.stacks} == set(ab)
     whole = make_plan(both, a100(nvidia_host), CONTAINERS)
-    found = two_stacks.shared(whole, ab)
+    found = selection.shared_cells(whole, ab)
     jobs = [{cell.id.partition("/")[2] for cell in found.cells if cell.stack.name == name} for name in ab]
     assert jobs[0] == jobs[1] != set() and len(found.entries) == len(whole.entries)
     left = [skip for skip in found.skips if skip.cell.stack.name == ab[0] and skip not in whole.skips]

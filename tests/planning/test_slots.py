@@ -9,8 +9,7 @@ from torchmatrix.machine.cpu import CoreGroup
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
-from torchmatrix.planning.plan import make_plan
-from torchmatrix.planning.slots import cut
+from torchmatrix.planning.plan import cut_slots, make_plan
 
 Groups = tuple[CoreGroup, ...]
 
@@ -66,7 +65,7 @@ THREE_TIERS = (socket(0, 7), socket(0, 4, 5, 6, kind=1), socket(0, 0, 1, 2, 3, k
     ],
 )
 def test_slots_are_cut_along_the_topology(groups: Groups, count: int, slots: tuple[tuple[int, ...], ...]) -> None:
-    found = cut(all_of(groups), groups, count)
+    found = cut_slots(all_of(groups), groups, count)
     assert (found.slots, found.unlike, found.size) == (slots, "", len(slots[0]))
 
 
@@ -75,7 +74,7 @@ def test_slots_share_no_core_have_one_size_and_say_where_they_are_unlike(groups:
     cores = all_of(groups)
     kinds = {core: group.kind for group in groups for core in group.cores}
     for count in range(1, len(cores) + 1):
-        found = cut(cores, groups, count)
+        found = cut_slots(cores, groups, count)
         used = [core for slot in found.slots for core in slot]
         assert len(found.slots) == count and len(used) == len(set(used)) == count * found.size and set(used) <= set(cores)
         shapes = {frozenset(Counter(kinds[core] for core in slot).items()) for slot in found.slots}
@@ -90,7 +89,7 @@ def test_a_plain_machine_is_cut_as_ever(size: int) -> None:
     for groups in ((socket(0, *cores),), ()):
         for count in range(1, size + 1):
             share = size // count
-            assert cut(cores, groups, count).slots == tuple(cores[i * share : (i + 1) * share] for i in range(count))
+            assert cut_slots(cores, groups, count).slots == tuple(cores[i * share : (i + 1) * share] for i in range(count))
 
 
 def test_where_slots_can_t_be_alike_plan_and_sets_of_several_say_so(cpu_host: Host) -> None:

@@ -19,7 +19,6 @@ from torchmatrix.ground.formatting import count
 if TYPE_CHECKING:
     from torchmatrix.matrix.method import Request
     from torchmatrix.planning.plan import Cell
-    from torchmatrix.planning.two_stacks import Two
     from torchmatrix.running.cluster.cluster import Cluster, Kind
     from torchmatrix.running.cluster.jobs import Submitted
 

@@ -32,9 +32,9 @@ def stacks(ctx: Any, incomplete: str) -> list[str]:
 
 
 def presets(incomplete: str) -> list[str]:
-    from torchmatrix.matrix import presets
+    from torchmatrix.matrix import variants
 
-    return _beginning(incomplete, presets.names)
+    return _beginning(incomplete, variants.preset_names)
 
 
 def runs(ctx: Any, incomplete: str) -> list[str]:

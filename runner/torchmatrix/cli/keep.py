@@ -93,7 +93,7 @@ def _drop(line: str) -> None:
 def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
     """Raise NothingSelected: no stack of the matrix, or none of those requested, can be locked."""
     from torchmatrix.matrix import matrix_file
-    from torchmatrix.planning.nearest import nearest_words
+    from torchmatrix.planning.selection import nearest_words
 
     names = [stack.name for stack in matrix_file.load(matrix).stacks if stack.source != "interpreter"]
     if not names:

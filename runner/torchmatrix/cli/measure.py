@@ -212,10 +212,10 @@ def reproduce(
 
     A launch is repeated with its exact command, on an image with the same packages.
     """
-    from torchmatrix.matrix import presets
+    from torchmatrix.matrix import variants
 
     volume = volume_of(quiet, verbose)
-    if target in presets.names():
+    if target in variants.preset_names():
         _reproduce_preset(target, globs or [], where or [], results, engine, None if only_print else output, volume)
     else:
         _reproduce_launch(target, results, engine, only_print, volume)
@@ -225,10 +225,10 @@ def _reproduce_preset(
     name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None, volume: Volume
 ) -> None:
     """Plan, build, run, report; if `output` is None, only plan."""
-    from torchmatrix.matrix import presets
+    from torchmatrix.matrix import variants
     from torchmatrix.running import session
 
-    asked = presets.load(name)
+    asked = variants.load_preset(name)
     s = session.without_locks(session.assemble(asked, {}, results, engine, globs, where))
     if asked.preset:
         say("\n".join((asked.preset.title, *(f"differs: {sentence}" for sentence in asked.preset.deviations), "")), volume)

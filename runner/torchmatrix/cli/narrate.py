@@ -15,7 +15,7 @@ from rich.text import Text
 from torchmatrix.cli.console import Volume
 from torchmatrix.facts.launch import throughput
 from torchmatrix.ground.formatting import clipped, figure, printable
-from torchmatrix.planning import estimate
+from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.reporting import words
 from torchmatrix.running.allocation import Lane
@@ -94,7 +94,7 @@ class Narrator:
         lanes: Sequence[Lane] = (),
     ) -> None:
         self._console, self._volume, self._clock = console, volume, clock
-        self._left = {(cell.id, number): estimate.launch_seconds(cell, number, known) for cell, number in launches}
+        self._left = {(cell.id, number): plan.launch_seconds(cell, number, known) for cell, number in launches}
         self._total, self._done = len(self._left), 0
         self._spent, self._expected = 0.0, 0.0
         self._taken: dict[str, list[float]] = {}
@@ -133,7 +133,7 @@ class Narrator:
         elif isinstance(news, LanesProbed | LanesDecided):
             self._tell_lanes(news)
         elif isinstance(news, Heated):
-            self._line("heated", "green", f"{news.devices} for {estimate.in_words(news.seconds)}")
+            self._line("heated", "green", f"{news.devices} for {plan.duration_in_words(news.seconds)}")
         elif isinstance(news, LaunchWaits):
             self._line("waits", "yellow", f"{news.cell.id} for {news.place}: {printable(news.reason)}")
         else:
@@ -187,7 +187,7 @@ class Narrator:
             self._line("build failed", "red", f"{news.stack}: {news.error}; log: {news.log}")
         elif was_built:
             self._built = True
-            self._line("built", "green", f"{news.stack} in {estimate.in_words(news.seconds)}")
+            self._line("built", "green", f"{news.stack} in {plan.duration_in_words(news.seconds)}")
         else:
             self.ready.append(news.stack)
 
@@ -252,7 +252,7 @@ class Narrator:
         after = waiting.pop("", 0.0)
         builds = max(0.0, self._build_seconds - (self._clock() - self._begin))
         seconds = max(waiting.values(), default=0.0) + after + builds
-        return f"about {estimate.in_words(seconds)} left" if seconds >= 1 else ""
+        return f"about {plan.duration_in_words(seconds)} left" if seconds >= 1 else ""
 
     def _expected_of(self, launch: tuple[str, int]) -> float:
         """Seconds that a launch may take: a cell that drifts does so in most of its launches."""

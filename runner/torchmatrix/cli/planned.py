@@ -20,7 +20,7 @@ MUCH_LONGER = 1.5
 def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: float) -> str:
     """What runs, how long it may take, and how much disk space it needs."""
     from torchmatrix.engines import recipes
-    from torchmatrix.planning import estimate
+    from torchmatrix.planning import plan
 
     stacks = recipes.stacks_of(s.plan.cells)
     to_build = [stack for stack in stacks if stack.source != "interpreter" and stack.name not in s.supplies.stored]
@@ -29,32 +29,32 @@ def in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: f
     skipped = f"; {count(len(s.plan.skips), 'cell')} skipped" if s.plan.skips else ""
     if not s.plan.cells:
         return f"nothing to run{skipped}"
-    time = f"{count(len(launches), 'launch')}{more}, about {estimate.in_words(seconds)}{more}"
-    return f"{what}: {time}; {estimate.disk_in_words(to_build)}{skipped}"
+    time = f"{count(len(launches), 'launch')}{more}, about {plan.duration_in_words(seconds)}{more}"
+    return f"{what}: {time}; {plan.disk_in_words(to_build)}{skipped}"
 
 
 def tell_longest(s: "Session", launches: "list[tuple[Cell, int]]", seconds: float, volume: Volume = Volume.NORMAL) -> None:
     """Print how long it may take where machines get warm slowly, if that is much longer than the `seconds` estimated."""
-    from torchmatrix.planning import estimate
+    from torchmatrix.planning import plan
     from torchmatrix.running import time_needed
 
     longest = time_needed.longest_seconds(s, launches) if launches and s.matrix.method.warms_up else 0.0
     if longest > MUCH_LONGER * seconds:
-        say(f"up to {estimate.in_words(longest)} if step times drift: each launch then warms up longer", volume)
+        say(f"up to {plan.duration_in_words(longest)} if step times drift: each launch then warms up longer", volume)
 
 
 def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
     """Print how good the estimate of a complete run was."""
-    from torchmatrix.planning import estimate
+    from torchmatrix.planning import plan
 
     record = folder.read_record()
     if record.complete and record.estimated_seconds > 0:
-        say(f"run {folder.id} {estimate.held_against(record.estimated_seconds, record.seconds)}", volume)
+        say(f"run {folder.id} {plan.held_against(record.estimated_seconds, record.seconds)}", volume)
 
 
 def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str, float]) -> None:
     """With --parallel: print what may run at once, or why nothing can, and how long it takes without."""
-    from torchmatrix.planning import estimate
+    from torchmatrix.planning import plan
     from torchmatrix.running import allocation, time_needed
 
     if not s.parallel:
@@ -64,8 +64,8 @@ def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str
         say(f"nothing can run at once: {found.why_alone}")
         return
     names = ", ".join(lane.devices for lane in found.together)
-    test = estimate.in_words(time_needed.preparing_seconds(s, [], known))
-    apart = estimate.in_words(time_needed.measuring_seconds(launches, known, ()))
+    test = plan.duration_in_words(time_needed.preparing_seconds(s, [], known))
+    apart = plan.duration_in_words(time_needed.measuring_seconds(launches, known, ()))
     say(f"{names}: at once, if a test of about {test} shows that they don't disturb each other; else one by one: {apart}")
 
 
@@ -110,11 +110,11 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
 
 def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
     """Each glob and condition that matches no cell of the matrix, run or skipped, with the nearest matches."""
-    from torchmatrix.planning import nearest
+    from torchmatrix.planning import selection
     from torchmatrix.planning.plan import make_plan
 
     everything = make_plan(s.matrix, s.host, s.supplies)
-    return nearest.misses([*everything.cells, *(skip.cell for skip in everything.skips)], globs, where)
+    return selection.misses([*everything.cells, *(skip.cell for skip in everything.skips)], globs, where)
 
 
 def note_misses(s: "Session", globs: Sequence[str], where: Sequence[str], volume: Volume) -> None:

@@ -47,13 +47,13 @@ def init(
 
     With --preset, write the matrix that repeats a published benchmark.
     """
-    from torchmatrix.matrix import presets
+    from torchmatrix.matrix import variants
 
     if preset and python:
         raise BadInput(
             "--preset and --python contradict each other", hint="a preset has its own stacks: use one of the two options"
         )
-    whole = presets.text(preset) if preset else None
+    whole = variants.preset_text(preset) if preset else None
     if output.exists() and not force:
         raise BadInput(f"{output} already exists", hint="replace it with --force, or write another file with --output FILE")
     if python and not Path(python).is_file():
@@ -71,11 +71,11 @@ def init(
 def _starter(python: str | None) -> str:
     from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
-    from torchmatrix.matrix import starter
+    from torchmatrix.matrix import variants
     from torchmatrix.planning import fit
 
     here, own = host.detect(), str(Path(python).absolute()) if python else None
-    return starter.starter_matrix(here, containers_answer(), own, fit.suited)
+    return variants.starter_matrix(here, containers_answer(), own, fit.suited)
 
 
 @app.command("presets")
@@ -83,11 +83,11 @@ def list_presets(as_json: JsonOption = False) -> None:
     """List the published benchmarks that you can repeat here."""
     from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
-    from torchmatrix.matrix import presets
+    from torchmatrix.matrix import variants
     from torchmatrix.planning.fit import Supplies
 
     here, supplies = host.detect(), Supplies(containers=containers_answer())
-    found = [_described(name, here, supplies) for name in presets.names()]
+    found = [_described(name, here, supplies) for name in variants.preset_names()]
     if as_json:
         print(json.dumps(found))
         return
@@ -99,10 +99,10 @@ def list_presets(as_json: JsonOption = False) -> None:
 
 
 def _described(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
-    from torchmatrix.matrix import presets
+    from torchmatrix.matrix import variants
     from torchmatrix.planning import plan
 
-    matrix = presets.load(name)
+    matrix = variants.load_preset(name)
     made = plan.make_plan(matrix, here, supplies)
     said = {key: getattr(matrix.preset, key) for key in ("title", "question", "article", "claims", "deviations")}
     counts = {"cells": len(made.cells) + len(made.skips), "here": len(made.cells)}

@@ -12,7 +12,7 @@ from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import write_to
 from torchmatrix.ground.toml_keys import shown
-from torchmatrix.matrix.requirements import why_not_locked
+from torchmatrix.matrix.stacks import locked_line_problem
 
 VERSION = 1
 _HEAD = """\
@@ -92,7 +92,7 @@ def from_table(table: Mapping[str, Any]) -> StackLock:
     if unknown := [key for key in values if key not in known]:
         raise TypeError(f"unknown key {shown(unknown[0])}")
     for line in (*values["packages"], *filter(None, [values.get("installer")])):
-        if why := why_not_locked(line):
+        if why := locked_line_problem(line):
             raise TypeError(f'"{shown(line)}" {why}')
     return StackLock(**values)
 

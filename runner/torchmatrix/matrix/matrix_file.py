@@ -12,7 +12,7 @@ from torchmatrix.ground import assets, inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import count
 from torchmatrix.ground.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
-from torchmatrix.matrix import extras, idle_settings, method
+from torchmatrix.matrix import checks, method
 from torchmatrix.matrix.method import Method, Request
 from torchmatrix.matrix.stacks import Stack, make_stack
 from torchmatrix.matrix.workloads import MOST_DEVICES, Workload, changed, make_workloads
@@ -195,7 +195,7 @@ def under(matrix: Matrix, request: Request) -> Matrix:
         workloads = tuple(changed(w, warmup_seconds=long, seconds=long, windows=1) for w in workloads)
     if not chosen.warms_up:
         workloads = tuple(changed(w, warmup_cap_seconds=0.0) for w in workloads)
-    notes = (*matrix.notes, *idle_settings.of_method(chosen, matrix.workloads))
+    notes = (*matrix.notes, *checks.idle_method_settings(chosen, matrix.workloads))
     return replace(matrix, method=chosen, workloads=workloads, notes=tuple(dict.fromkeys(notes)))
 
 
@@ -221,10 +221,10 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
         return None
     _check_globs(data, stacks, problems)
     _check_size(stacks, workloads, sections, problems)
-    idle_settings.of_matrix(data, stacks, made, problems)
+    checks.note_idle_tables(data, stacks, made, problems)
     run, gpus, cpus = (sections[name] for name in ("run", "gpus", "cpus"))
     return Matrix(
-        stacks=extras.completed(stacks, workloads),
+        stacks=checks.with_packages(stacks, workloads),
         workloads=tuple(workloads),
         gpus=Devices(lists=_lists(gpus["lists"], problems), **{key: gpus[key] for key in ("counts", "each", "nodes", "mixed")}),
         cpus=Devices(lists=(), **{key: cpus[key] for key in ("counts", "each", "nodes")}),

@@ -1,13 +1,143 @@
 """A [[stack]] table -> Stack: one software combination, completed from the catalog."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from torchmatrix.ground.formatting import clipped, printable
 from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
-from torchmatrix.matrix import catalog, pinned_wheels, references
-from torchmatrix.matrix.pinned_wheels import Pinned
-from torchmatrix.matrix.requirements import why_not
+from torchmatrix.matrix import catalog
+
+# What a user may write as a Python requirement: a name with versions (PEP 508), or a name with the address of its file.
+#
+# Requirements reach uv and pip in files of one requirement a line, where anything else could be an option or a path.
+
+_ADDRESS = re.compile(r"(git\+)?https://[A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?/[^\s\\?&;]*")
+LINE = re.compile(
+    r"(?:[A-Za-z0-9][\w.-]*==[\w.!+-]+|(?P<named>[A-Za-z0-9][\w.-]* @ \S+))((?: --hash=sha(256|384|512):[0-9a-f]+)*)", re.ASCII
+)
+"""A locked requirement: one version, or one address, and the hashes of its files."""
+
+
+def requirement_problem(text: str) -> str | None:
+    """Why a text can't be a requirement, in words that follow it; None if it can."""
+    try:
+        asked = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        return f"is not a requirement such as numpy<2 (PEP 508): {clipped(printable(str(error).partition(chr(10))[0]))}"
+    if asked.url is not None and not _ADDRESS.fullmatch(asked.url):
+        return "has an address other than https://… or git+https://…"
+    return None
+
+
+def locked_line_problem(line: str) -> str | None:
+    """As `why_not`, for one line of a lock."""
+    found = LINE.fullmatch(line)
+    if found is None:
+        return "is not a locked requirement such as numpy==1.26.4 --hash=sha256:…"
+    return requirement_problem(found["named"]) if found["named"] else None
+
+
+# What a user may write as a container image: the grammar of registries and engines, so that a slip shows before the pull.
+
+_DOMAIN = r"(?:localhost|(?=[^/]*[.:])[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?::[0-9]+)?"
+_PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_NAMED = re.compile(rf"(?:{_DOMAIN}/)?{_PATH}(?:/{_PATH})*(?::\w[\w.-]{{0,127}})?", re.ASCII)
+_LONGEST = 255
+"""Letters of a name, without tag and digest."""
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
+"""https://github.com/distribution/reference/blob/main/reference.go"""
+
+
+def reference_problem(text: str) -> str | None:
+    """Why a text can't be an image reference, in words that follow its key; None if it can."""
+    scheme, found, _ = text.partition("://")
+    if found:
+        return f'is an address, not an image reference: write it without "{shown(scheme)}://"'
+    named, at, digest = text.partition("@")
+    if at and not _DIGEST.fullmatch(digest):
+        return f'has a malformed digest, "{shown(digest)}": a digest is sha256: and 64 of the digits 0-9 and a-f'
+    if not _NAMED.fullmatch(named) or len(re.sub(r":[^/:]*\Z", "", named)) > _LONGEST:
+        return f'is not an image reference such as nvcr.io/nvidia/pytorch:25.02-py3: "{shown(text)}"'
+    return None
+
+
+def without_igpu(image: str) -> str | None:
+    """The tag of NVIDIA's beside an image for integrated GPUs, as Jetson and IGX Orin have them; None for other images.
+
+    https://docs.nvidia.com/igx-orin/user-guide/latest/igpu-dgpu.html
+    """
+    named = image.partition("@")[0]
+    return named.removesuffix("-igpu") if named.startswith("nvcr.io/nvidia/") and named.endswith("-igpu") else None
+
+
+# Wheels that a [[stack]] pins by address and hash: the way to what no release is, such as a nightly, which is soon deleted.
+
+NEEDED = ("torch", "torchvision")
+"""What the self-test trains with."""
+_WHEEL_ADDRESS = re.compile(
+    r"(?P<folder>https://[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?(?:/[^\s\\?&;#]*)?)/(?P<file>[^\s\\?&;#/]+\.whl)", re.ASCII
+)
+_HASH = re.compile(r"sha256=([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pinned:
+    """One wheel. `variant`: such as cu126, "" if its version doesn't say; `python`: such as "3.12", "" for any; `folder`: its
+    address without the file's name; `requirement`: as pip and uv read it (PEP 508), with the hash."""
+
+    name: str
+    version: str
+    variant: str
+    python: str
+    folder: str
+    requirement: str
+
+
+def read_pinned_wheels(texts: Iterable[str]) -> tuple[dict[str, Pinned], list[str]]:
+    """The wheels by name, and what is wrong with them."""
+    every = [_read(text) for text in texts]
+    wrong = [one for one in every if isinstance(one, str)]
+    wheels = {one.name: one for one in every if isinstance(one, Pinned)}
+    missing = [name for name in NEEDED if name not in wheels]
+    if missing and not wrong:
+        wrong.append(f"lacks {' and '.join(missing)}")
+    elif len(wheels) + len(wrong) < len(every):
+        wrong.append("names a package twice")
+    return wheels, wrong
+
+
+def _read(text: str) -> Pinned | str:
+    """The wheel at an address such as https://…/torch-2.8.0.dev20250601%2Bcu126-cp312-cp312-….whl#sha256=…; else why not."""
+    address, _, fragment = text.partition("#")
+    found = _WHEEL_ADDRESS.fullmatch(address)
+    if found is None:
+        return f'"{shown(text)}" is not the address of a wheel, https://….whl#sha256=…'
+    if not _HASH.fullmatch(fragment):
+        return f'"{shown(found["file"])}" has no hash to tell whether it is the same file: add #sha256= and 64 digits'
+    try:
+        name, version, _, tags = parse_wheel_filename(unquote(found["file"]))
+    except InvalidWheelFilename:
+        return f'"{shown(found["file"])}" is not the name of a wheel'
+    if not any(tag.platform == "any" or "linux" in tag.platform for tag in tags):
+        return f'"{shown(found["file"])}" is not for Linux'
+    python = next((f"{tag.interpreter[2]}.{tag.interpreter[3:]}" for tag in tags if tag.interpreter.startswith("cp3")), "")
+    return Pinned(
+        name=name, version=version.public, variant=version.local or "", python=python, folder=found["folder"],
+        requirement=f"{name} @ {text}",
+    )  # fmt: skip
+
+
+def architecture_of(requirement: str) -> str | None:
+    """What the wheel at a requirement's address is for, such as x86_64; None if it runs on any, or there is no address."""
+    found = re.search(r"_(x86_64|aarch64)\.whl#", requirement)
+    return found[1] if found else None
+
 
 PYPI = "https://pypi.org/simple"
 
@@ -107,7 +237,7 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
 def _check_spellings(values: dict[str, Any], place: Place, problems: Problems) -> None:
     """Of images, and of versions as pip shows them: "2.3.0+cu118" says two things that are two keys here."""
     for key in ("image", "base"):
-        if values[key] and (why := references.why_not(values[key])):
+        if values[key] and (why := reference_problem(values[key])):
             problems.add(place, key, why)
     for key in ("torch", "torchvision"):
         version, plus, variant = (values[key] or "").partition("+")
@@ -163,7 +293,7 @@ def _pinned_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
     why = "comes with the wheels"
     _refuse(values, ("accelerator", "cuda", "rocm", "cpu", "python", "torchvision"), why, place, problems)
     _check_sources(values, place, problems)
-    wheels, wrong = pinned_wheels.read(values["wheels"])
+    wheels, wrong = read_pinned_wheels(values["wheels"])
     torch = wheels.get("torch")
     if torch and not wrong and not (torch.python and catalog.key_of(torch.variant)):
         wrong = ["torch's name tells no CPython, or no variant such as +cu126, +rocm6.2 or +cpu"]
@@ -196,7 +326,7 @@ def _check_sources(values: dict[str, Any], place: Place, problems: Problems) -> 
     if values["index"] and not _INDEX.fullmatch(values["index"]):
         problems.add(place, "index", f'is not the address of a package index, https://…: "{shown(values["index"])}"')
     for asked in values["packages"]:
-        if why := why_not(asked):
+        if why := requirement_problem(asked):
             problems.add(place, "packages", f'"{shown(asked)}" {why}')
 
 

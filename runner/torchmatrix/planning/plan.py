@@ -1,13 +1,15 @@
 """Matrix x Host -> Plan: ordered Cells, and Skips with their reasons. Pure: no files, no processes, no clock."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from itertools import islice
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest
+from torchmatrix.machine.cpu import CoreGroup
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
@@ -16,6 +18,7 @@ from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch
 from torchmatrix.planning.fit import (
     Supplies,
     Why,
+    least_disk_bytes,
     why_not_gpus,
     why_not_memory,
     why_not_mixed,
@@ -25,7 +28,80 @@ from torchmatrix.planning.fit import (
     why_not_supplied,
     why_not_workload,
 )
-from torchmatrix.planning.slots import Cut, cut
+
+# CPU slots: equal shares of a machine's cores, cut along its topology. Pure.
+#
+# Of several slots each should be like the others, or a ratio of them compares unlike devices. So none begins in one socket or
+# NUMA node and ends in another, and all have cores of the same types. Where that takes smaller slots, cores are left over.
+
+Slot = tuple[int, ...]
+"""Logical CPUs, one of each core."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """`slots`: all of one size; none if there are fewer cores. `unlike`: in what they differ, in words; empty if in nothing."""
+
+    slots: tuple[Slot, ...]
+    unlike: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many cores a slot has; at least one."""
+        return len(self.slots[0]) if self.slots else 1
+
+
+def cut_slots(cores: Sequence[int], groups: Sequence[CoreGroup], count: int) -> Cut:
+    """`count` slots. Equal shares of all cores, if they go along the topology; else the largest that lie within groups of one
+    type, the fastest that has enough cores; else equal shares that are not alike. `groups`: of the cores; none: all are alike.
+    """
+    groups = groups or (CoreGroup(cores=tuple(cores)),)
+    shares = _pieces([core for group in groups for core in group.cores], max(1, len(cores) // count), count)
+    if _are_along(shares, groups):
+        return Cut(slots=shares)
+    for kind in _kinds(groups):
+        alike = [group.cores for group in groups if group.kind == kind]
+        if size := _largest(list(map(len, alike)), count):
+            pieces = [piece for members in alike for piece in _pieces(members, size, len(members) // size)]
+            return Cut(slots=tuple(islice(pieces, count)))
+    return Cut(slots=shares, unlike=_in_words(shares, groups))
+
+
+def _pieces(cores: Sequence[int], size: int, count: int) -> tuple[Slot, ...]:
+    """Up to `count` whole pieces, each in the order of its numbers."""
+    places = range(0, len(cores) - size + 1, size)
+    return tuple(tuple(sorted(cores[place : place + size])) for place in islice(places, count))
+
+
+def _are_along(slots: Sequence[Slot], groups: Sequence[CoreGroup]) -> bool:
+    """Whether each slot lies in one group or consists of whole ones, and all have as many cores of each type."""
+    return len({frozenset(_types(slot, groups).items()) for slot in slots}) <= 1 and all(_is_along(s, groups) for s in slots)
+
+
+def _is_along(slot: Slot, groups: Sequence[CoreGroup]) -> bool:
+    touched = [group.cores for group in groups if not set(slot).isdisjoint(group.cores)]
+    return len(touched) == 1 or sum(map(len, touched)) == len(slot)
+
+
+def _largest(sizes: Sequence[int], count: int) -> int:
+    """The largest size of which `count` pieces fit into groups of these sizes; 0 if there are too few cores."""
+    return next((size for size in range(max(sizes), 0, -1) if sum(one // size for one in sizes) >= count), 0)
+
+
+def _types(slot: Slot, groups: Sequence[CoreGroup]) -> Counter[int]:
+    """How many cores of each type."""
+    return sum((Counter({group.kind: len({*slot}.intersection(group.cores))}) for group in groups), Counter())
+
+
+def _kinds(groups: Sequence[CoreGroup]) -> list[int]:
+    return sorted({group.kind for group in groups})
+
+
+def _in_words(slots: Sequence[Slot], groups: Sequence[CoreGroup]) -> str:
+    """Slots of one type could be cut along the topology, so these are of several."""
+    first = _types(slots[0], groups)
+    others = [str(number) for number, slot in enumerate(slots) if _types(slot, groups) != first]
+    return f"CPU slots are unlike devices: cores of other types than slot 0 has are in slot {', '.join(others)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +353,7 @@ class _SetsOf:
     def _slots(self) -> Cut:
         """As many as the largest count in the matrix, so that a slot is always the same."""
         own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
-        return cut(self._host.cores, self._host.core_groups, max((*self._matrix.cpus.counts, *own), default=1))
+        return cut_slots(self._host.cores, self._host.core_groups, max((*self._matrix.cpus.counts, *own), default=1))
 
     def _cpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
         gpus, there = cpu_set(indices, self._slots), len(self._host.cores)
@@ -316,3 +392,61 @@ def _with_baselines(lists: Iterable[tuple[int, ...]], each: bool) -> list[tuple[
 def _in_order(lists: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Without repetition, smallest first."""
     return sorted(set(lists), key=lambda indices: (len(indices), indices))
+
+
+# How long a plan may take: from earlier launches of the same cells on this machine, else a rule of thumb. Never a result.
+
+GPU_LAUNCH_SECONDS = 45.0
+CPU_LAUNCH_SECONDS = 14.0
+COLD_COMPILE_SECONDS = 90.0
+
+
+def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float:
+    """One launch of `cell` in round `number`; `known` has seconds by cell id."""
+    if cell.id in known:
+        return known[cell.id]
+    usual = CPU_LAUNCH_SECONDS + cell.workload.request_seconds if cell.gpus.vendor == "cpu" else GPU_LAUNCH_SECONDS
+    usual += cell.workload.least_seconds
+    return usual + (COLD_COMPILE_SECONDS if cell.workload.compile and number == 1 else 0.0)
+
+
+def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float], known: Mapping[str, float]) -> float:
+    """All launches and builds (`builds`: usual seconds for each stack still to be built)."""
+    usual: dict[tuple[int, str | None, bool], float] = {}  # of cells of one workload on one kind of device, which is nearly all
+
+    def seconds(cell: Cell, number: int) -> float:
+        if cell.id in known:
+            return known[cell.id]
+        alike = (id(cell.workload), cell.gpus.vendor, number == 1)
+        if alike not in usual:
+            usual[alike] = launch_seconds(cell, number, known)
+        return usual[alike]
+
+    return sum(seconds(cell, number) for cell, number in launches) + sum(builds)
+
+
+def held_against(estimated: float, took: float) -> str:
+    """How good an estimate was, such as "took 9 min; 10 min were estimated (-10 %)"."""
+    return (
+        f"took {duration_in_words(took)}; {duration_in_words(estimated)} were estimated ({100 * (took / estimated - 1):+.0f} %)"
+    )
+
+
+def disk_in_words(to_build: Iterable[Stack]) -> str:
+    """What building takes on disk at least, by the catalog's rough table; which stacks are unknown to it is said."""
+    sizes = {stack.name: least_disk_bytes(stack) for stack in to_build}
+    if not sizes:
+        return "nothing to build"
+    total = sum(size for size in sizes.values() if size)
+    unknown = [name for name, size in sizes.items() if size is None]
+    said = f"at least {total / 2**30:.0f} GiB on disk" if total else ""
+    lacking = f"disk space unknown for {', '.join(unknown)}" if unknown else ""
+    return ", ".join(part for part in (said, lacking) if part)
+
+
+def duration_in_words(seconds: float) -> str:
+    """Such as "40 s", "8 min" or "3 h 20 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

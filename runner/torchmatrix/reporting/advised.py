@@ -10,7 +10,7 @@ from torchmatrix.analysis.cube.points import COSTS, Point
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.ground.formatting import count, figure, is_known, none_for_nan, printable
 from torchmatrix.matrix.factors import FACTORS
-from torchmatrix.matrix.rewriting import rewritten
+from torchmatrix.matrix.variants import rewritten
 from torchmatrix.reporting import words
 from torchmatrix.reporting.cubes import combination, ratio_of
 

@@ -12,10 +12,10 @@ from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
 from torchmatrix.ground.toml_keys import nearest, shown
-from torchmatrix.matrix import matrix_file, releases
+from torchmatrix.matrix import matrix_file, variants
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
-from torchmatrix.matrix.rewriting import keys_of, rewritten
+from torchmatrix.matrix.variants import rewritten, workload_keys
 from torchmatrix.matrix.workloads import AUTO
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import session
@@ -54,7 +54,7 @@ def prepare(path: Path, results: Path, engine: str, ends: tuple[str, str], cell:
     """
     s = session.prepare(path, results, engine, [cell], [], request)
     found = _one_job(s, cell)
-    workload = {**keys_of(found.workload), "counts": [len(found.gpus.indices)]}
+    workload = {**workload_keys(found.workload), "counts": [len(found.gpus.indices)]}
     if listed:
         names, text = _listed(s.matrix, ends), rewritten(s.matrix.text, workload)
     else:
@@ -109,10 +109,10 @@ def _one_job(s: Session, word: str) -> Cell:
     return found
 
 
-def _released(asked: Matrix, ends: tuple[str, str], accelerator: str) -> list[releases.Wheels]:
+def _released(asked: Matrix, ends: tuple[str, str], accelerator: str) -> list[variants.Wheels]:
     """The catalog's releases from one end to the other."""
-    (old, old_variant), (new, new_variant) = (releases.end_of(word, asked.stacks) for word in ends)
-    return releases.between(old, new, accelerator, (old_variant, new_variant))
+    (old, old_variant), (new, new_variant) = (variants.named_release(word, asked.stacks) for word in ends)
+    return variants.releases_between(old, new, accelerator, (old_variant, new_variant))
 
 
 def _listed(asked: Matrix, ends: tuple[str, str]) -> list[str]:

@@ -17,9 +17,8 @@ from torchmatrix.matrix import catalog
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning import fit
-from torchmatrix.planning.nearest import nearest_words
-from torchmatrix.planning.plan import GpuSet, cpu_set
-from torchmatrix.planning.slots import cut
+from torchmatrix.planning.plan import GpuSet, cpu_set, cut_slots
+from torchmatrix.planning.selection import nearest_words
 from torchmatrix.running import housekeeping, readiness, run
 from torchmatrix.running.session import Session
 
@@ -93,7 +92,7 @@ def all_devices(host: Host, places: Sequence[int]) -> GpuSet:
         gpus = tuple(host.gpus[place] for place in places)
         return GpuSet(indices=tuple(places), vendor=host.vendor, gpus=gpus, threads=threads)
     count = min(CPU_PROCESSES, len(host.cores))
-    return cpu_set(tuple(range(count)), cut(host.cores, host.core_groups, count))
+    return cpu_set(tuple(range(count)), cut_slots(host.cores, host.core_groups, count))
 
 
 def look(

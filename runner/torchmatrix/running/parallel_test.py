@@ -10,7 +10,7 @@ from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.proven import Proven, proof_of
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
-from torchmatrix.planning import estimate
+from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.at_once import drained
@@ -55,7 +55,7 @@ def chosen_cell(cells: Sequence[Cell]) -> Cell:
 
 def least_seconds(lanes: Sequence[Lane], known: Mapping[str, float]) -> float:
     """How long the test takes if its first look decides; `known`: seconds by cell id."""
-    each = [estimate.launch_seconds(chosen_cell(lane.cells), 2, known) for lane in lanes]
+    each = [plan.launch_seconds(chosen_cell(lane.cells), 2, known) for lane in lanes]
     return (1 + disturbance.LOOKS[0]) * sum(each) + 1.5 * disturbance.LOOKS[0] * max(each)
 
 

@@ -16,7 +16,7 @@ from torchmatrix.ground.files import content_of, sha256_of
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id
-from torchmatrix.planning import estimate
+from torchmatrix.planning import plan
 from torchmatrix.running import session
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import News
@@ -142,7 +142,7 @@ def run(again: Repetition, job: Job) -> Generator[News, None, None]:
         key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}
         job.folder.append("batch", **key, batch=again.launch.batch_used)
     launches = again.session.launches
-    yield from measure(again.session, job, launches, estimate.total_seconds(launches, [], {}))
+    yield from measure(again.session, job, launches, plan.total_seconds(launches, [], {}))
 
 
 def _image_of(launch: Launch) -> str:

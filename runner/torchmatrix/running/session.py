@@ -18,10 +18,10 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.planning import two_stacks
+from torchmatrix.planning import selection
 from torchmatrix.planning.fit import Supplies, why_not_supplied
 from torchmatrix.planning.plan import Cell, Plan, make_plan, select, withheld
-from torchmatrix.planning.two_stacks import Two
+from torchmatrix.planning.selection import TwoStacks
 from torchmatrix.running import launch_order
 
 AS_THE_MATRIX_SAYS = Request()
@@ -70,7 +70,7 @@ def prepare(
     request: Request = AS_THE_MATRIX_SAYS,
     explain: bool = False,
     locked: bool = False,
-    ab: Two | None = None,
+    ab: TwoStacks | None = None,
     parallel: bool = False,
 ) -> Session:
     """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
@@ -79,7 +79,7 @@ def prepare(
     matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share. `parallel`: cells on disjoint
     devices may run at once.
     """
-    asked = two_stacks.asked(matrix_file.load(path), request, ab)
+    asked = selection.matrix_of_two(matrix_file.load(path), request, ab)
     place = locked_stacks.path_beside(path)
     held = lockfile.read(place)
     s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where, parallel)
@@ -96,10 +96,10 @@ def refuse_unlocked(place: Path, notes: Sequence[str]) -> None:
         raise BadInput(f"{place} does not match the matrix:{listing}", hint="torchmatrix lock brings it up to date")
 
 
-def _of_two(s: Session, ab: Two) -> Session:
+def _of_two(s: Session, ab: TwoStacks) -> Session:
     """A run of its own: another selection of the same cells doesn't continue it."""
     key = json.dumps([s.key, *sorted(ab)])
-    return replace(s, plan=two_stacks.shared(s.plan, ab), key=hashlib.sha256(key.encode()).hexdigest()[:16])
+    return replace(s, plan=selection.shared_cells(s.plan, ab), key=hashlib.sha256(key.encode()).hexdigest()[:16])
 
 
 def assemble(

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from torchmatrix.engines import recipes
 from torchmatrix.facts.run_record import ParallelTest
-from torchmatrix.planning import estimate
+from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import allocation, heating
 from torchmatrix.running.allocation import Lane
@@ -29,7 +29,7 @@ def longest_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
 def _drifting_seconds(cell: Cell, number: int) -> float:
     factors = cell.workload.factors
     again = float(factors["warmup_cap_seconds"] + factors["windows"] * factors["seconds"])
-    return estimate.launch_seconds(cell, number, {}) + again
+    return plan.launch_seconds(cell, number, {}) + again
 
 
 def _taken(s: Session) -> dict[str, list[float]]:
@@ -46,12 +46,12 @@ def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
 def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
     """For the launches: the longest of the lanes, and the others one after the other."""
     if not lanes:
-        return estimate.total_seconds(launches, [], known)
+        return plan.total_seconds(launches, [], known)
     own = allocation.split(launches, lanes)
     at_once = {cell.id for lane in lanes for cell in lane.cells}
     others = [(cell, number) for cell, number in launches if cell.id not in at_once]
-    longest = max(estimate.total_seconds(lane, [], known) for lane in own)
-    return longest + estimate.total_seconds(others, [], known)
+    longest = max(plan.total_seconds(lane, [], known) for lane in own)
+    return longest + plan.total_seconds(others, [], known)
 
 
 def preparing_seconds(
@@ -78,7 +78,7 @@ def preparing_seconds(
 def _heating_seconds(launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
     """At most as long as a launch of the same, which has windows too."""
     cells = [cell for cell, _ in launches]
-    return estimate.launch_seconds(heating.chosen_cell(cells), 2, known) if cells else 0.0
+    return plan.launch_seconds(heating.chosen_cell(cells), 2, known) if cells else 0.0
 
 
 def estimate_seconds(

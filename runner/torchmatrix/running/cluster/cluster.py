@@ -20,9 +20,9 @@ from torchmatrix.ground.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
-from torchmatrix.planning import two_stacks
+from torchmatrix.planning import selection
 from torchmatrix.planning.plan import Cell, make_plan, select
-from torchmatrix.planning.two_stacks import Two
+from torchmatrix.planning.selection import TwoStacks
 from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
@@ -82,7 +82,7 @@ def prepare(
     request: Request,
     *,
     locked: bool = False,
-    ab: Two | None = None,
+    ab: TwoStacks | None = None,
     new: bool = False,
     tell: Callable[[str], None],
 ) -> Cluster:
@@ -92,7 +92,7 @@ def prepare(
     `ab`: only what these two stacks share.
     """
     site = settings.load().slurm
-    slurm, matrix = Slurm(site), two_stacks.asked(matrix_file.load(path), request, ab)
+    slurm, matrix = Slurm(site), selection.matrix_of_two(matrix_file.load(path), request, ab)
     if matrix.method.warm_seconds is not None:
         raise BadInput(
             f"the method {matrix.method.name} heats one machine before its launches, and Slurm starts each in a job of its own",
@@ -129,7 +129,7 @@ def prepare(
 
 
 def _order(
-    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, ab: Two | None,
+    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, ab: TwoStacks | None,
     *, new: bool, tell: Callable[[str], None],
 ) -> Order:  # fmt: skip
     """The unfinished order of the same cells, with the same lock, measured in the same way, or a new one."""
@@ -222,7 +222,7 @@ def _kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], said: NodeFacts
     names = ", ".join(node.name for node in alike)
     its = replace(said.host, machine=said.machine, name=alike[0].name)
     planned = select(make_plan(matrix, its, supplies), order.globs, order.where)
-    planned = two_stacks.shared(planned, order.ab) if order.ab else planned
+    planned = selection.shared_cells(planned, order.ab) if order.ab else planned
     results = Results(order.results)
     ids = sorted(cell.id for cell in planned.cells)
     key = json.dumps([matrix.digest, ids, asdict(matrix.method), recipes.workload_hash(), "slurm", order.run])

@@ -28,9 +28,9 @@ from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
-from torchmatrix.planning import two_stacks
+from torchmatrix.planning import selection
 from torchmatrix.planning.fit import Supplies
-from torchmatrix.planning.two_stacks import Two
+from torchmatrix.planning.selection import TwoStacks
 
 Launches = list[tuple[str, int]]
 """(cell id, round), in order."""
@@ -54,7 +54,7 @@ class Order:
     globs: tuple[str, ...]
     where: tuple[str, ...]
     request: Request
-    ab: Two | None = None
+    ab: TwoStacks | None = None
 
     @property
     def place(self) -> Path:
@@ -68,7 +68,7 @@ class Order:
 
     def matrix(self) -> Matrix:
         """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
-        return two_stacks.asked(matrix_file.parse(text_of(self), folder=self.folder), self.request, self.ab)
+        return selection.matrix_of_two(matrix_file.parse(text_of(self), folder=self.folder), self.request, self.ab)
 
     @property
     def lock(self) -> Path:

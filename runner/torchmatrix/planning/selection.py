@@ -1,0 +1,135 @@
+"""Select cells of a plan: the nearest names to a filter that matches none, and two stacks that take turns (--ab)."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher, get_close_matches
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TypeAlias
+
+from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.matrix_file import Matrix
+from torchmatrix.matrix.method import Request
+from torchmatrix.planning.fit import Why
+from torchmatrix.planning.plan import Cell, Plan, Skip, values_of
+
+# A selection that matches nothing -> the ids, or values, that may have been meant. Pure.
+
+MOST = 3
+_WILD = re.compile(r"[*?/]+|\[[^\]]*\]")
+
+
+def misses(cells: Sequence[Cell], globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
+    """Each glob and each condition that matches none of `cells`, with what is nearest to it: ids, or conditions."""
+    ids = [cell.id for cell in cells]
+    found = {glob: nearest_ids(glob, ids) for glob in globs if not any(fnmatchcase(one, glob) for one in ids)}
+    for condition in where:
+        key, _, value = condition.partition("=")
+        values = values_of(cells, key)
+        if not any(fnmatchcase(own, value) for own in values):
+            found[condition] = [f"{key}={own}" for own in nearest_words(value, values)]
+    return {asked: near for asked, near in found.items() if near}
+
+
+def nearest_ids(glob: str, ids: Iterable[str], most: int = MOST) -> list[str]:
+    """The ids most like `glob`, the nearest first.
+
+    A glob is compared piece by piece, since it is usually much shorter than an id: each piece between its wildcards counts
+    by the piece of the id whose beginning it resembles most.
+    """
+    wanted = [piece for piece in (piece.strip("-") for piece in _WILD.split(glob.lower())) if piece]
+    scored = sorted((-_likeness(wanted, one), place, one) for place, one in enumerate(ids))
+    return [one for _, _, one in scored[:most]]
+
+
+def nearest_words(word: str, words: Collection[str], most: int = MOST) -> list[str]:
+    """Those of `words` that are most like `word`; a few of them all where none is."""
+    found = get_close_matches(_WILD.sub("", word), sorted(words), n=most, cutoff=0.4)
+    return found or sorted(words)[:most]
+
+
+def _likeness(wanted: Sequence[str], one: str) -> float:
+    pieces = _pieces(one)
+    return sum(max(_ratio(piece, own[: len(piece) + more]) for own in pieces for more in (0, 1, 2)) for piece in wanted)
+
+
+def _pieces(one: str) -> list[str]:
+    """The id, the parts between slashes, and each run of words of a part."""
+    found = {one.lower(): None}
+    for part in one.lower().split("/"):
+        words = part.split("-")
+        runs = ("-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
+        found |= dict.fromkeys(runs)
+    return list(found)
+
+
+@lru_cache(maxsize=100_000)
+def _ratio(a: str, b: str) -> float:
+    return SequenceMatcher(None, a, b).ratio()
+
+
+# An A/B: of a matrix two stacks, of its plan the cells that both have. Pure.
+
+TwoStacks: TypeAlias = tuple[str, str]
+"""The names of A and B."""
+_Job: TypeAlias = tuple[str, str]
+
+
+def matrix_of_two(matrix: Matrix, request: Request, ab: TwoStacks | None) -> Matrix:
+    """The matrix as the command line wants it: under its request and, for an A/B, with these two stacks. Raises BadInput."""
+    every = matrix_file.under(matrix, request)
+    return _only(every, ab) if ab else every
+
+
+def _only(matrix: Matrix, ab: TwoStacks) -> Matrix:
+    """Raises BadInput for one stack twice and for one that the matrix doesn't have."""
+    a, b = ab
+    if a == b:
+        raise BadInput(
+            f"--ab {shown(a)} {shown(b)} is one stack twice",
+            hint="name two stacks; to see how much one differs from itself, give its table a second time with another `name`",
+        )
+    for name in ab:
+        if name not in (names := [stack.name for stack in matrix.stacks]):
+            raise BadInput(f"--ab: the matrix has no stack {shown(name)}", hint=nearest(name, names))
+    return replace(matrix, stacks=tuple(stack for stack in matrix.stacks if stack.name in ab))
+
+
+def shared_cells(plan: Plan, ab: TwoStacks) -> Plan:
+    """The plan of which only cells run whose workload and devices both stacks have; the others are skipped.
+
+    Raises BadInput if cells would run, but none for both.
+    """
+    jobs: dict[str, set[_Job]] = {name: {_job(cell) for cell in plan.cells if cell.stack.name == name} for name in ab}
+    reasons = {(skip.cell.stack.name, _job(skip.cell)): skip.why for skip in plan.skips}
+    both = jobs[ab[0]] & jobs[ab[1]]
+    if plan.cells and not both:
+        first = plan.cells[0]
+        why = _why(first, ab, reasons)
+        raise BadInput(f"{ab[0]} and {ab[1]} share no cell; the first: {first.id}: {why.reason}", hint=why.fix)
+
+    def kept(entry: Cell | Skip) -> Cell | Skip:
+        if isinstance(entry, Skip) or _job(entry) in both:
+            return entry
+        return Skip(cell=entry, why=_why(entry, ab, reasons))
+
+    return Plan(entries=tuple(map(kept, plan.entries)))
+
+
+def _job(cell: Cell) -> _Job:
+    return cell.workload.id, cell.gpus.label
+
+
+def _why(cell: Cell, ab: TwoStacks, reasons: Mapping[tuple[str, _Job], Why]) -> Why:
+    """Why the other stack doesn't run what `cell` does."""
+    (other,) = (name for name in ab if name != cell.stack.name)
+    why = reasons.get((other, _job(cell)))
+    if why:
+        return Why(reason=f"{other} can't do the same: {why.reason}", fix=why.fix)
+    return Why(
+        reason=f"{other} doesn't do the same, which --ab asks for",
+        fix=f"select workloads that both stacks have; torchmatrix plan '{other}/*' lists those of {other}",
+    )
