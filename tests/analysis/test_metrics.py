@@ -16,7 +16,8 @@ from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.nightly.gate import GateOptions, chosen_runs, judge, verdicts
+from torchmatrix.nightly import gate
+from torchmatrix.nightly.gate import GateOptions, judge, verdicts
 from torchmatrix.reporting import exports, report
 
 PACES = (0.99, 1.0, 1.01)
@@ -88,7 +89,7 @@ def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     """The throughput stays; single requests take 10 % longer on the last two nights."""
     for run, seconds in zip(nights(10), [0.05] * 8 + [0.055] * 2, strict=True):
         write_run(tmp_path, [{"rate": 100.0 * pace, **served(seconds, pace)} for pace in PACES], run=run)
-    found = judge(chosen_runs.read(Results(tmp_path), nights=7))
+    found = judge(gate.read_runs(Results(tmp_path), nights=7))
     told = {one.metric: one for one in found.cells}
     assert {name: one.verdict for name, one in told.items()} == {
         "throughput": "ok", "latency_p50": "regression", "end_to_end_p50": "regression",
@@ -98,7 +99,7 @@ def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     assert slower.center == pytest.approx(0.05)
     text = verdicts.text(found)
     assert "REGRESSION 1 of 1 cells" in text and "(latency_p50)" in text and "--metric latency_p50" in text
-    assert judge(chosen_runs.read(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
+    assert judge(gate.read_runs(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
 
 
 def test_a_metric_is_one_entry(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from support import PATIENCE_SECONDS, Command, cache_in, processes_of, until
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.files import lock_holder
-from torchmatrix.nightly.journal import Journal, Night
-from torchmatrix.nightly.timetable import name_for
+from torchmatrix.nightly.journal import Journal, Night, name_for
 
 SYSTEMCTL = """#!/bin/sh
 # Stands in for systemctl, since no systemd runs here: remembers what it was asked for.

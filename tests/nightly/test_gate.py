@@ -17,7 +17,9 @@ from records import write_run
 from support import PATIENCE_SECONDS, Command
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, NothingSelected
-from torchmatrix.nightly.gate import Gate, GateOptions, Judged, accepted, chosen_runs, hooks, judge, learned, verdicts
+from torchmatrix.nightly import gate
+from torchmatrix.nightly.gate import Gate, GateOptions, Judged, judge, learned, verdicts
+from torchmatrix.nightly.gate.judged import accept, accepted_path, read_accepted, unreadable_record
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 CANARY = "canary/resnet50-train-fp32-b4/gpu0"
@@ -49,7 +51,7 @@ def write_values(root: Path, *values: float, first: int = 1, **more: Any) -> Non
 
 
 def judged(root: Path, baseline: str | None = None, **options: Any) -> Gate:
-    runs = chosen_runs.read(Results(root), nights=options.get("nights", 7), baseline=baseline)
+    runs = gate.read_runs(Results(root), nights=options.get("nights", 7), baseline=baseline)
     return judge(runs, GateOptions(named=baseline is not None, **options))
 
 
@@ -153,13 +155,13 @@ def test_a_lower_level_is_told_every_night_and_never_becomes_the_baseline_by_its
 def test_an_accepted_regression_is_told_as_such_and_begins_a_new_baseline(tmp_path: Path) -> None:
     write_values(tmp_path, *LOWER)
     results, found = Results(tmp_path), judged(tmp_path)
-    known = accepted.accept(results, found, ["stack-a/*"], "driver 580")
-    runs = chosen_runs.read(results)
+    known = accept(results, found, ["stack-a/*"], "driver 580")
+    runs = gate.read_runs(results)
     tonight = judge(runs, GateOptions(), known)
     assert tonight.verdict == "PASS" and only(tonight).verdict == "accepted" and "driver 580" in only(tonight).why
     write_values(tmp_path, 95.2, 94.9, 95.1, 90.0, 90.0, first=len(LOWER) + 1)
-    later = chosen_runs.read(results)
-    assert accepted.read(results, later[-1].host) == known
+    later = gate.read_runs(results)
+    assert read_accepted(results, later[-1].host) == known
     assert only(judge(later[:-2], GateOptions(), known)).verdict == "ok"
     assert only(judge(later, GateOptions(), known)).verdict == "regression"
 
@@ -172,7 +174,7 @@ def test_a_damaged_record_accepts_nothing_and_is_told(
 ) -> None:
     write_values(tmp_path / "results", *LOWER)
     assert torchmatrix("gate", "--accept", CELL, "--because", "driver 580").returncode == 0
-    path = accepted.path_of(Results(tmp_path / "results"), "testhost")
+    path = accepted_path(Results(tmp_path / "results"), "testhost")
     damage(path)
     done = torchmatrix("gate")
     assert done.returncode == 5 and f"{path.relative_to(tmp_path)} can't be read and is left out" in done.stderr
@@ -186,8 +188,8 @@ def test_a_run_that_is_still_to_come_is_neither_judged_nor_a_night_before(tmp_pa
     write_run(tmp_path, three(50.0), run="20990101T000000Z", unix_seconds=4e9)
     assert judged(tmp_path) == usual and usual.run == day(8)
     with pytest.raises(BadInput, match="it isn't known when 20990101T000000Z began"):
-        chosen_runs.read(Results(tmp_path), "20990101T000000Z")
-    named = judge(chosen_runs.read(Results(tmp_path), "20990101T000000Z", baseline=day(8)), GateOptions(named=True))
+        gate.read_runs(Results(tmp_path), "20990101T000000Z")
+    named = judge(gate.read_runs(Results(tmp_path), "20990101T000000Z", baseline=day(8)), GateOptions(named=True))
     assert named.baseline == (day(8),) and math.isnan(named.started)
 
 
@@ -195,7 +197,7 @@ def test_what_was_accepted_in_a_run_that_is_still_to_come_accepts_nothing(tmp_pa
     write_values(tmp_path, *LOWER)
     found = judged(tmp_path)
     for started in (4e9, math.nan):
-        assert accepted.accept(Results(tmp_path), replace(found, started=started), ["stack-a/*"], "a wrong clock") == {}
+        assert accept(Results(tmp_path), replace(found, started=started), ["stack-a/*"], "a wrong clock") == {}
 
 
 def test_the_verb_says_which_runs_it_never_takes_for_the_last(torchmatrix: Command, tmp_path: Path) -> None:
@@ -210,19 +212,19 @@ def test_the_verb_says_which_runs_it_never_takes_for_the_last(torchmatrix: Comma
 def test_what_was_accepted_is_read_whole_or_refused(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     write_values(tmp_path, *LOWER)
     results, found = Results(tmp_path), judged(tmp_path)
-    known = accepted.accept(results, found, ["stack-a/*"], "driver 580")
-    path = accepted.path_of(results, found.host)
+    known = accept(results, found, ["stack-a/*"], "driver 580")
+    path = accepted_path(results, found.host)
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert accepted.read(results, found.host) == known
-    accepted.accept(results, found, ["stack-a/*"], "driver 580")
+    assert read_accepted(results, found.host) == known
+    accept(results, found, ["stack-a/*"], "driver 580")
     path.write_bytes(path.read_bytes().replace(*change, 1))
-    assert accepted.read(results, found.host) == {} and [one.path for one in accepted.unreadable(results, found.host)] == [path]
+    assert read_accepted(results, found.host) == {} and [one.path for one in unreadable_record(results, found.host)] == [path]
 
 
 def test_what_is_not_slower_cant_be_accepted(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 100.0)
     with pytest.raises(BadInput, match="no slower cell matches"):
-        accepted.accept(Results(tmp_path), judged(tmp_path), ["stack-a/*"], "no reason")
+        accept(Results(tmp_path), judged(tmp_path), ["stack-a/*"], "no reason")
 
 
 def test_a_slow_drift_is_told_although_no_night_is_slower_than_the_ones_before(tmp_path: Path) -> None:
@@ -419,7 +421,7 @@ def test_against_a_named_run_too_the_nights_tell_what_is_usual(tmp_path: Path) -
     write_values(tmp_path, 100.0, *noisy, 96.0, 96.0)
     one = only(judged(tmp_path, baseline=day(1)))
     assert one.verdict == "ok" and one.nights == (day(1),) and "9 nights scatter by" in one.rule
-    few = only(judge(chosen_runs.read(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
+    few = only(judge(gate.read_runs(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
     assert few.low == 0.99 and "how nights differ is unknown" in few.rule
 
 
@@ -679,7 +681,7 @@ def test_a_hook_sees_the_documented_variables_only(tmp_path: Path, monkeypatch: 
     ):
         monkeypatch.setenv(name, "said")
     seen = tmp_path / "seen"
-    assert hooks.call(f"env > {seen}", {"verdict": "REGRESSION", "run": "r"}) is None
+    assert verdicts.call_hook(f"env > {seen}", {"verdict": "REGRESSION", "run": "r"}) is None
     names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
     assert {"TORCHMATRIX_HOOK_KEY", "TORCHMATRIX_VERDICT", "TORCHMATRIX_RUN", "PATH", "https_proxy"} <= names
     assert names.isdisjoint({"UV_INDEX_SITE_PASSWORD", "AWS_SECRET_ACCESS_KEY", "TORCHMATRIX_MIRRORS"})
@@ -687,7 +689,7 @@ def test_a_hook_sees_the_documented_variables_only(tmp_path: Path, monkeypatch: 
 
 def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:
     record = verdicts.record(regressed(tmp_path / "results"))
-    assert hooks.call(recorder(tmp_path / "told.json"), record) is None
+    assert verdicts.call_hook(recorder(tmp_path / "told.json"), record) is None
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["stdin"] == json.loads(json.dumps(record))
     assert (told["TORCHMATRIX_VERDICT"], told["TORCHMATRIX_RUN"]) == ("REGRESSION", day(9))
@@ -702,7 +704,7 @@ def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:
     ],
 )
 def test_what_goes_wrong_in_a_hook_is_said(command: str, seconds: float, problem: str) -> None:
-    said = hooks.call(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=seconds)
+    said = verdicts.call_hook(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=seconds)
     assert said is not None and problem in said
 
 

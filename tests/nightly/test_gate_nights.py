@@ -9,7 +9,8 @@ import pytest
 
 from records import nights, write_run
 from torchmatrix.facts.store import Results
-from torchmatrix.nightly.gate import Gate, GateOptions, chosen_runs, judge, noise, verdicts
+from torchmatrix.nightly import gate
+from torchmatrix.nightly.gate import Gate, GateOptions, judge, noise, verdicts
 from torchmatrix.nightly.gate.drift import drift
 from torchmatrix.nightly.gate.noise import Night, Panel
 
@@ -124,7 +125,7 @@ def write_nights(root: Path, *found: dict[str, float], first: int = 0, usual: fl
 
 
 def judged(root: Path) -> Gate:
-    return judge(chosen_runs.read(Results(root)), GateOptions())
+    return judge(gate.read_runs(Results(root)), GateOptions())
 
 
 def verdict_of(found: Gate, stack: str = "stack-a") -> tuple[str, str]:

@@ -13,9 +13,9 @@ import pytest
 from support import PATIENCE_SECONDS, until
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import EngineUnusable, ExitCode
-from torchmatrix.nightly import journal, keeping, steps
+from torchmatrix.nightly import journal, keeping
 from torchmatrix.nightly.journal import Journal, decide
-from torchmatrix.nightly.night import Order, spend
+from torchmatrix.nightly.night import NOT_STARTED, TIMED_OUT, Log, Order, carry_out, spend
 
 HOUR = 3600.0
 
@@ -302,8 +302,8 @@ def test_the_words_of_an_order_are_what_was_asked(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> steps.Log:
-    found = steps.Log(tmp_path / "log", lambda data: None)
+def log(tmp_path: Path) -> Log:
+    found = Log(tmp_path / "log", lambda data: None)
     yield found
     found.close()
 
@@ -312,16 +312,16 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_a_step_that_hangs_is_ended_and_one_that_is_not_there_is_no_crash(log: steps.Log, tmp_path: Path) -> None:
-    assert steps.carry_out(["/bin/sh", "-c", "echo begun; exec sleep 6000"], log, 2.0) == steps.TIMED_OUT
-    assert steps.carry_out(["/nowhere/python"], log) == steps.NOT_STARTED
+def test_a_step_that_hangs_is_ended_and_one_that_is_not_there_is_no_crash(log: Log, tmp_path: Path) -> None:
+    assert carry_out(["/bin/sh", "-c", "echo begun; exec sleep 6000"], log, 2.0) == TIMED_OUT
+    assert carry_out(["/nowhere/python"], log) == NOT_STARTED
     text = (tmp_path / "log").read_text()
     assert "begun" in text and "/nowhere/python" in text
 
 
-def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: steps.Log, tmp_path: Path) -> None:
+def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: Log, tmp_path: Path) -> None:
     code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)']); print(p.pid)"
-    assert steps.carry_out(python(code), log, PATIENCE_SECONDS) == 0
+    assert carry_out(python(code), log, PATIENCE_SECONDS) == 0
     os.kill(int((tmp_path / "log").read_text()), signal.SIGKILL)
 
 

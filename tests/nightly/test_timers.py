@@ -8,8 +8,8 @@ import pytest
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.machine import masks
-from torchmatrix.nightly import cron, systemd
-from torchmatrix.nightly.timetable import Timetable, environment_text, name_for, timetable, variables_taken
+from torchmatrix.nightly import timers
+from torchmatrix.nightly.journal import Timetable, environment_text, name_for, timetable, variables_taken
 
 HOSTILE = ("a b", "100%", "$HOME", "$$", "%h", 'say "x"', "it's", "back\\slash", "ünï", "#", ";", "*?[x]", "", "--x={y}")
 """Words that mean something else to systemd, cron or a shell."""
@@ -35,7 +35,7 @@ def as_systemd_reads_it(line: str) -> list[str]:
 
 def test_the_service_runs_the_very_words_whatever_is_in_them() -> None:
     plan = table("/srv/a b%c", "/opt/v 1/bin/python", *HOSTILE)
-    units = systemd.units(plan)
+    units = timers.unit_texts(plan)
     assert as_systemd_reads_it(value(units[f"{plan.name}.service"], "ExecStart")) == list(plan.command)
     late = value(units[f"{plan.name}-catch-up.service"], "ExecStart")
     assert as_systemd_reads_it(late) == [*plan.command, "--if-missed", "02:05"]
@@ -44,20 +44,20 @@ def test_the_service_runs_the_very_words_whatever_is_in_them() -> None:
 
 @pytest.mark.parametrize("program", ["/opt/$v/python", "/opt/it's/python", '/opt/"v"/python', "/opt/v\\w/python"])
 def test_a_program_whose_path_systemd_refuses_is_started_by_a_shell(program: str) -> None:
-    line = systemd.command_line([program, "-m", "torchmatrix"])
+    line = timers.exec_start([program, "-m", "torchmatrix"])
     shell, *rest = as_systemd_reads_it(line)
     assert shell == "/bin/sh" and rest[:3] == ["-c", 'exec "$@"', "sh"] and rest[3:] == [program, "-m", "torchmatrix"]
 
 
 def test_the_units_wait_without_end_for_the_night_and_pass_one_stop_to_it_alone() -> None:
     plan = table()
-    units = systemd.units(plan)
+    units = timers.unit_texts(plan)
     service, timer = units[f"{plan.name}.service"], units[f"{plan.name}.timer"]
     assert value(service, "Type") == "oneshot" and value(service, "TimeoutStartSec") == "infinity"
     assert value(service, "KillMode") == "mixed" and "Nice" not in service
     assert value(timer, "OnCalendar") == "*-*-* 02:05:00" and value(timer, "RandomizedDelaySec") == "0"
     assert value(units[f"{plan.name}-catch-up.timer"], "OnBootSec") == "300"
-    assert set(units) == {path.name for path in systemd.files_of(plan.name, Path("/x"))}
+    assert set(units) == {path.name for path in timers.unit_files(plan.name, Path("/x"))}
 
 
 def test_each_matrix_file_has_a_name_of_its_own() -> None:
@@ -102,7 +102,9 @@ def test_the_script_of_cron_runs_the_very_words_in_the_folder(tmp_path: Path, mo
     plan = table(str(place), "/usr/bin/printf", *HOSTILE)
     plan.environment.parent.mkdir(parents=True)
     plan.environment.write_text(environment_text({"TORCHMATRIX_X": "taken"}))
-    text = cron.script(plan).replace("/usr/bin/printf", '/bin/sh -c \'pwd; echo "$TORCHMATRIX_X"; printf "%s\\n" "$@"\' sh')
+    text = timers.cron_script(plan).replace(
+        "/usr/bin/printf", '/bin/sh -c \'pwd; echo "$TORCHMATRIX_X"; printf "%s\\n" "$@"\' sh'
+    )
     done = subprocess.run(["/bin/sh", "-s", "--", "--if-missed", "02:05"], input=text, capture_output=True, text=True, env={})
     words = [*plan.command[1:], "--if-missed", "02:05"]
     assert done.stdout.splitlines() == [str(place), "taken", *words], done.stderr
@@ -111,7 +113,7 @@ def test_the_script_of_cron_runs_the_very_words_in_the_folder(tmp_path: Path, mo
 def test_cron_reads_its_two_lines_as_they_were_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/a b/100%/it's")
     plan = table(at="02:05")
-    clock, start = cron.lines(plan).splitlines()
+    clock, start = timers.cron_lines(plan).splitlines()
     assert clock.startswith("5 2 * * * ") and start.startswith("@reboot ")
     assert "%" not in clock.replace("\\%", "")
     command = clock.removeprefix("5 2 * * * ").replace("\\%", "%")

@@ -74,19 +74,19 @@ def gate(
     """
     from torchmatrix.facts.store import Results
     from torchmatrix.nightly import gate as gating
-    from torchmatrix.nightly.gate import accepted, chosen_runs, verdicts
+    from torchmatrix.nightly.gate import judged, read_runs, verdicts
 
     options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     store = Results(results)
     say_undated(store)
-    runs = chosen_runs.read(store, run, nights, baseline, host)
-    say_unreadable([*(one for found in runs for one in found.unreadable), *accepted.unreadable(store, runs[-1].host)])
-    found = gating.judge(runs, options, accepted.read(store, runs[-1].host))
+    runs = read_runs(store, run, nights, baseline, host)
+    say_unreadable([*(one for found in runs for one in found.unreadable), *judged.unreadable_record(store, runs[-1].host)])
+    found = gating.judge(runs, options, judged.read_accepted(store, runs[-1].host))
     if accept or because:
         _check_acceptance(accept, because)
-        found = gating.judge(runs, options, accepted.accept(store, found, accept or (), because))
+        found = gating.judge(runs, options, judged.accept(store, found, accept or (), because))
     where = None if results == RESULTS else results
     print(json.dumps(verdicts.record(found, where)) if as_json else verdicts.text(found, where), flush=True)
     try:
@@ -116,9 +116,9 @@ def tell_hook(found: "Gate", hook: str | None, where: Path | None) -> None:
     """Run the user's command after any verdict but PASS; its failure is reported, but doesn't change the exit code."""
     if hook is None or found.verdict == "PASS":
         return
-    from torchmatrix.nightly.gate import hooks, verdicts
+    from torchmatrix.nightly.gate import verdicts
 
-    problem = hooks.call(hook, verdicts.record(found, where))
+    problem = verdicts.call_hook(hook, verdicts.record(found, where))
     if problem:
         say(f"warning: {problem}: {hook}")
 

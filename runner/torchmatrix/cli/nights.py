@@ -116,8 +116,8 @@ def nightly_install(
     Replaces an earlier installation for this matrix. For cron, prints lines that you paste.
     """
     from torchmatrix.matrix import matrix_file as matrices
-    from torchmatrix.nightly import cron, timers
-    from torchmatrix.nightly.timetable import environment_of, timetable
+    from torchmatrix.nightly import timers
+    from torchmatrix.nightly.journal import environment_of, timetable
 
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     matrices.load(matrix)
@@ -132,7 +132,7 @@ def nightly_install(
     done = timers.install(table, backend, here, say)
     if backend == "cron":
         say("no night starts before these lines are in your crontab: paste them with crontab -e, instead of older ones")
-        print(cron.lines(table), end="")
+        print(timers.cron_lines(table), end="")
     else:
         say(f"systemd of {'the machine' if for_machine else 'this user'}: every night at {table.at}")
         print("\n".join(map(str, done.files)))

@@ -1,22 +1,234 @@
 """What begins the nights: systemd's timers, which are remembered in a file, or lines for cron, which the user pastes."""
 
+import getpass
 import json
 import os
+import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.engines.choose import SERVICES
 from torchmatrix.facts.events import read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import lock_holder, write_whole
-from torchmatrix.nightly import cron, systemd
-from torchmatrix.nightly.journal import Journal
-from torchmatrix.nightly.systemd import Systemctl
-from torchmatrix.nightly.timetable import Say, Timetable, environment_text, name_for, settings_folder, variables_taken
+from torchmatrix.nightly.journal import (
+    CATCH_UP_SECONDS,
+    NOTE,
+    Journal,
+    Say,
+    Timetable,
+    environment_text,
+    name_for,
+    settings_folder,
+    variables_taken,
+)
+
+# A night as two lines to paste into a crontab, and the script that they start; no crontab is read or written.
+
+
+def cron_script_path(name: str) -> Path:
+    """The script that cron starts: a line of a crontab may be too short for a command."""
+    return settings_folder() / f"{name}.sh"
+
+
+def cron_script(table: Timetable) -> str:
+    """Sets the environment that a timer lacks, then becomes the night."""
+    environment, folder = shlex.quote(str(table.environment)), shlex.quote(str(table.folder))
+    return f"""#!/bin/sh
+{NOTE}
+set -a
+. {environment} || exit 4
+set +a
+cd {folder} || exit 4
+exec {shlex.join(table.command)} "$@"
+"""
+
+
+def cron_lines(table: Timetable) -> str:
+    """Two lines: the night at its time, and the check for a missed or cut night after a boot.
+
+    cron makes a line break of every % that has no backslash: https://man7.org/linux/man-pages/man5/crontab.5.html
+    """
+    hour, minute = map(int, table.at.split(":"))
+    start = f"/bin/sh {shlex.quote(str(cron_script_path(table.name)))}".replace("%", "\\%")
+    return f"""{minute} {hour} * * * {start} # {table.name}
+@reboot sleep {CATCH_UP_SECONDS}; {start} --if-missed {table.at} # {table.name}
+"""
+
+
+# A night as systemd's units: their text, where they go, and the commands that make systemd read them.
+#
+# How a unit file is read: https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html (COMMAND LINES) and
+# https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html (SPECIFIERS).
+
+_CATCH_UP = "-catch-up"
+
+
+def unit_folder(is_system: bool) -> Path:
+    """Where the units of the machine, or of this user, are."""
+    if is_system:
+        return Path("/etc/systemd/system")
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+
+
+def unit_timers(name: str) -> tuple[str, str]:
+    """The two timers of a night: the one by the clock, and the one after the machine's start."""
+    return f"{name}.timer", f"{name}{_CATCH_UP}.timer"
+
+
+def unit_texts(table: Timetable) -> dict[str, str]:
+    """The text of every unit, by its file's name.
+
+    Not Persistent=: it would measure while the machine boots, and knows nothing of a night that a reboot cut.
+    """
+    night, late = table.name, table.name + _CATCH_UP
+    what, late_what = f"torchmatrix: {table.matrix} at {table.at}", f"torchmatrix: {table.matrix}, if a night was missed or cut"
+    return {
+        f"{night}.service": _service(table, what, table.command),
+        f"{night}.timer": _timer(what, f"OnCalendar=*-*-* {table.at}:00\nAccuracySec=1s\nRandomizedDelaySec=0"),
+        f"{late}.service": _service(table, late_what, (*table.command, "--if-missed", table.at)),
+        f"{late}.timer": _timer(late_what, f"{'OnBootSec' if table.is_system else 'OnStartupSec'}={CATCH_UP_SECONDS}"),
+    }
+
+
+def _service(table: Timetable, what: str, command: Sequence[str]) -> str:
+    """KillMode=mixed: the night passes a stop on to what it runs, once, and waits while that cleans up. No Nice= and no
+    limits: they would change what is measured."""
+    order = f"After={' '.join(('network-online.target', *SERVICES))}\nWants=network-online.target\n" if table.is_system else ""
+    user = f"User={_line(table.run_as)}\n" if table.run_as else ""
+    environment = re.sub(r"([\\*?[])", r"\\\1", str(table.environment))  # systemd takes it for a glob
+    return f"""{NOTE}
+[Unit]
+Description={_line(what)}
+{order}
+[Service]
+Type=oneshot
+{user}WorkingDirectory={_line(str(table.folder).rstrip("/"))}/
+EnvironmentFile={_line(environment)}
+ExecStart={exec_start(command)}
+KillMode=mixed
+TimeoutStartSec=infinity
+TimeoutStopSec=180
+"""
+
+
+def _timer(what: str, when: str) -> str:
+    return f"""{NOTE}
+[Unit]
+Description={_line(what)}
+
+[Timer]
+{when}
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def exec_start(words: Sequence[str]) -> str:
+    """A command as ExecStart= wants it. A program's path may hold neither quotes nor a $ there: a shell starts such a one."""
+    if re.search(r"[\"'\\$]", words[0]):
+        words = ["/bin/sh", "-c", 'exec "$@"', "sh", *words]
+    return " ".join(map(_word, words))
+
+
+def _word(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped) else f'"{escaped}"'
+
+
+def _line(text: str) -> str:
+    """A value that systemd doesn't split into words."""
+    return text.replace("%", "%%")
+
+
+@dataclass(frozen=True, slots=True)
+class Systemctl:
+    """The systemd of the machine, or of this user; says each command that changes something, in a form that can be pasted."""
+
+    is_system: bool
+    say: Say
+
+    def ask(self, *words: str) -> "subprocess.CompletedProcess[bytes]":
+        """The outcome of a command, in English; 127 where it isn't there. It finds the user's systemd after su, too."""
+        variables = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ, "LC_ALL": "C"}
+        try:
+            return subprocess.run(self._command(words), capture_output=True, env=variables)
+        except OSError as error:
+            return subprocess.CompletedProcess(words, 127, b"", str(error).encode())
+
+    def do(self, *words: str) -> None:
+        """Run a command that changes something. Raises EngineUnusable with its words."""
+        command = shlex.join(self._command(words))
+        self.say(f"$ {command}")
+        done = self.ask(*words)
+        if done.returncode:
+            raise EngineUnusable(
+                f"{command} failed: {done.stderr.decode(errors='replace').strip() or done.returncode}",
+                hint="mend that, and give the same command again",
+            )
+
+    def problem(self) -> str | None:
+        """Why systemd can't be asked here; None: it can."""
+        done = self.ask("show", "--property=Version")
+        return None if not done.returncode else done.stderr.decode(errors="replace").strip().partition("\n")[0] or "no answer"
+
+    def next_time(self, name: str) -> str | None:
+        """When it begins the next night, in its words; None: it does not wait for one."""
+        if self.ask("is-active", unit_timers(name)[0]).returncode:
+            return None
+        done = self.ask("show", "--property=NextElapseUSecRealtime", "--value", unit_timers(name)[0])
+        return done.stdout.decode(errors="replace").strip() or "unknown"
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return ["systemctl", *(() if self.is_system else ("--user",)), *words]
+
+
+def install_units(table: Timetable, say: Say) -> list[Path]:
+    """Write the units over older ones and let systemd wait for the times. Returns the files."""
+    place, systemctl = unit_folder(table.is_system), Systemctl(table.is_system, say)
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in unit_texts(table).items():
+        write_whole(place / name, text.encode())
+    systemctl.do("daemon-reload")
+    systemctl.do("enable", *unit_timers(table.name))
+    systemctl.do("restart", *unit_timers(table.name))  # an older timer would go on waiting for its own time
+    return [place / name for name in unit_texts(table)]
+
+
+def remove_units(name: str, systemctl: Systemctl) -> list[Path]:
+    """Take the units away, as far as they are there; a night that is under way goes on to its end. Returns the files."""
+    found = [path for path in unit_files(name, unit_folder(systemctl.is_system)) if path.exists()]
+    if not found:
+        return []
+    is_here = systemctl.problem() is None
+    waiting = [path.name for path in found if path.suffix == ".timer"]
+    if is_here and waiting:
+        systemctl.do("disable", "--now", *waiting)
+    for path in found:
+        path.unlink()
+    if is_here:
+        systemctl.do("daemon-reload")
+        systemctl.ask("reset-failed", f"{name}*")  # complains if no night has failed
+    return found
+
+
+def unit_files(name: str, place: Path) -> list[Path]:
+    """The units of a night in the folder `place`, whether or not they are there."""
+    return [place / f"{start}.{kind}" for start in (name, name + _CATCH_UP) for kind in ("service", "timer")]
+
+
+def ends_with_the_session(is_system: bool) -> bool:
+    """Does the user's systemd end when the user logs out?"""
+    return not is_system and not Path("/var/lib/systemd/linger", getpass.getuser()).exists()
+
 
 BACKENDS = ("systemd", "cron")
 CRON_LINES_STAY = "lines for cron that were pasted are still in the crontab: take them out with crontab -e"
@@ -69,10 +281,10 @@ def install(table: Timetable, backend: str, here: Mapping[str, str], say: Say) -
         table.environment.parent.mkdir(parents=True, exist_ok=True)
         write_whole(table.environment, environment_text(taken).encode(errors="surrogateescape"), mode=0o600)
         if backend == "cron":
-            files = [table.environment, cron.script_path(table.name)]
-            write_whole(files[-1], cron.script(table).encode())
+            files = [table.environment, cron_script_path(table.name)]
+            write_whole(files[-1], cron_script(table).encode())
         else:
-            files = [table.environment, *systemd.install(table, say)]
+            files = [table.environment, *install_units(table, say)]
         event = run_event("timetable", **asdict(table), backend=backend, files=files)
         files.append(_record(table.name))
         write_whole(files[-1], json.dumps(event, default=str).encode() + b"\n")
@@ -80,9 +292,9 @@ def install(table: Timetable, backend: str, here: Mapping[str, str], say: Say) -
 
 
 def _hints(table: Timetable, backend: str, gone: Sequence[str]) -> Iterator[str]:
-    if backend == "systemd" and systemd.ends_with_the_session(table.is_system):
+    if backend == "systemd" and ends_with_the_session(table.is_system):
         yield "nights start only while you are logged in; to change that: loginctl enable-linger"
-    if backend == "systemd" and str(cron.script_path(table.name)) in gone:
+    if backend == "systemd" and str(cron_script_path(table.name)) in gone:
         yield CRON_LINES_STAY
     if os.geteuid() == 0 and table.run_as is None:
         yield "nights run as root, and so does all that they start; to run them as an ordinary user: --run-as NAME"
@@ -91,9 +303,9 @@ def _hints(table: Timetable, backend: str, gone: Sequence[str]) -> Iterator[str]
 def texts(table: Timetable, backend: str) -> dict[str, str]:
     """What install would write, by file, and the lines for a crontab; without the file of variables."""
     if backend == "cron":
-        return {str(cron.script_path(table.name)): cron.script(table), "crontab": cron.lines(table)}
-    place = systemd.folder(table.is_system)
-    return {str(place / name): text for name, text in systemd.units(table).items()}
+        return {str(cron_script_path(table.name)): cron_script(table), "crontab": cron_lines(table)}
+    place = unit_folder(table.is_system)
+    return {str(place / name): text for name, text in unit_texts(table).items()}
 
 
 def remove(matrix: Path, say: Say) -> list[str]:
@@ -104,8 +316,8 @@ def remove(matrix: Path, say: Say) -> list[str]:
     name, gone = name_for(matrix), []
     with _file_errors():
         for is_system in (True, False):
-            gone += systemd.remove(name, Systemctl(is_system, say))
-        for path in (cron.script_path(name), settings_folder() / f"{name}.env", _record(name)):
+            gone += remove_units(name, Systemctl(is_system, say))
+        for path in (cron_script_path(name), settings_folder() / f"{name}.env", _record(name)):
             if path.exists():
                 path.unlink()
                 gone.append(path)

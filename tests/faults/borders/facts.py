@@ -24,7 +24,6 @@ from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.verifying import verified
 from torchmatrix.nightly import gate
-from torchmatrix.nightly.gate import chosen_runs
 from torchmatrix.reporting import report
 
 FOLDERS = 0.001
@@ -114,7 +113,7 @@ def _try_folder(seed: float) -> None:
         for run in store.runs():
             report.render(report.view_of(run))
         history.trends(history.series(facts_cache.each(store, store.runs())))
-        gate.judge(chosen_runs.read(store))
+        gate.judge(gate.read_runs(store))
 
 
 def _spoil(random: Random, folder: Path) -> None:

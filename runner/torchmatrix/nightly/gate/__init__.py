@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import comparable, same_work
+from torchmatrix.analysis import comparable, facts_cache, same_work
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row, has_failed
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts import differences, environments
 from torchmatrix.facts.launch import UNFINISHED
-from torchmatrix.nightly.gate import canary, noise
-from torchmatrix.nightly.gate.accepted import ACCEPTABLE, Accepted
+from torchmatrix.facts.run_words import host_of, select
+from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.ground.errors import BadInput, NothingSelected
+from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import Drift, drift
-from torchmatrix.nightly.gate.judged import Gate, GateOptions, Judged
+from torchmatrix.nightly.gate.judged import ACCEPTABLE, Accepted, Gate, GateOptions, Judged, attribute
 from torchmatrix.nightly.gate.noise import Night, Panel, Standing
 
 __all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
@@ -50,7 +52,7 @@ def judge(
         complete=last.complete,
         baseline=tuple(run.id for run in reference),
         options=options,
-        cells=canary.attributed(judged, options.canary),
+        cells=attribute(judged, options.canary),
     )
 
 
@@ -349,3 +351,59 @@ def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stac
 
 def _compared(before: environments.Environment, after: environments.Environment) -> differences.Compared:
     return differences.compared(environments.values_of([before]), environments.values_of([after]))
+
+
+# Which runs the gate needs: the one to judge and the nights before it, read from the index.
+
+LONGEST = 120
+"""So many nights are read: a regression that nobody accepted is told for as long, and a slow drift has as much time."""
+_LOOK_BACK = 4
+"""So many times the runs that are needed are looked through at most, where some of them are no nights (see is_night_of)."""
+
+
+def read_runs(
+    results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None
+) -> list[RunSummary]:
+    """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
+
+    These are LONGEST, or as many as make the baseline; first comes the run that `baseline` names, with the nights since then.
+    Words are those of run_words.select. Raises BadInput, and NothingSelected if there is no run at all.
+    """
+    if not results.runs():
+        raise NothingSelected(
+            f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
+        )
+    folder = _one(select(results, word, host=host), word)
+    here = select(results, "all", host=host_of(folder))
+    earlier = [run for run in here[: [run.path for run in here].index(folder.path)] if not math.isnan(run.started)]
+    (judged,) = facts_cache.read(results, [folder])
+    count = max(LONGEST, nights)
+    if baseline is None:
+        if math.isnan(folder.started):
+            hint = "name the run to compare it with: --baseline RUN"
+            raise BadInput(f"it isn't known when {folder.id} began, so not which nights were before it", hint=hint)
+        return [*_nights(results, earlier, judged, count), judged]
+    named = _one(select(results, baseline, host=host_of(folder)), baseline)
+    if named.path == folder.path:
+        raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
+    since = [run for run in earlier if run.started > named.started]
+    return [*facts_cache.read(results, [named]), *_nights(results, since, judged, count), judged]
+
+
+def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, count: int) -> list[RunSummary]:
+    """The newest `count` of `earlier` that are nights of the run, oldest first."""
+    found: list[RunSummary] = []
+    for _ in range(_LOOK_BACK):
+        chunk, earlier = earlier[-count:], earlier[:-count]
+        found = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + found
+        if len(found) >= count or not earlier:
+            break
+    return found[-count:]
+
+
+def _one(runs: Sequence[RunFolder], word: str) -> RunFolder:
+    if len(runs) > 1:
+        raise BadInput(
+            f"{word} names {len(runs)} runs; the gate judges one and compares it with one", hint="last, last~1 or RUN"
+        )
+    return runs[0]
