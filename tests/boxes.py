@@ -15,8 +15,8 @@ from records import launch_lines
 from support import PATIENCE_SECONDS
 from torchmatrix.engines.commands import box_environment, torchrun
 from torchmatrix.engines.engine import Meeting
-from torchmatrix.facts.events import PREFIX
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.lines import PREFIX
 from torchmatrix.facts.reading import launch_at
 from torchmatrix.ground import assets
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
 from boxes import bench, recorded
 
 from torchmatrix.facts import plausible, reading
-from torchmatrix.facts.proven import compare, proof_of
+from torchmatrix.facts.reading import compare, proof_of
 
 MODELS = (
     ("--model", "resnet18", "--image-size", "32", "--batch", "4"),

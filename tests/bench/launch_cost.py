@@ -12,9 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from torchmatrix.facts.events import Event
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.lines import read
+from torchmatrix.facts.lines import Event, read
 from torchmatrix.facts.store import Results, RunFolder
 
 LONGEST = 0.5

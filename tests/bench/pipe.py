@@ -16,7 +16,7 @@ from boxes import Written
 
 import channel
 import samples
-from torchmatrix.facts import pipe
+from torchmatrix.facts import launch_file
 
 RANKS = 8
 REPEATS = 20
@@ -46,7 +46,7 @@ def main() -> None:
     for steps in (100, 10_000):
         lines = lines_of(steps)
         parsed = cpu_milliseconds(lambda line: orjson.loads(line[len(channel.PREFIX) :]), lines)
-        checked = cpu_milliseconds(lambda line: pipe.event_in("out", line, 1), lines)
+        checked = cpu_milliseconds(lambda line: launch_file.event_in("out", line, 1), lines)
         size = sum(map(len, lines)) / 1e6
         told = f"parsed in {parsed:.2f} ms, parsed and checked in {checked:.2f} ms of CPU time"
         print(f"{steps:6} steps, {RANKS} ranks: {len(lines)} lines, {size:.2f} MB; {told}")

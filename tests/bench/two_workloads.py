@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from torchmatrix.facts.events import PREFIX
+from torchmatrix.facts.lines import PREFIX
 
 STEPS = (
     "--device",

@@ -7,7 +7,7 @@ import sabotaged
 from boxes import bench, only, own_model, recorded
 from sabotaged import BERT, HALF, IN_HALF, RESNET
 
-from torchmatrix.facts.proven import compare, proof_of
+from torchmatrix.facts.reading import compare, proof_of
 
 pytestmark = pytest.mark.thorough
 

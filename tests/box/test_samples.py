@@ -7,7 +7,7 @@ from boxes import Written
 
 import channel
 import samples
-from torchmatrix.facts import pipe, reading
+from torchmatrix.facts import launch_file, reading
 
 
 def rank(number: int, steps: int) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def test_every_step_of_every_rank_arrives_in_order_on_lines_below_a_megabyte(ran
     measured, written = [rank(number, steps) for number in range(ranks)], Written()
     samples.emit(written, 4, "measure", 0, measured)
     assert len(written.lines) == lines
-    events = [event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None]
+    events = [event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None]
     (window,) = reading.told(events)["windows"]
     assert (window.steps, window.items) == (steps, 4 * steps * ranks)
     assert window.step_seconds == tuple(tuple(one["step_seconds"]) for one in measured)
@@ -32,7 +32,7 @@ def test_each_window_gets_its_own_steps() -> None:
     written = Written()
     for window in (0, 1):
         samples.emit(written, 1, "measure", window, [rank(window, 20_000)])
-    events = [event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None]
+    events = [event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None]
     first, second = reading.told(events)["windows"]
     assert first.step_seconds == (tuple(rank(0, 20_000)["step_seconds"]),) and len(first.step_seconds[0]) == 20_000
     assert second.step_seconds == (tuple(rank(1, 20_000)["step_seconds"]),)
@@ -49,7 +49,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step_after_the_line() -> Non
 def test_steps_that_grad_scaler_skipped_are_recorded_and_a_window_of_nothing_else_is_refused() -> None:
     written = Written()
     samples.emit(written, 4, "measure", 0, [{**rank(0, 20), "scale": 1024.0, "skipped_steps": 3}])
-    (event,) = (event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None)
+    (event,) = (event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None)
     (window,) = reading.told([event])["windows"]
     assert event["scale"] == [1024.0] and window.skipped == 3
     with pytest.raises(channel.Numerics, match="GradScaler skipped all 20 steps of window 0"):
@@ -63,5 +63,5 @@ def test_the_edges_of_a_window_are_those_of_the_ranks_on_this_node(monkeypatch: 
     for other in measured[2:]:
         other |= {"start_monotonic_seconds": 1e6, "stop_monotonic_seconds": 1e6 + 8.0}
     samples.emit(written, 4, "measure", 0, measured)
-    (event,) = (event for line in written.lines if (event := pipe.event_in("out", line, 1)) is not None)
+    (event,) = (event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None)
     assert (event["start_monotonic_seconds"], event["stop_monotonic_seconds"]) == (1.0, 9.0) and len(event["seconds"]) == 4

@@ -11,7 +11,7 @@ import pytest
 
 from support import PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
 from torchmatrix.engines.processes import LocalExecution, environment_of
-from torchmatrix.facts.events import read_lines
+from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import Results
 
 

@@ -5,22 +5,22 @@ from collections.abc import Callable
 
 import pytest
 
-from torchmatrix.facts import clocks
+from torchmatrix.facts import parts
 
 BEGIN, WINDOW, END = 1000.0, (1010.0, 1020.0), 1040.0
 """Of a launch, on the host's clock."""
-NOTHING = clocks.Judged()
+NOTHING = parts.ClockJudgement()
 Clock = Callable[[float], float]
 
 
-def stamps(clock: Clock, delay: Callable[[], float]) -> list[clocks.Stamp]:
+def stamps(clock: Clock, delay: Callable[[], float]) -> list[parts.Stamp]:
     """Lines nearly every half second, but none in the window, as a box with this clock stamps them."""
     moments = [BEGIN + 0.499 * step for step in range(80)]
     return [(clock(moment), moment + delay()) for moment in moments if not WINDOW[0] < moment < WINDOW[1]]
 
 
-def found(clock: Clock, delay: Callable[[], float] = lambda: 0.001) -> clocks.Judged:
-    return clocks.judge(stamps(clock, delay), [(clock(WINDOW[0]), clock(WINDOW[1]))])
+def found(clock: Clock, delay: Callable[[], float] = lambda: 0.001) -> parts.ClockJudgement:
+    return parts.judge_clocks(stamps(clock, delay), [(clock(WINDOW[0]), clock(WINDOW[1]))])
 
 
 def paced(rate: float, begin: float = BEGIN, end: float = END) -> Clock:
@@ -56,7 +56,7 @@ def test_an_honest_clock_is_none_however_late_lines_are(rate: float, mean: float
         assert found(lambda moment: 3600.0 + paced(rate)(moment), lambda: drawn.expovariate(1 / mean)) == NOTHING
 
 
-def late_together(told: list[clocks.Stamp], first: int, last: int, until: float) -> list[clocks.Stamp]:
+def late_together(told: list[parts.Stamp], first: int, last: int, until: float) -> list[parts.Stamp]:
     """`told`, but the host reads lines `first` to `last` only when it goes on."""
     return [(one, max(came, until) if first <= row < last else came) for row, (one, came) in enumerate(told)]
 
@@ -65,7 +65,7 @@ def late_together(told: list[clocks.Stamp], first: int, last: int, until: float)
 def test_lines_that_wait_together_for_a_host_that_hangs_are_none(many: int) -> None:
     told = stamps(lambda moment: moment, lambda: 0.001)
     for first in range(1, len(told) - many - 1):
-        assert clocks.judge(late_together(told, first, first + many, told[first + many][0]), [WINDOW]) == NOTHING, first
+        assert parts.judge_clocks(late_together(told, first, first + many, told[first + many][0]), [WINDOW]) == NOTHING, first
 
 
 @pytest.mark.parametrize("seconds", [0.8, 3.0, 60.0])
@@ -73,7 +73,7 @@ def test_where_all_lines_since_the_windows_came_at_once_the_clock_is_not_known(s
     """A daemon that hung to the end: nothing says whether the clock was slow or the lines were late."""
     told = [(moment, moment + 0.001) for moment in (1000.0 + 0.499 * step for step in range(20))]
     told += [(moment, 1020.5 + seconds) for moment in (1020.01, 1020.2, 1020.4)]
-    judged = clocks.judge(told, [WINDOW])
+    judged = parts.judge_clocks(told, [WINDOW])
     assert judged.wrong is None and "but the host may have read these lines late" in str(judged.unknown)
     assert str(judged.unknown).startswith("the box's clock: around the timed windows, 10.")
 
@@ -81,20 +81,22 @@ def test_where_all_lines_since_the_windows_came_at_once_the_clock_is_not_known(s
 def test_lines_that_came_at_once_do_not_excuse_a_clock_that_is_fast() -> None:
     told = [(moment, moment + 0.001) for moment in (1000.0 + 0.499 * step for step in range(20))]
     told += [(moment, 1019.0) for moment in (1020.01, 1020.2, 1020.4)]
-    assert "around the timed windows, 10." in str(clocks.judge(told, [WINDOW]).wrong), "no line comes before it is written"
+    assert "around the timed windows, 10." in str(parts.judge_clocks(told, [WINDOW]).wrong), (
+        "no line comes before it is written"
+    )
 
 
 WAITS = 1.034
 """For another node, after a window, on machines with too much to do (seen)."""
 
 
-def after_the_window(jump: float, idle: float, late: float) -> clocks.Judged:
+def after_the_window(jump: float, idle: float, late: float) -> parts.ClockJudgement:
     """A line at the end of the window, which the host may read late; the next one `idle` later, if the clock didn't jump."""
     slow = paced(1 - jump / 10.0, *WINDOW)
     told = [stamp for stamp in stamps(lambda moment: moment, lambda: 0.001) if stamp[0] < WINDOW[0]]
     told.append((slow(WINDOW[1]) + 0.001, WINDOW[1] + 0.002 + late))
     told += [(moment, moment + 0.003) for moment in (WINDOW[1] + 0.01 + idle + 0.499 * step for step in range(20))]
-    return clocks.judge(sorted(told), [(WINDOW[0], slow(WINDOW[1]))])
+    return parts.judge_clocks(sorted(told), [(WINDOW[0], slow(WINDOW[1]))])
 
 
 def test_a_box_that_waits_after_a_window_is_none_if_it_told_the_end() -> None:
@@ -109,7 +111,7 @@ def test_a_clock_that_makes_up_for_a_slow_window_after_its_end_was_told_is_wrong
 
 
 def test_too_little_to_tell_tells_nothing() -> None:
-    assert clocks.judge([], [WINDOW]) == NOTHING and clocks.offset([]) is None
-    assert clocks.judge([(1.0, 1.0)], []) == NOTHING
+    assert parts.judge_clocks([], [WINDOW]) == NOTHING and parts.clock_offset([]) is None
+    assert parts.judge_clocks([(1.0, 1.0)], []) == NOTHING
     short = [(0.9 * moment, moment) for moment in (0.0, 0.1, 0.2, 0.3)]
-    assert clocks.judge(short, [(0.09, 0.18)]) == NOTHING, "0.03 s may be how late a line is"
+    assert parts.judge_clocks(short, [(0.09, 0.18)]) == NOTHING, "0.03 s may be how late a line is"

@@ -20,7 +20,7 @@ import pytest
 from records import write_run
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Brought, Limits, gather
-from torchmatrix.facts.gathering.taken import Taken
+from torchmatrix.facts.gathering.importer import Taken
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import hold_lock

@@ -10,12 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from records import launch_lines, write_run
-from torchmatrix.facts import lines, pipe
+from torchmatrix.facts import launch_file, lines
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
-from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.facts.verifying import verified
+from torchmatrix.facts.store import Results, RunFolder, verified
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Pseudonyms
 
@@ -129,7 +128,7 @@ def test_a_box_that_says_a_checksum_of_its_own_changes_nothing(tmp_path: Path) -
 def test_a_line_is_stored_as_the_box_wrote_it(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "round1-try1.jsonl")
     written = b'{"event":"phase",  "phase": "import", "seconds": 0.50, "more": 12345678901234567890123, "name": "\\ud800"}'
-    file.copy(pipe.text_of(b"@matrix " + written + b" \r\n"))
+    file.copy(launch_file.text_of(b"@matrix " + written + b" \r\n"))
     file.abandon()
     assert file.path.read_bytes().startswith(written[:-1] + b', "arrived_monotonic_seconds": ')
     assert lines.read(file.path).verified

@@ -11,8 +11,7 @@ from records import launch_lines
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.launch_file import LaunchFile
-from torchmatrix.facts.pipe import Refused, event_in
+from torchmatrix.facts.launch_file import LaunchFile, Refused, event_in
 from torchmatrix.facts.reading import launch_of, read_launch
 from torchmatrix.ground import settings
 

@@ -8,8 +8,8 @@ import pytest
 
 from records import launch_lines
 from torchmatrix.facts import plausible
-from torchmatrix.facts.events import ARRIVED
 from torchmatrix.facts.launch import Launch, throughput
+from torchmatrix.facts.lines import ARRIVED
 from torchmatrix.facts.reading import launch_of, launches_below
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]

@@ -10,8 +10,7 @@ import pytest
 
 from records import launch_lines
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.proven import Compared, compare, proof_of
-from torchmatrix.facts.reading import launch_at
+from torchmatrix.facts.reading import Compared, compare, launch_at, proof_of
 
 
 def course(number: int) -> float:

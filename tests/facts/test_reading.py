@@ -19,8 +19,7 @@ from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_of, read_launch, sorted_out
 from torchmatrix.facts.run_record import record_of
-from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.facts.verifying import verified
+from torchmatrix.facts.store import Results, RunFolder, verified
 from torchmatrix.reporting import report
 
 WRONG: tuple[Any, ...] = (

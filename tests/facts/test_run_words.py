@@ -8,8 +8,7 @@ import pytest
 
 from records import nights, write_run
 from torchmatrix.analysis import chosen
-from torchmatrix.facts.run_words import select, select_each, undated
-from torchmatrix.facts.store import Results
+from torchmatrix.facts.store import Results, select, select_each, undated
 from torchmatrix.ground.errors import BadInput
 
 IDS = nights(4)

@@ -12,8 +12,7 @@ from torchmatrix.facts import store
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
-from torchmatrix.facts.run_words import select
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, select
 from torchmatrix.ground.errors import EngineUnusable
 
 

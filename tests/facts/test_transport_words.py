@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchmatrix.facts.transport_words import Collector
+from torchmatrix.facts.launch_file import TransportLog
 
 INIT = "node7:81:81 [0] NCCL INFO "
 IB = ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.0.0.7<0>", "Using network IB")
@@ -29,7 +29,7 @@ def test_gloo_says_nothing_and_uses_tcp() -> None:
 
 
 def read(vendor: str, *words: str) -> dict[str, object]:
-    collector = Collector(vendor)
+    collector = TransportLog(vendor)
     for line in words:
         collector.read((INIT + line + "\n").encode() if vendor != "cpu" else b"nothing\n")
     return collector.found("ib0")

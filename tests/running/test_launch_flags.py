@@ -7,7 +7,7 @@ import pytest
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
-from torchmatrix.facts.proven import Proven
+from torchmatrix.facts.reading import Proven
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file

@@ -16,8 +16,7 @@ from torchmatrix.analysis.moderated import learned
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.run_words import host_of
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, host_of
 
 ENOUGH_RUNS = 3
 """With fewer other runs, how much runs differ is unknown."""

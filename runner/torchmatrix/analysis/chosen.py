@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchmatrix.analysis import machines
-from torchmatrix.facts import run_words
+from torchmatrix.facts import store
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
@@ -66,7 +66,7 @@ def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str, s
     """The run that RUN, MACHINE, RUN:GLOB or MACHINE:GLOB names, else the newest one with `word` as the glob; and a note."""
     runs = results.runs()
     run, _, glob = word.rpartition(":")
-    found = run_words.find(runs, run or word)
+    found = store.find(runs, run or word)
     if len(found) > 1:
         raise BadInput(f"{run or word} names {len(found)} runs; name one", hint=_known(results))
     if found:

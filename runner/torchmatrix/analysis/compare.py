@@ -25,8 +25,7 @@ from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Match
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
 from torchmatrix.facts import alike
-from torchmatrix.facts.differences import compared, differing
-from torchmatrix.facts.environments import Environment, environment_of, is_of_the_machine, values_of
+from torchmatrix.facts.environments import Environment, compared, differing, environment_of, is_of_the_machine, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import as_text, count

@@ -8,7 +8,7 @@ from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.comparable import Difference, Refused
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
-from torchmatrix.facts.differences import Compared
+from torchmatrix.facts.environments import Compared
 from torchmatrix.ground.formatting import none_for_nan
 
 ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"

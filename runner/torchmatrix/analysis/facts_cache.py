@@ -20,8 +20,7 @@ from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.briefs import MOST_PROCESSES, read_parts
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary, details_from, summary_from
-from torchmatrix.facts.run_words import host_of
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, host_of
 from torchmatrix.ground.files import opened, write_whole
 
 T = TypeVar("T")

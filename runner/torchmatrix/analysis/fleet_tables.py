@@ -8,7 +8,7 @@ from torchmatrix.analysis import gpu_table, prices
 from torchmatrix.analysis.column import Row, makes_figures
 from torchmatrix.analysis.machines import Machine
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.facts.differences import unlike
+from torchmatrix.facts.environments import unlike
 
 _CATALOG = [name for name in gpu_table.COLUMNS if name != "gpu"]
 _OF_CELL = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")

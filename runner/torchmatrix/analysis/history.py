@@ -13,8 +13,17 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.run_summary import RunSummary
-from torchmatrix.facts.differences import Compared, Differences, changed, compared, differences_in_words
-from torchmatrix.facts.environments import UNKNOWN, Environment, is_told, values_of
+from torchmatrix.facts.environments import (
+    UNKNOWN,
+    Compared,
+    Differences,
+    Environment,
+    changed,
+    compared,
+    differences_in_words,
+    is_told,
+    values_of,
+)
 from torchmatrix.ground.formatting import without_nan
 
 NEAR = 2

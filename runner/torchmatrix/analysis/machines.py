@@ -15,10 +15,9 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs, tables
 from torchmatrix.analysis.column import Row
 from torchmatrix.facts.environments import Environment, of_machine
-from torchmatrix.facts.events import read_lines
+from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.run_words import host_of
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.store import RunFolder, host_of
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import printable
 

@@ -11,8 +11,7 @@ from torchmatrix.analysis.column import Row
 from torchmatrix.facts.environments import Environment
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.run_record import RunRecord
-from torchmatrix.facts.run_words import host_of
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.store import RunFolder, host_of
 from torchmatrix.facts.wire import Box
 from torchmatrix.facts.wire import Facts as Told
 from torchmatrix.ground.formatting import as_text

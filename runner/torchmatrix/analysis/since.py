@@ -10,8 +10,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.ratios import compared as compared_cells
 from torchmatrix.analysis.verdicts import judged
-from torchmatrix.facts.differences import Compared, Differences, compared, differing
-from torchmatrix.facts.environments import Environment, environment_of, values_of
+from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import read_launch
 

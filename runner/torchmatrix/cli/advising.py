@@ -62,8 +62,7 @@ def advise(
     Shows the evidence, equally good choices, what wasn't measured, and how to measure it.
     """
     from torchmatrix.analysis import advice, facts_cache
-    from torchmatrix.facts import run_words
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, select_one
     from torchmatrix.reporting import advised
 
     if aim not in advice.AIMS or mode not in ("train", "infer"):
@@ -71,7 +70,7 @@ def advise(
         raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, known))
     store = Results(results)
     say_undated(store)
-    folder = run_words.select_one(store, run)
+    folder = select_one(store, run)
     (summary,) = facts_cache.read(store, [folder])
     say_unreadable(summary.unreadable_launches)
     asked = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}

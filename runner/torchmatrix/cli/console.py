@@ -70,7 +70,7 @@ def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL
 
 def say_undated(results: "Results") -> None:
     """Name the runs that no `last` can mean, since it isn't known when they began; and what no word can mean."""
-    from torchmatrix.facts.run_words import host_of, undated
+    from torchmatrix.facts.store import host_of, undated
 
     for path in results.misnamed()[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")

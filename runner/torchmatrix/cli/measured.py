@@ -122,7 +122,7 @@ def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bo
     from torchmatrix.analysis import compare
     from torchmatrix.facts.alike import counting
     from torchmatrix.facts.reading import sorted_out
-    from torchmatrix.facts.run_words import host_of
+    from torchmatrix.facts.store import host_of
 
     launches = counting(sorted_out(done.folder.everything())[0])
     a, b = ([launch for launch in launches if launch.stack.name == name] for name in ab)

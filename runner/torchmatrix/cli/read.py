@@ -107,12 +107,11 @@ def history(
     """
     import gc
 
-    from torchmatrix.facts import run_words
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, select
 
     store = Results(results)
     say_undated(store)
-    runs = run_words.select(store, word, since, host)
+    runs = select(store, word, since, host)
     from torchmatrix.analysis import facts_cache, metrics
     from torchmatrix.analysis import history as trends
     from torchmatrix.reporting import history_page as pages
@@ -203,8 +202,7 @@ def export(
 
     Writes tables as CSV, JSON, Parquet and Markdown, the meaning of each column, and charts as SVG and PNG.
     """
-    from torchmatrix.facts import run_words
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, select_one
     from torchmatrix.reporting import exports, redaction
 
     if len(words) > (1 if machines else 2):
@@ -221,7 +219,7 @@ def export(
     if machines:
         _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
         return
-    run = run_words.select_one(store, words[0] if len(words) == 2 else "last")
+    run = select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis import facts_cache
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.reporting import report
@@ -246,12 +244,12 @@ def _export_machines(
     """`drawn`: whether charts are, and their scale. `beside`: the baseline GPU, and whether each has its own batch."""
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.cli.render import one_of_each
-    from torchmatrix.facts import run_words
+    from torchmatrix.facts.store import select_each
     from torchmatrix.reporting import exports, machines_page
     from torchmatrix.reporting.exports import folder
 
     folder.written_before(target, force)
-    runs = run_words.select_each(store, ["all"], None, None)
+    runs = select_each(store, ["all"], None, None)
     held = held_for(prices, runs)
     with scratch() as temporary:
         fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)

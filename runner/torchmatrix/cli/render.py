@@ -88,8 +88,7 @@ def report(
 
     Only reads recorded results; needs no engine.
     """
-    from torchmatrix.facts import run_words
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, select_each
 
     asked = _Asked(output=output, redact=redact, baseline=baseline, baseline_gpu=baseline_gpu, own_batch=own_batch)
     if publish and (machines or asked.of_machines or baseline):
@@ -100,7 +99,7 @@ def report(
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
     several = bool(publish or machines or asked.of_machines)
     say_undated(store)
-    runs = run_words.select_each(store, named or ["all" if several else "last"], since, host)
+    runs = select_each(store, named or ["all" if several else "last"], since, host)
     from torchmatrix.analysis.prices import held_for
 
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time

@@ -7,7 +7,7 @@ from typing import Any
 from torchmatrix.engines import packages
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, time_limit
 from torchmatrix.engines.output import text_of
-from torchmatrix.facts import pipe
+from torchmatrix.facts import launch_file
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, LaunchFailed
 from torchmatrix.ground.files import write_whole
@@ -55,10 +55,10 @@ def run(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> d
             for stream, line in execution.lines():
                 log(text_of(line))
                 told += [text_of(line)] if stream == "err" else []
-                event = pipe.event_in(stream, line, line_mb)
+                event = launch_file.event_in(stream, line, line_mb)
                 events += [event] if event else []
             end = execution.wait()
-    except pipe.Refused as why:
+    except launch_file.Refused as why:
         raise BuildFailed(f"self-test: {why}") from None
     except LaunchFailed as failure:
         raise BuildFailed(f"the self-test could not be started: {failure}") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torchmatrix.facts import clocks, plausible
+from torchmatrix.facts import parts, plausible
 from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport, Unseen
 from torchmatrix.facts.wire import (
     ALL_REDUCE,
@@ -70,7 +70,7 @@ class Launch(Header, frozen=True, kw_only=True):
     box: Box | None
     told_ranks: int | None
     parameters: int | None
-    stamps: tuple[clocks.Stamp, ...]
+    stamps: tuple[parts.Stamp, ...]
     seen_devices: tuple[SeenDevice, ...]
     compile_cache: str | None
     batches: int | None
@@ -144,16 +144,16 @@ class Launch(Header, frozen=True, kw_only=True):
     @cached_property
     def contradiction(self) -> str | None:
         """What the box told that can't be true, by what was asked for and what the host's clock saw; None if all may be."""
-        seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=clocks.offset(self.stamps))
+        seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
         found = plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
         found = found or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
         found = found or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, seen)
         return found or self._clock.wrong
 
     @cached_property
-    def _clock(self) -> clocks.Judged:
+    def _clock(self) -> parts.ClockJudgement:
         edges = [[block.edges for block in blocks if block.edges] for blocks in (self.windows, self.warm_up_blocks)]
-        return clocks.judge(self.stamps, *edges)
+        return parts.judge_clocks(self.stamps, *edges)
 
     @property
     def _asked(self) -> plausible.Asked:

@@ -1,16 +1,106 @@
 """One launch's file while it is written: every line is on disk before the next one is read."""
 
+import json
+import re
 import threading
 import time
 from pathlib import Path
 from typing import IO, Any
 
-from torchmatrix.facts import lines
-from torchmatrix.facts.events import ARRIVED, Event
-from torchmatrix.facts.pipe import Refused
+import orjson
+
+from torchmatrix.facts import lines, wire
+from torchmatrix.facts.checked import Malformed
+from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
 from torchmatrix.ground import settings
+from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.ground.files import disk_errors, open_new
+from torchmatrix.ground.formatting import LONGEST, clipped, in_one_line
 from torchmatrix.ground.settings import MEGABYTE
+
+# The border of a running box: each line that it prints is an event, a text for the log, or the end of the launch.
+#
+# A box may be broken, or hostile: nothing that it prints may end the run, reach a reader unchecked or be kept beyond the
+# limits. Each line is checked here, once, while the launch runs. A line that is refused makes the launch `crashed`, and the box
+# is ended.
+
+DEEPEST = 32
+"""Levels of lists and objects in a line; the protocol needs five."""
+_MARK = PREFIX.encode()
+_REBUILD = "rebuild the image (torchmatrix build)"
+
+
+class Refused(LaunchFailed):
+    """The box wrote what no box may write; the text says what, and shows where it begins."""
+
+
+def event_in(stream: str, line: bytes, line_mb: int) -> Event | None:
+    """The event on a line of the box (with its line break); None for a text, which belongs into the log.
+
+    `stream`: out or err, whose lines are all texts. A marked line without a line break is a text, too: the box was ended
+    while it wrote. Raises Refused.
+    """
+    if stream != "out":
+        return None
+    if len(line) > line_mb * MEGABYTE:
+        raise _refused(f"a line longer than {line_mb} MB (setting line_mb)", line)
+    return _event(line) if line.startswith(_MARK) and line.endswith(b"\n") else None
+
+
+def text_of(line: bytes) -> bytes:
+    """The JSON of an event on a line of the box, as it was written."""
+    return line[len(_MARK) :].strip()
+
+
+def _event(line: bytes) -> Event:
+    event = _parsed(line)
+    if not isinstance(event, dict) or type(event.get("event")) is not str:
+        raise _refused("a marked line that is no event", line)
+    if problem := version_problem(event):
+        raise Refused(problem)
+    kind = event["event"]
+    if kind in wire.HOST_EVENTS:
+        raise _refused(f'an event "{kind}", which only the host may write', line)
+    if kind not in wire.EVENTS:
+        raise _refused(f"an event that protocol 1 does not have: {_REBUILD}", line)
+    try:
+        wire.check(event)
+    except Malformed as why:
+        raise _refused(f'an invalid "{kind}" line: {why}', line) from None
+    return event
+
+
+def _parsed(line: bytes) -> Any:
+    """The JSON on a marked line, which has no NaN, no infinite number and at most DEEPEST levels."""
+    text = line[len(_MARK) :]
+    try:
+        found = orjson.loads(text)
+    except ValueError as error:
+        found = _parsed_with_half_characters(text, line, str(error))
+    if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deep(found, DEEPEST):
+        raise _refused(f"a line with more than {DEEPEST} levels of lists and objects", line)
+    return found
+
+
+def _parsed_with_half_characters(text: bytes, line: bytes, problem: str) -> Any:
+    """Python's json writes half a character where a name is not UTF-8; it is replaced, since no file or table can hold it."""
+    try:
+        if b"\\ud" in text:
+            return orjson.loads(json.dumps(json.loads(text.decode()), ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    raise _refused(f"a marked line that is not JSON: {problem}", line)
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    inside = value.values() if type(value) is dict else value if type(value) is list else ()
+    return levels == 0 or any(_is_deep(one, levels - 1) for one in inside if type(one) in (dict, list))
+
+
+def _refused(what: str, line: bytes) -> Refused:
+    begin = clipped(in_one_line(line[: 4 * LONGEST].decode(errors="replace")))
+    return Refused(f"the box wrote {what}; the line begins: {begin}")
+
 
 TAIL_LINES = 120
 """How many of the log's last lines the launch's exit line keeps."""
@@ -93,3 +183,41 @@ class LaunchFile:
 
 def _timed(kind: str, **fields: Any) -> Event:
     return {"event": kind, "unix_seconds": time.time(), "monotonic_seconds": time.monotonic(), **fields}
+
+
+# What the communication library prints -> how the nodes of a launch talk. The words are NCCL's, which RCCL shares.
+#
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-debug
+
+MOST_PATHS = 64
+_NETWORK = re.compile(rb"NCCL INFO Using network (.+)")
+_DEVICES = re.compile(rb"NCCL INFO NET/IB : Using (.+?)(?:; OOB|$)")
+_PATH = re.compile(rb"NCCL INFO Channel .+ via (NET/\S+)")
+_ROCE = re.compile(rb"/RoCE\b")
+
+
+class TransportLog:
+    """Reads the log of one launch. `vendor`: of its devices; ranks on CPUs use gloo, which prints nothing, and TCP."""
+
+    def __init__(self, vendor: str | None) -> None:
+        self._library = "gloo" if vendor == "cpu" else "nccl"
+        self._network: str | None = "TCP" if vendor == "cpu" else None
+        self._is_ethernet = False
+        self._paths: set[str] = set()
+
+    def read(self, line: bytes) -> None:
+        """One line of the log."""
+        if b"NCCL INFO" not in line:
+            return
+        line = line.strip()
+        if found := _NETWORK.search(line):
+            self._network = found[1].decode(errors="replace").strip()
+        elif found := _DEVICES.search(line):
+            self._is_ethernet = bool(_ROCE.search(found[1]))
+        elif (found := _PATH.search(line)) and len(self._paths) < MOST_PATHS:
+            self._paths.add(found[1].decode(errors="replace"))
+
+    def found(self, interface: str) -> dict[str, Any]:
+        """The fields of the event "transport": the network is in NCCL's word, but RoCE where its IB runs over Ethernet."""
+        network = "RoCE" if self._network == "IB" and self._is_ethernet else self._network
+        return {"library": self._library, "network": network, "paths": sorted(self._paths), "interface": interface or None}

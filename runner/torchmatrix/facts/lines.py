@@ -4,20 +4,95 @@ The last field of a line, `crc`, is the CRC-32 of all bytes of the file before t
 vouches for the whole file, also for the order and number of its lines; reading needs one pass. It finds damage and mistakes; it
 is no signature. Files of earlier versions have no checksums: they are read, and count as unverified. A checksum that is there
 is verified or refuses: a byte order mark changes no fact, nor do other line ends (Git's autocrlf, FTP) in a record that goes
-on; whatever else changes does. A launch file is never written again: other line ends refuse it.
-"""
+on; whatever else changes does. A launch file is never written again: other line ends refuse it."""
 
+import codecs
 import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from torchmatrix.facts.events import CUT_OFF, Event, as_written, events_in, most_bytes
+import orjson
+
+from torchmatrix.facts.checked import short
+from torchmatrix.ground import settings
 from torchmatrix.ground.files import plain_bytes
+from torchmatrix.ground.settings import MEGABYTE
+
+# The format of the lines: JSON objects with a kind, as the box prints them (version 1) and as they are stored on disk.
+
+VERSION = 1
+PREFIX = "@matrix "
+
+CUT_OFF = b" (cut off)"
+"""Ends a line that a killed process or a full disk cut off, once another line follows."""
+
+ARRIVED = "arrived_monotonic_seconds"
+"""The field that the host adds to each line of a box: when it came, on the host's clock."""
+
+Event = dict[str, Any]
+"""One protocol line: `event` names its kind, the other keys depend on it; unknown kinds and keys are kept."""
+
+
+def version_problem(event: Event) -> str | None:
+    """Why this tool can't read a box that says this `hello`, or None."""
+    if event["event"] == "hello" and event.get("protocol") != VERSION:
+        said = short(event.get("protocol"))
+        return f"the image speaks protocol {said}, this tool speaks {VERSION}: rebuild it (torchmatrix build)"
+    return None
+
+
+def most_bytes() -> int:
+    """The largest file of lines that is read; a launch's exit line and the last reading may exceed its limit a little."""
+    return 2 * settings.load().launch_file_mb * MEGABYTE
+
+
+def read_lines(path: Path) -> Iterator[Event]:
+    """The events of a file of JSON lines; none if there is no file. Raises OSError."""
+    try:
+        yield from events_in(as_written(plain_bytes(path, most_bytes())))
+    except FileNotFoundError:
+        return
+
+
+def as_written(data: bytes, is_begin: bool = True) -> bytes:
+    """Lines as the tool wrote them: other tools (Git's autocrlf, FTP, editors) change line ends and add a byte order mark."""
+    data = data.removeprefix(codecs.BOM_UTF8) if is_begin else data
+    return data.replace(b"\r\n", b"\n") if b"\r" in data else data
+
+
+def events_in(data: bytes) -> Iterator[Event]:
+    """The events in lines of JSON. Lines that are not events are skipped."""
+    for line in data.split(b"\n"):
+        event = _event(line) if line else None
+        if event is None and line.endswith(CUT_OFF):
+            event = _event(line[: -len(CUT_OFF)])
+        if event is not None:
+            yield event
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        event = orjson.loads(line)
+    except ValueError:
+        return _event_in_odd_json(line)
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+def _event_in_odd_json(line: bytes) -> Event | None:
+    """As Python's json writes it, which orjson, four times as fast, refuses: NaN, Infinity, half a character."""
+    try:
+        event = json.loads(line.decode())  # of bytes it would guess the encoding
+        if b"\\ud" in line:  # perhaps half a character, which a box can print but no file or table can hold
+            event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
 
 DAMAGED = "damaged"
 """The kind of a line that says why a file is damaged: copies begin with it, so that no copy makes damaged facts whole."""

@@ -1,18 +1,165 @@
 """What the host writes into a launch file, as structs that Launch holds. Times in seconds, memory in bytes.
 
-A part that is missing, null or empty has the value that stands here, if there is one; a malformed one makes a file unreadable.
-"""
+A part that is missing, null or empty has the value that stands here, if there is one; a malformed one makes a file unreadable."""
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import nan
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
-from torchmatrix.facts import old_facts
+from torchmatrix.facts.checked import Record
 from torchmatrix.facts.wire import Block, Clock, Facts, Finite, Line, Moment, Number, Whole, decoded, without_nulls
+
+# The reader of old facts: what earlier versions didn't record is derived from the ids and names that they recorded.
+#
+# No other code takes an id or a file's name apart.
+
+_EXPLAINS = ("independent", "no-sync")
+_NAME = re.compile(r"(?:round|batch|probe)(\d+)-try(\d+)\.jsonl", re.ASCII)
+
+
+def with_cell(line: Record) -> Record:
+    """A `planned` or `skip` line with the fields of its cell, which were only in the cell's id."""
+    if "workload" in line or not isinstance(line.get("cell"), str):
+        return line
+    stack, _, rest = line["cell"].partition("/")
+    workload, _, devices = rest.partition("/")
+    parallel = next((word for word in _EXPLAINS if workload.endswith(f"-{word}")), "ddp")
+    known = {"stack": stack, "workload": workload, "parallel": parallel, "ddp_workload": ddp_workload(workload, parallel)}
+    return {**known, "devices": devices, **line}
+
+
+def ddp_workload(workload: str, parallel: str) -> str:
+    """The id of the workload that this one explains: its own id without the ending that names the kind."""
+    return workload.removesuffix(f"-{parallel}")
+
+
+def try_number(path: Path) -> int:
+    """Which try a launch was; 1 if its file doesn't have our kind of name."""
+    found = _NAME.fullmatch(path.name)
+    return int(found[2]) if found else 1
+
+
+def misnamed(path: Path, round_: int, number_: int) -> str | None:
+    """Why the name of a file in a results folder doesn't fit the launch in it, or None: a copy would count twice."""
+    found = _NAME.fullmatch(path.name)
+    if not found:
+        return "its name is not that of a launch file, such as round1-try1.jsonl"
+    if (int(found[1]), int(found[2])) != (round_, number_):
+        return f"it holds try {number_} of round {round_}: it was copied or renamed"
+    return None
+
+
+# Does the box's clock run as the host's does? A slow one makes all that is timed with it look fast.
+#
+# Each line of a box has a stamp of the box's clock, and the host keeps when it came. A line may be late, never early: of
+# several lines the one that came fastest tells by how much the clocks differ at that time. What that difference grows or
+# shrinks by is the clock's, since both clocks count the same seconds. Where all lines of some time came at once, as after a
+# daemon that hung, all may be late: then the clock isn't known, and that is told.
+
+RELATIVE, SECONDS = 0.01, 0.05
+"""Clocks agree within 1 % and 50 ms, by which all lines around some moment may be late. Honest ones agree within 0.05 %."""
+BURST, LATE = 0.5, 0.5
+"""Lines that came within BURST seconds were read at once: one delay of a busy host may make all of them late; by LATE seconds
+that is no finding."""
+IDLE_RELATIVE, IDLE_SECONDS = 0.02, 0.5
+"""So much of a window's length, and so long besides, passes at most until the box tells the time again."""
+AROUND = 8
+"""Lines of which the fastest counts; more of them until they are no burst."""
+
+Edges = tuple[float, float]
+"""Begin and end of timed steps on the box's clock."""
+Stamp = tuple[float, float]
+"""Of a line: the box's clock when it was written, the host's when it came."""
+
+
+class ClockJudgement(NamedTuple):
+    """What the two clocks say of the same time, in words: what can't be (`wrong`), or why it isn't known (`unknown`)."""
+
+    wrong: str | None = None
+    unknown: str | None = None
+
+
+def judge_clocks(stamps: Sequence[Stamp], windows: Sequence[Edges], others: Sequence[Edges] = ()) -> ClockJudgement:
+    """Hold the box's clock against the host's. `others`: the edges of steps that were timed beside the windows."""
+    found = list(_found(stamps, windows, others))
+    return ClockJudgement(*(next(filter(None, texts), None) for texts in zip(ClockJudgement(), *found, strict=True)))
+
+
+def clock_offset(stamps: Sequence[Stamp]) -> float | None:
+    """The host's clock minus the box's, at most; None without a line."""
+    return min((came - told for told, came in stamps), default=None)
+
+
+def _found(stamps: Sequence[Stamp], windows: Sequence[Edges], others: Sequence[Edges]) -> Iterator[ClockJudgement]:
+    if windows:
+        begin, end = min(first for first, _ in windows), max(last for _, last in windows)
+        before = [stamp for stamp in reversed(stamps) if stamp[0] <= begin]
+        after = [stamp for stamp in stamps if stamp[0] >= end]
+        yield from _between(_nearest(before), _nearest(after), "around the timed windows")
+        for number, window in enumerate(windows if stamps else ()):
+            yield from _after(window, f"after timed window {number}", stamps, (*windows, *others))
+    half = len(stamps) // 2
+    yield from _between(
+        _nearest(stamps[:half]), _nearest(stamps[len(stamps) - half :][::-1]), "from the first lines to the last"
+    )
+
+
+def _after(window: Edges, where: str, stamps: Sequence[Stamp], timed: Sequence[Edges]) -> Iterator[ClockJudgement]:
+    """A clock that is slow in a window and makes up for it right afterwards: before the next line, or between the next two."""
+    begin, end = window
+    allowed = IDLE_SECONDS + IDLE_RELATIVE * (end - begin)
+    later = [stamp for stamp in stamps if stamp[0] >= end][:2]
+    begins = [first for first, _ in timed if first >= end]
+    idle = min([told for told, _ in later] + begins, default=end) - end
+    if idle > allowed:
+        yield ClockJudgement(f"the box tells of nothing in the {idle:.3f} s {where} of {end - begin:.3f} s")
+    if len(later) == 2:
+        own, hosts = (later[1][clock] - later[0][clock] for clock in (0, 1))
+        if own - hosts > allowed and min([own, *(begun - later[0][0] for begun in begins)]) > allowed:
+            yield ClockJudgement(f"right {where} of {end - begin:.3f} s, {_passed(own, hosts)}")
+
+
+def _nearest(stamps: Sequence[Stamp]) -> Sequence[Stamp]:
+    """The first AROUND of `stamps`; more where these came in a burst."""
+    first = last = stamps[0][1] if stamps else 0.0
+    for number, (_, came) in enumerate(stamps):
+        if number >= AROUND and last - first >= BURST:
+            return stamps[:number]
+        first, last = min(first, came), max(last, came)
+    return stamps
+
+
+def _between(some: Sequence[Stamp], others: Sequence[Stamp], where: str) -> Iterator[ClockJudgement]:
+    """`some` were written before `others`."""
+    if not some or not others:
+        return
+    (told, came), (told_then, came_then) = (min(group, key=lambda stamp: stamp[1] - stamp[0]) for group in (some, others))
+    own, hosts = told_then - told, came_then - came
+    late = others if hosts > own else some
+    if abs(hosts - own) <= SECONDS + RELATIVE * hosts:
+        return
+    text = f"{where}, {_passed(own, hosts)}"
+    if _spread(late) >= BURST:
+        yield ClockJudgement(wrong=text)
+    elif abs(hosts - own) > LATE + RELATIVE * hosts:
+        yield ClockJudgement(unknown=f"the box's clock: {text}, but the host may have read these lines late")
+
+
+def _passed(own: float, hosts: float) -> str:
+    return f"{own:.3f} s went by on the box's clock and {hosts:.3f} s on the host's"
+
+
+def _spread(stamps: Sequence[Stamp]) -> float:
+    """For how long these lines came, on the host's clock, which nobody in the box sets."""
+    return max(came for _, came in stamps) - min(came for _, came in stamps)
+
 
 _MOST_NODES = 10_000
 """More nodes of one launch are malformed: each of their devices has a name."""
@@ -184,7 +331,7 @@ class Header(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def ddp_id(self) -> str:
         """The id of the workload that this one explains; its own if it explains none."""
-        return self.ddp_workload or old_facts.ddp_workload(self.workload.id, self.workload.parallel)
+        return self.ddp_workload or ddp_workload(self.workload.id, self.workload.parallel)
 
     @property
     def trial_batch(self) -> int | None:

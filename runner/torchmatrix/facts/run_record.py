@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from torchmatrix.facts import checked, old_facts
+from torchmatrix.facts import checked, parts
 from torchmatrix.facts.checked import Malformed, Record
-from torchmatrix.facts.events import Event
+from torchmatrix.facts.lines import Event
 from torchmatrix.facts.wire import Facts, Finite, Moment, Number, Whole, decoded, without_nulls
 from torchmatrix.ground.formatting import number_or_nan
 
@@ -191,12 +191,12 @@ def _each(lines: Iterable[Event], make: Callable[[Event], T], problems: list[str
 
 
 def _name(line: Event) -> CellName:
-    return decoded(old_facts.with_cell(line), CellName)
+    return decoded(parts.with_cell(line), CellName)
 
 
 def _skipped(line: Event) -> Skipped:
     fix = None if line.get("fix") == "" else line.get("fix")
-    return decoded({**line, "name": old_facts.with_cell(line), "fix": fix}, Skipped)
+    return decoded({**line, "name": parts.with_cell(line), "fix": fix}, Skipped)
 
 
 def _batch(line: Event) -> FoundBatch:

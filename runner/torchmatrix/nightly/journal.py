@@ -20,7 +20,7 @@ from typing import Any
 
 from torchmatrix.engines.choose import VARIABLES
 from torchmatrix.facts.checked import is_number
-from torchmatrix.facts.events import Event, read_lines
+from torchmatrix.facts.lines import Event, read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.ground.files import hold_lock, plain_open

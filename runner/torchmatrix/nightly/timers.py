@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.engines.choose import SERVICES
-from torchmatrix.facts.events import read_lines
+from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import run_event
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import lock_holder, write_whole

@@ -7,8 +7,8 @@ from typing import Any
 
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Recipe, time_limit
-from torchmatrix.facts import pipe
-from torchmatrix.facts.events import Event
+from torchmatrix.facts import launch_file
+from torchmatrix.facts.lines import Event
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, LaunchFailed, NothingSelected
 from torchmatrix.machine.host import Host
@@ -120,7 +120,7 @@ def look(
         with execution, Watcher(sensors, keep), time_limit(execution, limit) as timed_out:
             yield f"$ {execution.command}"
             for stream, line in execution.lines():
-                event = pipe.event_in(stream, line, line_mb)
+                event = launch_file.event_in(stream, line, line_mb)
                 if event is None:
                     tail = [*tail[1 - TAIL_LINES :], line[:500].decode(errors="replace").rstrip("\n")]
                     continue
@@ -128,7 +128,7 @@ def look(
                 if event["event"] == "phase":
                     yield f"{event['phase']}: {event['seconds']:.1f} s"
             code = execution.wait().returncode
-    except pipe.Refused as why:
+    except launch_file.Refused as why:
         refused = str(why)
     except LaunchFailed as failure:
         raise EngineUnusable(f"{stack}: {failure}", hint="torchmatrix doctor checks the engine") from None

@@ -11,8 +11,7 @@ from torchmatrix.engines import recipes, supervised
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import Unreadable
-from torchmatrix.facts.store import Results
-from torchmatrix.facts.verifying import verified
+from torchmatrix.facts.store import Results, verified
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import ExitCode, ToolError
 from torchmatrix.ground.formatting import count, in_one_line

@@ -15,10 +15,9 @@ from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Meeting, Recipe, time_limit
-from torchmatrix.facts import events, pipe, proven, transport_words
+from torchmatrix.facts import launch_file, lines
 from torchmatrix.facts.launch_file import LaunchFile
-from torchmatrix.facts.proven import Proven
-from torchmatrix.facts.reading import launch_at
+from torchmatrix.facts.reading import Proven, compare, launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
@@ -200,19 +199,19 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
     """Start, watch and read the box to its end."""
     cell = attempt.cell
     telling, line_mb = Telling(execution, file.telemetry, job, cell), settings.load().line_mb
-    transport = transport_words.Collector(cell.gpus.vendor)
+    transport = launch_file.TransportLog(cell.gpus.vendor)
     reached = job.turns.covering(execution) if job.turns else nullcontext()
     with execution, reached, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
             if stream == OF_NODE:
                 _keep(file, orjson.loads(line))
                 continue
-            event = pipe.event_in(stream, line, line_mb)
+            event = launch_file.event_in(stream, line, line_mb)
             if event is None:
                 transport.read(line)
                 file.log(line)
             else:
-                file.copy(pipe.text_of(line))
+                file.copy(launch_file.text_of(line))
                 yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
     if job.others:
@@ -234,7 +233,7 @@ def _compared(attempt: Attempt, path: Path) -> dict[str, Any]:
     """What the last line says of a launch beside the one of its cell that was proven in full."""
     if attempt.proven is None or not (launch := launch_at(path)).is_done:
         return {}
-    found = proven.compare(launch, attempt.proven)
+    found = compare(launch, attempt.proven)
     wrong = {"reason": "numerics", "message": found.contradiction} if found.contradiction else {}
     return {"losses_compared": found.losses, **wrong}
 
@@ -329,7 +328,7 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
     """Who, where, what and how: enough to repeat the launch and to compare it. `number`: which try it is."""
     cell, host = attempt.cell, as_set_now(job, attempt.cell)
     return {
-        "protocol": events.VERSION,
+        "protocol": lines.VERSION,
         "tool": __version__,
         "run": job.folder.id,
         "cell": cell.id,

@@ -8,7 +8,7 @@ from torchmatrix.analysis import disturbance
 from torchmatrix.analysis.intervals import UNKNOWN
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import throughput
-from torchmatrix.facts.proven import Proven, proof_of
+from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell

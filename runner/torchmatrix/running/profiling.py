@@ -14,8 +14,8 @@ from torchmatrix import __version__
 from torchmatrix.analysis.profiles.measured import recorded
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
-from torchmatrix.facts import pipe, profiles
-from torchmatrix.facts.events import Event
+from torchmatrix.facts import launch_file, profiles
+from torchmatrix.facts.lines import Event
 from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
 from torchmatrix.facts.store import keep_model
 from torchmatrix.ground import settings
@@ -166,7 +166,7 @@ def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[s
         with execution, time_limit(execution, s.matrix.timeout_seconds) as timed_out:
             yield f"$ {execution.command}"
             for stream, line in execution.lines():
-                event = pipe.event_in(stream, line, line_mb)
+                event = launch_file.event_in(stream, line, line_mb)
                 if event is None:
                     tail = [*tail[1 - TAIL_LINES :], line[:500].decode(errors="replace").rstrip("\n")]
                     continue
@@ -189,7 +189,7 @@ def _refuse_too_much(found: Sequence[Event], event: Event) -> None:
     if event["event"] == "part":
         size = sum(len(one["data"]) for one in found if one["event"] == "part") + len(event["data"])
         if size > profiles.MOST_PACKED_BYTES:
-            raise pipe.Refused("the traces are larger than 256 MiB: profile fewer steps (--steps)")
+            raise launch_file.Refused("the traces are larger than 256 MiB: profile fewer steps (--steps)")
 
 
 def _failed(cell: Cell, why: str) -> ToolError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torchmatrix.analysis import watched
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.proven import Proven, proof_of
+from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id

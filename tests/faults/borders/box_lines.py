@@ -10,8 +10,8 @@ from typing import Any
 
 from records import launch_lines
 from torchmatrix.facts import reading
+from torchmatrix.facts.launch_file import Refused, event_in
 from torchmatrix.facts.lines import End, append, lines_of
-from torchmatrix.facts.pipe import Refused, event_in
 from torchmatrix.facts.wire import EVENTS, HOST_EVENTS
 
 WRONG: tuple[Any, ...] = (

@@ -21,8 +21,7 @@ from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable, throughput
 from torchmatrix.facts.reading import launch_of
-from torchmatrix.facts.store import Results
-from torchmatrix.facts.verifying import verified
+from torchmatrix.facts.store import Results, verified
 from torchmatrix.nightly import gate
 from torchmatrix.reporting import report
 

@@ -12,10 +12,9 @@ from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.column import Row, has_failed
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.run_summary import RunSummary
-from torchmatrix.facts import differences, environments
+from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED
-from torchmatrix.facts.run_words import host_of, select
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, host_of, select
 from torchmatrix.ground.errors import BadInput, NothingSelected
 from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import Drift, drift
@@ -337,7 +336,7 @@ def _changes(since: RunSummary | None, last: RunSummary, stack: str) -> dict[str
     if since is None:
         return {}
     before, after = (run.environments.get(stack, {}) for run in (since, last))
-    return {"changes": differences.changed(before, after), "compared": _compared(before, after)}
+    return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
 
 
 def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stack: str) -> str:
@@ -349,8 +348,8 @@ def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stac
     return f"other conditions on {len(unlike)} of the {len(nights)} nights of the baseline: {', '.join(unlike[-1][:3])}"
 
 
-def _compared(before: environments.Environment, after: environments.Environment) -> differences.Compared:
-    return differences.compared(environments.values_of([before]), environments.values_of([after]))
+def _compared(before: environments.Environment, after: environments.Environment) -> environments.Compared:
+    return environments.compared(environments.values_of([before]), environments.values_of([after]))
 
 
 # Which runs the gate needs: the one to judge and the nights before it, read from the index.

@@ -9,8 +9,7 @@ from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.facts import checked, lines
-from torchmatrix.facts.differences import Compared
-from torchmatrix.facts.environments import is_of_the_machine
+from torchmatrix.facts.environments import Compared, is_of_the_machine
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
 from torchmatrix.ground.errors import BadInput

@@ -19,8 +19,7 @@ from xml.etree import ElementTree
 
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.facts.differences import differences_in_words
-from torchmatrix.facts.environments import is_of_the_machine
+from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
 from torchmatrix.ground.formatting import clipped, four_decimals, in_one_line
 from torchmatrix.ground.process import end_with_parent
 from torchmatrix.nightly.gate.judged import Gate, Judged

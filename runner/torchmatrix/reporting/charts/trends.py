@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.history import Trend
-from torchmatrix.facts.differences import differences_in_words
+from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.lines import Chart, Mark, Point

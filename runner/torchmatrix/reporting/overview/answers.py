@@ -16,7 +16,7 @@ from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.since import Since
 from torchmatrix.analysis.two_levels import WIDER
-from torchmatrix.facts.differences import differences_in_words
+from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, Row, span

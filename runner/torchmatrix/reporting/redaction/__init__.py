@@ -19,8 +19,7 @@ from typing import Any
 
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import condition_of
-from torchmatrix.facts.events import Event
-from torchmatrix.facts.lines import Lines
+from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.files import files_below

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.proven import Proven, proof_of
+from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BadInput, BuildFailed, ToolError

@@ -1,25 +1,212 @@
-"""Takes the facts of one run: each file is compared with what is here, checked, and written whole or not at all.
+"""Import runs of other machines: check each file, place it in the results, and report what was taken and what was refused."""
 
-The record's first line is written first, which makes the folder this run's; the whole record comes last. So a run that was
-brought half is one that isn't complete, and the next call goes on.
-"""
-
+import hashlib
+import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from torchmatrix.facts import old_facts
-from torchmatrix.facts.events import as_written, most_bytes
-from torchmatrix.facts.gathering.brought import Brought
-from torchmatrix.facts.gathering.placing import Places, beginning_of, begins, machine_in
+from torchmatrix.facts import parts
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
-from torchmatrix.facts.lines import ends_of
+from torchmatrix.facts.lines import as_written, ends_of, lines_of, most_bytes
 from torchmatrix.facts.reading import launch_of
+from torchmatrix.facts.run_record import RunRecord, record_of
+from torchmatrix.facts.store import IDENTITY_DIGITS, Results
 from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import disk_errors, plain_bytes, settle, whole
+from torchmatrix.ground.files import disk_errors, plain_bytes, settle, whole, write_whole
+
+# What came of a source: runs and launches, new or already here, and what was refused and why.
+
+
+@dataclass(kw_only=True, slots=True)
+class Brought:
+    """One source. `launches`: how many files of launches are new, updated (they had grown) or already here.
+
+    `runs` and `runs_here`: as HOST/RUN, those that got something new and those that did not. `unverified`: how many of the new
+    and updated launches have no checksums. `refused`: what was not taken and why, by name; `lost`: which of that was listed,
+    but never came. `others`: files that are no facts.
+    """
+
+    source: str
+    runs: list[str] = field(default_factory=list)
+    runs_here: list[str] = field(default_factory=list)
+    new: int = 0
+    updated: int = 0
+    here: int = 0
+    unverified: int = 0
+    bytes: int = 0
+    others: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def launches(self) -> int:
+        """All that are here now."""
+        return self.new + self.updated + self.here
+
+    def add(self, other: "Brought") -> None:
+        """Add what came of a part of this source."""
+        self.runs += other.runs
+        self.runs_here += other.runs_here
+        self.refused |= other.refused
+        self.lost += other.lost
+        for name in ("new", "updated", "here", "unverified", "bytes", "others"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+# Where a run of another machine goes in a results folder: HOST/RUN, so that neither machines nor runs are mixed.
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_DIGITS = (IDENTITY_DIGITS, 8, 12, 16)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beginning:
+    """The first line of a run's record. `content`: its bytes with the end of the line; `host`: a name for its folder."""
+
+    content: bytes
+    host: str
+    machine: str
+
+
+def beginning_of(content: bytes, hint: str) -> Beginning | None:
+    """How a record begins; None if it doesn't begin as one. `hint`: a name for its host if it tells none."""
+    first, end, _ = content.partition(b"\n")
+    found = lines_of(first)
+    if not end or not found.events or found.events[0]["event"] != "run" or found.damage:
+        return None
+    record = record_of(found.events)
+    return Beginning(
+        content=first + end, host=_safe(record.host.get("name")) or _safe(hint) or "host", machine=_machine(record)
+    )
+
+
+class Places:
+    """The runs and machines that a results folder has, as far as they were asked for."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._machines: dict[str, str | None] = {}
+
+    def of(self, run: str, beginning: Beginning) -> Path:
+        """The folder of a run that begins so: where it is already, else a new one in its machine's folder."""
+        for place in self.all_of(run):
+            if begins(place / RECORD, beginning.content):
+                return place
+        names = [beginning.host, *(f"{beginning.host}-{beginning.machine[:digits]}" for digits in _DIGITS)]
+        free = next(name for name in names if self._is_free_for(name, beginning.machine) or name == names[-1])
+        self._machines[free] = beginning.machine
+        return self._results.root / free / run
+
+    def all_of(self, run: str) -> list[Path]:
+        """The folders of runs of this id, of whatever machine."""
+        try:
+            hosts = sorted(path for path in self._results.root.iterdir() if not path.name.startswith("."))
+        except OSError:
+            return []
+        return [host / run for host in hosts if (host / run / RECORD).exists()]
+
+    def _is_free_for(self, name: str, machine: str) -> bool:
+        if name not in self._machines:
+            self._machines[name] = self._machine_in(name)
+        return self._machines[name] in (None, machine)
+
+    def _machine_in(self, host: str) -> str | None:
+        """Of the newest run in a host's folder that tells it, else of the newest; None if the folder has no runs."""
+        records = (run.record for run in reversed(self._results.runs()) if run.path.parent.name == host)
+        found = (record_of(lines_of(_first_line(record)).events) for record in records)
+        newest = next(found, None)
+        if newest is None:
+            return None
+        return newest.machine or next((record.machine for record in found if record.machine), None) or _machine(newest)
+
+
+def begins(path: Path, content: bytes) -> bool:
+    """Whether a file begins so."""
+    try:
+        return plain_bytes(path, most_bytes()).startswith(content)
+    except OSError:
+        return False
+
+
+def machine_in(record: Path) -> str | None:
+    """The identity that a run's record tells."""
+    return record_of(lines_of(_first_line(record)).events).machine
+
+
+def _first_line(path: Path) -> bytes:
+    try:
+        return plain_bytes(path, most_bytes()).partition(b"\n")[0]
+    except OSError:
+        return b""
+
+
+def _machine(record: RunRecord) -> str:
+    """Its machine's identity; for facts of earlier versions a hash of its hardware, which is all that they tell."""
+    if record.machine:
+        return record.machine
+    gpus = sorted(str(gpu.get("uuid")) for gpu in record.host.get("gpus") or ())
+    told = [record.host.get(name) for name in ("name", "cpu", "memory_bytes")]
+    return hashlib.sha256(json.dumps([told, gpus]).encode()).hexdigest()[:16]
+
+
+def _safe(name: object) -> str:
+    return _UNSAFE.sub("-", str(name or ""))[:100].strip(".-")
+
+
+# Which archives were taken whole, by digest, so that they aren't read again: RESULTS/.gathered.json, which may be deleted.
+
+FILE = ".gathered.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlreadyHere:
+    """An archive that was taken before: its runs, as HOST/RUN, and how many launches it brought."""
+
+    runs: tuple[str, ...]
+    launches: int
+
+
+class Taken:
+    """Which archives were taken whole into a results folder, by digest."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._file = root, root / FILE
+        self._known: dict[str, Any] = {}
+        with suppress(OSError, ValueError, TypeError, RecursionError):
+            self._known = dict(json.loads(plain_bytes(self._file, most_bytes())))
+
+    def find(self, digest: str) -> AlreadyHere | None:
+        """What an archive of this digest brought, if all of it is still here."""
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            runs, launches = tuple(map(str, self._known[digest]["runs"])), int(self._known[digest]["launches"])
+            folders = [self._root / run for run in runs]
+            here = sum(1 for folder in folders for _ in folder.rglob("*-try*.jsonl"))
+            if runs and here >= launches and all((folder / RECORD).exists() for folder in folders):
+                return AlreadyHere(runs=runs, launches=launches)
+        return None
+
+    def add(self, digest: str, brought: Brought) -> None:
+        """Remember an archive, if all of it was taken."""
+        if not brought.refused and brought.launches:
+            self._known[digest] = {"runs": brought.runs + brought.runs_here, "launches": brought.launches}
+            with suppress(OSError):
+                write_whole(self._file, json.dumps(self._known, indent=0).encode())
+
+
+# Takes the facts of one run: each file is compared with what is here, checked, and written whole or not at all.
+#
+# The record's first line is written first, which makes the folder this run's; the whole record comes last. So a run that was
+# brought half is one that isn't complete, and the next call goes on.
 
 NEW, UPDATED, HERE, OLDER, OTHER = "new", "updated", "here", "older", "other"
 """A file is not here; here but shorter; the same; here and longer; here with another content."""
@@ -192,7 +379,7 @@ def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, br
         return f"it belongs to cell {launch.cell}"
     if machine and launch.machine and launch.machine != machine:
         return f"it was measured on another machine, {launch.machine}"
-    if launch.trial_batch is None and (why := old_facts.misnamed(path, launch.round, launch.number)):
+    if launch.trial_batch is None and (why := parts.misnamed(path, launch.round, launch.number)):
         return why
     brought.unverified += not launch.verified
     return None
