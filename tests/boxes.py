@@ -13,8 +13,7 @@ from bench import parse
 from containers import free_port
 from records import launch_lines
 from support import PATIENCE_SECONDS
-from torchmatrix.engines.commands import box_environment, torchrun
-from torchmatrix.engines.engine import Meeting
+from torchmatrix.engines.engine import Meeting, box_environment, torchrun
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.lines import PREFIX
 from torchmatrix.facts.reading import launch_at

@@ -29,8 +29,7 @@ from support import REAL_MATRIX
 from torchmatrix.analysis.intervals import Interval, center_interval, difference_verdict
 from torchmatrix.analysis.pairs import pair_by_rounds
 from torchmatrix.engines import recipes
-from torchmatrix.engines.commands import box_environment
-from torchmatrix.engines.engine import Recipe
+from torchmatrix.engines.engine import Recipe, box_environment
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.store import Results

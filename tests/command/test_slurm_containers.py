@@ -16,7 +16,7 @@ import slurm_cluster
 from containers import vendor_image
 from slurm_cluster import Cluster
 from support import OLDEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
-from torchmatrix.engines import apptainer
+from torchmatrix.engines import file_engine
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -112,7 +112,7 @@ def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Pa
 
 PLUGSTACK = os.environ.get("TORCHMATRIX_PLUGSTACK", "")
 """A plugstack.conf that loads Pyxis, where somebody built it; Debian has no package of it, nor of Enroot."""
-no_apptainer = pytest.mark.skipif(not apptainer.find(), reason="no apptainer here: tests/install-apptainer")
+no_apptainer = pytest.mark.skipif(not file_engine.find_apptainer(), reason="no apptainer here: tests/install-apptainer")
 no_pyxis = pytest.mark.skipif(not PLUGSTACK, reason="no Pyxis here: TORCHMATRIX_PLUGSTACK names its plugstack.conf")
 
 

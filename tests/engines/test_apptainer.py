@@ -15,17 +15,15 @@ import pytest
 
 from containers import remove_images, vendor_image
 from support import Command, processes_of
-from torchmatrix.engines import apptainer, recipes
-from torchmatrix.engines.apptainer import Apptainer
-from torchmatrix.engines.commands import Isolation, pasted
-from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
-from torchmatrix.engines.file_engine import FileEngine, binds_of
+from torchmatrix.engines import file_engine, recipes
+from torchmatrix.engines.engine import Image, Isolation, LaunchSpec, Meeting, pasted
+from torchmatrix.engines.file_engine import Apptainer, FileEngine, binds_of
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.plan import GpuSet
 
-needs_it = pytest.mark.skipif(not apptainer.find(), reason="no apptainer here: tests/install-apptainer")
+needs_it = pytest.mark.skipif(not file_engine.find_apptainer(), reason="no apptainer here: tests/install-apptainer")
 ONE_CPU = GpuSet(indices=(0,), vendor="cpu", cpus=("0",))
 MATRIX = """
 [run]
@@ -56,7 +54,7 @@ def stack(client: docker.DockerClient, small: str, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> FileEngine:
-    return FileEngine(tmp_path_factory.mktemp("apptainer"), "test-apptainer", Apptainer(str(apptainer.find())))
+    return FileEngine(tmp_path_factory.mktemp("apptainer"), "test-apptainer", Apptainer(str(file_engine.find_apptainer())))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchmatrix.engines import builders
-from torchmatrix.engines.docker_context import Endpoint
+from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BuildFailed
 

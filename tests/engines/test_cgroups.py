@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from support import FAKE_PYTHON, Command, until
-from torchmatrix.engines import cgroups
+from torchmatrix.engines import containment
+from torchmatrix.engines.containment import Limits
 from torchmatrix.engines.engine import Exit
-from torchmatrix.engines.limits import Limits
 from torchmatrix.engines.processes import LocalExecution
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.settings import Settings
@@ -36,20 +36,20 @@ SMALL = Limits(memory_bytes=100_000_000, processes=64)
 
 
 @pytest.fixture
-def place() -> cgroups.Place:
+def place() -> containment.GroupPlace:
     """Where this machine lets us make groups."""
-    found = cgroups.find()
+    found = containment.find_group_place()
     if found.why_not:
         pytest.skip(f"no control groups here: {found.why_not}")
     return found
 
 
 @pytest.fixture
-def owner(place: cgroups.Place) -> Iterator[str]:
+def owner(place: containment.GroupPlace) -> Iterator[str]:
     """Whose groups these are; after the test there are none."""
     name = f"test-groups-{uuid.uuid4().hex}"
     yield name
-    assert cgroups.remove_left(place, name) == []
+    assert containment.remove_left_groups(place, name) == []
 
 
 def running(mark: str) -> list[str]:
@@ -66,7 +66,7 @@ def running(mark: str) -> list[str]:
 @pytest.mark.parametrize(
     "code", [GROW, f"import os, sys\nif os.fork() == 0:\n{textwrap.indent(GROW, '    ')}\nos.wait()\nsys.exit(1)"]
 )
-def test_a_launch_that_outgrows_its_memory_is_out_of_memory(place: cgroups.Place, owner: str, code: str) -> None:
+def test_a_launch_that_outgrows_its_memory_is_out_of_memory(place: containment.GroupPlace, owner: str, code: str) -> None:
     with LocalExecution([sys.executable, "-S", "-c", code], {}, owner, place=place, limits=SMALL) as execution:
         list(execution.lines())
         end = execution.wait()
@@ -74,14 +74,14 @@ def test_a_launch_that_outgrows_its_memory_is_out_of_memory(place: cgroups.Place
     assert execution.started["memory_bytes"] == 100_000_000 and execution.started["processes"] == 64
 
 
-def test_a_launch_within_its_limits_ends_as_it_would_without_them(place: cgroups.Place, owner: str) -> None:
+def test_a_launch_within_its_limits_ends_as_it_would_without_them(place: containment.GroupPlace, owner: str) -> None:
     code = "kept = bytearray(20_000_000); raise SystemExit(3)"
     with LocalExecution([sys.executable, "-S", "-c", code], {}, owner, place=place, limits=SMALL) as execution:
         list(execution.lines())
         assert execution.wait() == Exit(returncode=3, oom_killed=False)
 
 
-def test_a_fork_bomb_ends_with_its_launch(place: cgroups.Place, owner: str) -> None:
+def test_a_fork_bomb_ends_with_its_launch(place: containment.GroupPlace, owner: str) -> None:
     mark = f"mark-{uuid.uuid4().hex}"
     with LocalExecution([sys.executable, "-S", "-c", BOMB, mark], {}, owner, place=place, limits=SMALL) as execution:
         assert next(iter(execution.lines())) == ("out", b"up\n")
@@ -92,7 +92,7 @@ def test_a_fork_bomb_ends_with_its_launch(place: cgroups.Place, owner: str) -> N
 
 
 def test_what_a_killed_tool_and_supervisor_leave_is_ended_and_removed_at_the_next_start(
-    place: cgroups.Place, owner: str
+    place: containment.GroupPlace, owner: str
 ) -> None:
     mark = f"mark-{uuid.uuid4().hex}"
     command = [sys.executable, "-S", "-c", BOMB, mark]
@@ -114,12 +114,12 @@ def test_what_a_killed_tool_and_supervisor_leave_is_ended_and_removed_at_the_nex
     subprocess.run(["kill", "-KILL", supervisor], check=True)
     process.kill()
     process.communicate()
-    assert len(cgroups.remove_left(place, owner)) == 1
+    assert len(containment.remove_left_groups(place, owner)) == 1
     until(lambda: not running(mark))
 
 
 def test_a_cell_out_of_memory_does_not_end_the_run(
-    torchmatrix: Command, place: cgroups.Place, site: Callable[..., Settings], tmp_path: Path
+    torchmatrix: Command, place: containment.GroupPlace, site: Callable[..., Settings], tmp_path: Path
 ) -> None:
     site(TORCHMATRIX_MEMORY_SHARE=0.01)
     greedy = tmp_path / "greedy"
@@ -139,7 +139,7 @@ def test_a_cell_out_of_memory_does_not_end_the_run(
     assert found == [("greedy", "oom")] * 2 + [("modest", "ok")] * 2
     memory = {launch.started["memory_bytes"] for launch in run.launches()}
     assert len(memory) == 1 and memory.pop() < 10 << 30
-    assert cgroups.remove_left(place, Results(tmp_path / "results").owner) == []
+    assert containment.remove_left_groups(place, Results(tmp_path / "results").owner) == []
 
 
 @pytest.fixture
@@ -158,14 +158,14 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_group_of_version_2_stands_beside_the_tools_own(tree: Path) -> None:
-    place = cgroups.Place(folders=(tree / "sys" / "user",))
-    group = cgroups.make(place, "owner", SMALL)
+    place = containment.GroupPlace(folders=(tree / "sys" / "user",))
+    group = containment.make_group(place, "owner", SMALL)
     (folder,) = group.folders
     assert folder.parent == tree / "sys" / "user"
     assert ((folder / "memory.max").read_text(), (folder / "pids.max").read_text()) == ("100000000", "64")
-    assert cgroups.oom_kills(group) == 0
+    assert containment.oom_kills(group) == 0
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 31\noom 2\noom_kill 1\noom_group_kill 0\n")
-    assert cgroups.oom_kills(group) == 1
+    assert containment.oom_kills(group) == 1
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ def test_a_group_of_version_2_stands_beside_the_tools_own(tree: Path) -> None:
 )
 def test_where_no_group_can_be_made_the_reason_is_known(tree: Path, file: str, text: str, said: str) -> None:
     (tree / file).write_text(text)
-    place = cgroups.find(tree / "self")
+    place = containment.find_group_place(tree / "self")
     assert place.folders == () and place.why_not.endswith(said)
 
 
 def test_doctor_says_why_launches_have_no_limit_of_memory(
-    torchmatrix: Command, fake_matrix: Path, place: cgroups.Place
+    torchmatrix: Command, fake_matrix: Path, place: containment.GroupPlace
 ) -> None:
     """Once with this machine's control groups, once where an empty folder hides them."""
     assert "no limit of memory" not in torchmatrix("doctor", "--engine", "local").stdout

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from torchmatrix.engines import supervised
-from torchmatrix.engines.commands import bench_command, box_environment
-from torchmatrix.engines.container_caches import Volume
+from torchmatrix.engines import containment
+from torchmatrix.engines.caches import CacheFacts, Volume
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
-from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
-from torchmatrix.engines.limits import Limits
+from torchmatrix.engines.containment import Limits
+from torchmatrix.engines.engine import Image, LaunchSpec, Meeting, bench_command, box_environment
 from torchmatrix.engines.local import visible_devices
-from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.machine import masks
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
@@ -68,7 +66,7 @@ def environment_of(process: "subprocess.Popen[bytes]") -> list[str]:
 def test_no_other_choice_of_gpus_reaches_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*masks.VARIABLES, "ANOTHER_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "1")
-    lines = environment_of(supervised.start(["/usr/bin/env"], {"ROCR_VISIBLE_DEVICES": "3"}, None))
+    lines = environment_of(containment.start_supervised(["/usr/bin/env"], {"ROCR_VISIBLE_DEVICES": "3"}, None))
     assert [line for line in lines if "VISIBLE" in line or "ORDINAL" in line or "ORDER" in line] == ["ROCR_VISIBLE_DEVICES=3"]
 
 
@@ -80,10 +78,12 @@ ELSE = ("TORCH_LOGS", "CUDA_HOME", "HTTPS_PROXY", "OMPI_COMM_WORLD_RANK", "CXXFL
 def test_what_acts_on_a_launch_does_not_reach_it_from_the_users_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*ACTING, *ELSE):
         monkeypatch.setenv(name, "" if name.startswith("LD_") else "1")
-    lines = environment_of(supervised.start(["/usr/bin/env"], supervised.inherited(["KMP_*", "CXX"]), None))
+    lines = environment_of(
+        containment.start_supervised(["/usr/bin/env"], containment.inherited_variables(["KMP_*", "CXX"]), None)
+    )
     told = {line.partition("=")[0] for line in lines}
     assert told.issuperset(ELSE) and told.intersection(ACTING) == {"KMP_AFFINITY", "CXX"}
-    assert set(supervised.withheld(["KMP_*", "CXX"])) >= {*ACTING} - {"KMP_AFFINITY", "CXX"}
+    assert set(containment.withheld_variables(["KMP_*", "CXX"])) >= {*ACTING} - {"KMP_AFFINITY", "CXX"}
 
 
 def test_a_cpu_set_gets_its_cores() -> None:

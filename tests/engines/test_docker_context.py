@@ -12,10 +12,10 @@ import pytest
 from fake_daemon import daemon, nothing, what_is_here
 
 from sites import Authority
-from torchmatrix.engines import builders, docker_context
+from torchmatrix.engines import builders
 from torchmatrix.engines.choose import choose
 from torchmatrix.engines.docker import connect
-from torchmatrix.engines.docker_context import Endpoint, endpoint
+from torchmatrix.engines.endpoints import Endpoint, default_socket, endpoint
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.machine.host import detect
 
@@ -126,11 +126,11 @@ def test_a_rootless_daemons_socket_is_used_where_the_machines_can_t_be(
 ) -> None:
     none, machines = tmp_path / "none.sock", tmp_path / "machine.sock"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert docker_context.default_socket(none) == none, "which a message then names"
+    assert default_socket(none) == none, "which a message then names"
     (tmp_path / "docker.sock").touch()
-    assert docker_context.default_socket(none) == tmp_path / "docker.sock"
+    assert default_socket(none) == tmp_path / "docker.sock"
     machines.touch()
-    assert docker_context.default_socket(machines) == machines
+    assert default_socket(machines) == machines
 
 
 def test_a_chosen_daemon_that_doesn_t_answer_is_named_and_one_that_does_is_used(config: Path, tmp_path: Path) -> None:

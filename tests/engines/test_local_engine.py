@@ -164,7 +164,7 @@ def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp
 
 
 def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
-    from torchmatrix.engines import recipes, selftest
+    from torchmatrix.engines import recipes
     from torchmatrix.engines.choose import choose
     from torchmatrix.engines.engine import Image
     from torchmatrix.ground.errors import BuildFailed
@@ -175,14 +175,14 @@ def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_bu
     recipe = recipes.ready_recipe(stack, local)
     assert recipe is not None
     image, lines = Image(reference=real_python, environment=recipe.environment), list[str]()
-    first = selftest.ensure(local, image, recipe, tmp_path / "marks", "test-self", lines.append)
+    first = recipes.ensure_selftest(local, image, recipe, tmp_path / "marks", "test-self", lines.append)
     assert (
         first["torch"].startswith("2.5.1") and first["compiled"] is True and set(first["losses"]) == {"resnet18", "bert-tiny"}
     )
     assert lines and any(package.startswith("torchvision==0.20.1") for package in first["packages"])
     lines.clear()
-    assert selftest.ensure(local, image, recipe, tmp_path / "marks", "test-self", lines.append) == first and not lines
+    assert recipes.ensure_selftest(local, image, recipe, tmp_path / "marks", "test-self", lines.append) == first and not lines
     lying = replace(recipe, requires=("torch==2.5.0",), environment="other")
     with pytest.raises(BuildFailed, match=r"self-test: .*torch is 2\.5\.1.*, not 2\.5\.0"):
-        selftest.ensure(local, image, lying, tmp_path / "marks", "test-self", lines.append)
+        recipes.ensure_selftest(local, image, lying, tmp_path / "marks", "test-self", lines.append)
     assert not list((tmp_path / "marks").glob("*other*"))

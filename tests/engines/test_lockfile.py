@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.engines import locked_stacks, lockfile
+from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.ground.errors import BadInput
 
@@ -82,7 +82,7 @@ def test_one_changed_package_is_one_changed_line(path: Path) -> None:
     assert [(old, new) for old, new in zip(before, after, strict=True) if old != new] == [
         (f"    {json.dumps(ONE.packages[0])},", f"    {json.dumps(newer.packages[0])},")
     ]
-    assert locked_stacks.changes(ONE, newer) == ["numpy 2.0 -> 2.1"]
+    assert recipes.lock_changes(ONE, newer) == ["numpy 2.0 -> 2.1"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_very_python_that_was_used_is_no_drift_from_the_version_that_is_aske
     ],
 )
 def test_what_a_new_lock_changes_is_told(new: StackLock, said: list[str]) -> None:
-    assert locked_stacks.changes(ONE, new) == said and locked_stacks.changes(None, new) == ["new"]
+    assert recipes.lock_changes(ONE, new) == said and recipes.lock_changes(None, new) == ["new"]
 
 
 def test_a_lock_of_300_stacks_is_read(tmp_path: Path) -> None:

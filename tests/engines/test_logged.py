@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, processes_of, until
-from torchmatrix.engines import logged
+from torchmatrix.engines import packages
 
 KILLED = """
 import os, signal, sys, threading
@@ -29,13 +29,13 @@ thread.join()
 def test_its_lines_are_logged_and_its_exit_code_is_returned(tmp_path: Path) -> None:
     said: list[str] = []
     command = ["sh", "-c", "cat; pwd; printf 'a\\rb\\303\\n' >&2; echo $A; exit 3"]
-    code, lines = logged.run(command, said.append, {"A": "x y", "PATH": "/bin:/usr/bin"}, tmp_path)
+    code, lines = packages.run_logged(command, said.append, {"A": "x y", "PATH": "/bin:/usr/bin"}, tmp_path)
     assert (code, lines) == (3, [str(tmp_path), "a", "b\ufffd", "x y"]) and said[1:] == lines and said[0].startswith("$ sh -c")
 
 
 @pytest.mark.parametrize("command", [["sh", "-c", "kill -9 $$"], ["no such program"]])
 def test_a_command_that_is_killed_or_not_there_did_not_succeed(tmp_path: Path, command: list[str]) -> None:
-    code, _ = logged.run(command, lambda line: None, {"PATH": "/bin:/usr/bin"}, tmp_path)
+    code, _ = packages.run_logged(command, lambda line: None, {"PATH": "/bin:/usr/bin"}, tmp_path)
     assert code in (-signal.SIGKILL, 127)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sites import tiny_matrix, tiny_stack, tiny_wheels
-from torchmatrix.engines import context, packages
+from torchmatrix.engines import builders, packages
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.ground.settings import Settings
 
@@ -58,12 +58,12 @@ def test_a_build_is_given_of_the_wheelhouse_only_what_is_locked_and_no_index(sit
     (wheels / "unrelated-1.0-py3-none-any.whl").write_bytes(b"x" * 1000)
     _, recipe = tiny_stack(tiny_matrix())
     held = StackLock(name="tiny", platform="linux/amd64", installer="uv==1", packages=("helper==1.0", "torch==2.5.1"))
-    assert "install.sh" in context.environment_files(recipe, held) and context.dockerfile_of(recipe) == "wheels.Dockerfile"
-    assert "INDEX_URL" in context.environment_arguments(recipe, "base:1")
+    assert "install.sh" in builders.environment_files(recipe, held) and builders.dockerfile_of(recipe) == "wheels.Dockerfile"
+    assert "INDEX_URL" in builders.environment_arguments(recipe, "base:1")
     site(TORCHMATRIX_WHEELHOUSE=wheels)
-    assert context.dockerfile_of(recipe) == "wheelhouse.Dockerfile"
-    assert context.environment_arguments(recipe, "base:1") == {"BASE": "base:1"}
-    files = context.environment_files(recipe, held)
+    assert builders.dockerfile_of(recipe) == "wheelhouse.Dockerfile"
+    assert builders.environment_arguments(recipe, "base:1") == {"BASE": "base:1"}
+    files = builders.environment_files(recipe, held)
     assert names(files, "wheelhouse") == ["helper-1.0-py3-none-any.whl", "torch-2.5.1-py3-none-any.whl"]
     assert names(files, "requirements") == ["libraries.txt", "rest.txt", "toolkit.txt", "torch.txt", "uv.txt"]
     assert files["requirements/rest.txt"] == b"helper==1.0\n"
@@ -72,8 +72,8 @@ def test_a_build_is_given_of_the_wheelhouse_only_what_is_locked_and_no_index(sit
 def test_a_context_is_the_same_bytes_each_time_so_that_layers_are_found_again(site: Site, tmp_path: Path) -> None:
     site(TORCHMATRIX_WHEELHOUSE=tiny_wheels(tmp_path / "wheels"))
     _, recipe = tiny_stack(tiny_matrix())
-    files = context.environment_files(recipe, StackLock(name="tiny", platform="linux/amd64", packages=("torch==2.5.1",)))
-    with context.archive(files) as one, context.archive(files) as two:
+    files = builders.environment_files(recipe, StackLock(name="tiny", platform="linux/amd64", packages=("torch==2.5.1",)))
+    with builders.context_archive(files) as one, builders.context_archive(files) as two:
         assert one.read() == two.read()
-    context.write(files, tmp_path / "folder")
+    builders.write_context(files, tmp_path / "folder")
     assert (tmp_path / "folder/wheelhouse/torch-2.5.1-py3-none-any.whl").read_bytes()[:2] == b"PK"

@@ -8,9 +8,9 @@ import docker
 import pytest
 from fake_daemon import Sees, daemon, everything, forbidden, nothing, what_is_here
 
+from torchmatrix.engines.containers import is_daemon_here
 from torchmatrix.engines.docker import DockerEngine, connect
-from torchmatrix.engines.docker_context import Endpoint
-from torchmatrix.engines.placement import is_here
+from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.machine.host import detect
 
 TESTS = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ def test_a_daemon_is_here_if_it_sees_what_only_this_machine_has(
         return sees(path)
 
     with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", told, podman=podman) as host:
-        assert is_here(connect(Endpoint(host=host)), podman) is here
+        assert is_daemon_here(connect(Endpoint(host=host)), podman) is here
     assert len(asked) == 2 and not any(Path(path).exists() for path in asked)
 
 
@@ -43,7 +43,7 @@ def test_a_daemon_that_sees_little_of_this_machine_is_here_if_its_own_process_li
     ) as process:
         assert process.stdin and process.stdout
         host = process.stdout.readline().decode().strip()
-        assert is_here(connect(Endpoint(host=host)), False) is True
+        assert is_daemon_here(connect(Endpoint(host=host)), False) is True
         process.stdin.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from containers import BRIDGE, Registry, free_port, listing, remove_images, vendor_image
 from sites import Authority, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
-from torchmatrix.engines import locked_stacks, recipes
+from torchmatrix.engines import recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Recipe
 from torchmatrix.engines.lockfile import StackLock
@@ -71,7 +71,7 @@ def test_a_vendors_image_is_locked_by_its_registrys_digest_and_built_from_that_w
     assert which(client, image.reference) == "1" and f"$ docker pull {here}@{first}" in lines
     assert (image.facts["base_digest"], image.facts["locked"], image.lock) == (first, True, held)
     newer = engine.resolve(vendor_recipe(own), quiet, fresh=True)
-    assert newer.digest == second and locked_stacks.changes(held, newer) == [f"base {first[:19]} -> {second[:19]}"]
+    assert newer.digest == second and recipes.lock_changes(held, newer) == [f"base {first[:19]} -> {second[:19]}"]
     client.images.remove(f"{here}@{first}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from torchmatrix.engines import recipes, supplies
+from torchmatrix.engines import choose, recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Capabilities, Recipe, disk_of
 from torchmatrix.engines.local import LocalEngine
@@ -53,7 +53,7 @@ class StandIn:
 
 
 def find(engine: StandIn, stack: Stack, is_here: bool = True) -> Any:
-    return supplies.find([stack], engine, {}, is_here)  # type: ignore[arg-type]
+    return choose.find_supplies([stack], engine, {}, is_here)  # type: ignore[arg-type]
 
 
 def test_the_disk_is_the_engines_own_and_unknown_where_it_cannot_be_seen(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bundled import write
 
 from sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, Command
-from torchmatrix.engines import saved_images
+from torchmatrix.engines import docker_images
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.settings import Settings
@@ -308,15 +308,15 @@ def saved(tag: str = "torchmatrix/x:1", content: bytes = CONFIGURATION, **more: 
 
 def test_images_that_the_bundle_does_not_list_are_refused() -> None:
     ids = {"torchmatrix/x:1": f"sha256:{ID}"}
-    saved_images.verify(saved(), ids)
+    docker_images.verify_saved(saved(), ids)
     with pytest.raises(BadInput, match=r"contains python:3\.11-slim, which the bundle does not list"):
-        saved_images.verify(saved("python:3.11-slim"), ids)
+        docker_images.verify_saved(saved("python:3.11-slim"), ids)
     hidden = json.dumps({"python": {"3.11-slim": ID}}).encode()
     with pytest.raises(BadInput, match=r"contains python:3\.11-slim"):
-        saved_images.verify(saved(repositories=hidden), ids)
+        docker_images.verify_saved(saved(repositories=hidden), ids)
     with pytest.raises(BadInput, match="has another digest"):
-        saved_images.verify(saved(content=b"{}"), ids)
+        docker_images.verify_saved(saved(content=b"{}"), ids)
     with pytest.raises(BadInput, match=r"does not contain torchmatrix/x:1 as the image"):
-        saved_images.verify(saved(), {"torchmatrix/x:1": "sha256:" + "0" * 64})
+        docker_images.verify_saved(saved(), {"torchmatrix/x:1": "sha256:" + "0" * 64})
     with pytest.raises(BadInput, match="no part of an image"):
-        saved_images.verify(saved(evil=b"x"), ids)
+        docker_images.verify_saved(saved(evil=b"x"), ids)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from support import PATIENCE_SECONDS
-from torchmatrix.engines.engine import Capabilities, Exit, Image, LaunchSpec
-from torchmatrix.engines.output import Line
+from torchmatrix.engines.engine import Capabilities, Exit, Image, LaunchSpec, Line
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed

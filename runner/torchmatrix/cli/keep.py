@@ -48,8 +48,8 @@ def lock(
 
     Resolves base images to digests and packages to versions and hashes; writes matrix.lock beside the matrix.
     """
-    from torchmatrix.engines import locked_stacks
     from torchmatrix.engines import lockfile as locks
+    from torchmatrix.engines import recipes
     from torchmatrix.running import housekeeping
 
     volume = volume_of(quiet, verbose)
@@ -57,7 +57,7 @@ def lock(
     chosen, its_engine, unreachable = housekeeping.lockable(matrix, results, engine, stacks or [])
     if not chosen:
         _refuse_stacks(matrix, stacks or [])
-    path, failed = locked_stacks.path_beside(matrix), 0
+    path, failed = recipes.lock_path(matrix), 0
     try:
         held = locks.read(path)
     except BadInput as error:
@@ -68,12 +68,12 @@ def lock(
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix", volume)
         del held[name]
-    for stack, found in locked_stacks.resolve(chosen, its_engine, unreachable, housekeeping.marks_folder(), log):
+    for stack, found in recipes.resolve_stacks(chosen, its_engine, unreachable, housekeeping.marks_folder(), log):
         if isinstance(found, BuildFailed):
             failed += 1
             say(f"not locked  {stack.name}: {found}")
             continue
-        changes = locked_stacks.changes(held.get(stack.name), found)
+        changes = recipes.lock_changes(held.get(stack.name), found)
         say(f"locked      {stack.name}: {count(len(found.packages), 'package')}; {', '.join(changes) or 'no change'}", volume)
         if stack.source == "image" and not found.packages:
             why = "none were added, or the stack was not built here yet (a build lists its packages)"

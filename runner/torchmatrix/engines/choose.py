@@ -1,11 +1,18 @@
 """Which engines a command uses: by name, or by what this machine offers. Imports an engine only once it is chosen."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchmatrix.engines import docker_context
+from torchmatrix.engines import endpoints, recipes
+from torchmatrix.engines.engine import Engine
+from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.engines.packages import finds_python, python_sources
 from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.matrix.stacks import Stack
+from torchmatrix.planning.fit import Supplies
 
 if TYPE_CHECKING:
     from torchmatrix.engines.engine import Engine
@@ -63,7 +70,7 @@ def choose(asked: str, owner: str) -> Engines:
     try:
         builder, where = _docker(may_be_missing=asked == "auto")
     except EngineUnusable as error:
-        if asked == "docker" or docker_context.is_asked():
+        if asked == "docker" or endpoints.is_asked():
             raise
         return Engines(builder=local, local=local, why=f"local, because {error}; virtualenvs under {cache}")
     return Engines(builder=builder, local=local, why=f"docker at {where}")
@@ -71,7 +78,7 @@ def choose(asked: str, owner: str) -> Engines:
 
 def _docker(may_be_missing: bool) -> "tuple[Engine, str]":
     """Docker, and where it answers. Raises EngineUnusable; if there may be none, without a look for one that can't be."""
-    where = docker_context.endpoint()
+    where = endpoints.endpoint()
     if may_be_missing and where.is_missing:
         raise EngineUnusable("no Docker socket was found", hint=HOW_TO_HAVE_CONTAINERS)
     from torchmatrix.engines.docker import DockerEngine, connect
@@ -80,10 +87,10 @@ def _docker(may_be_missing: bool) -> "tuple[Engine, str]":
 
 
 def _podman(local: "Engine") -> Engines:
-    from torchmatrix.engines import podman
+    from torchmatrix.engines import endpoints
     from torchmatrix.engines.docker import DockerEngine, connect
 
-    where = docker_context.Endpoint(host=podman.address())
+    where = endpoints.Endpoint(host=endpoints.podman_address())
     builder = DockerEngine(connect(where, "Podman"), where)
     if builder.name != "podman":
         raise EngineUnusable(f"at {where.host} Docker answers, not Podman", hint="CONTAINER_HOST says where Podman does")
@@ -91,17 +98,17 @@ def _podman(local: "Engine") -> Engines:
 
 
 def _of_files(asked: str, cache: Path, owner: str) -> "Engine":
-    from torchmatrix.engines import apptainer, pyxis
+    from torchmatrix.engines import file_engine
     from torchmatrix.engines.file_engine import FileEngine
 
     if asked == "pyxis":
-        if not pyxis.is_here():
+        if not file_engine.is_enroot_here():
             raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
-        return FileEngine(cache / asked, owner, pyxis.Pyxis())
-    program = apptainer.find()
+        return FileEngine(cache / asked, owner, file_engine.Pyxis())
+    program = file_engine.find_apptainer()
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
-    return FileEngine(cache / asked, owner, apptainer.Apptainer(program))
+    return FileEngine(cache / asked, owner, file_engine.Apptainer(program))
 
 
 def containers_answer() -> bool:
@@ -113,3 +120,45 @@ def containers_answer() -> bool:
     except EngineUnusable:
         return False
     return True
+
+
+# Finds out what there is to run with: what is built, which indexes and Pythons are available, how much disk is free.
+
+
+def supplies_unseen(engine: Engine) -> Supplies:
+    """The assumption without looking: nothing is built, and everything is available."""
+    return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
+
+
+def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
+    """The supplies for the stacks that `engine` would build. Networks and Pythons are checked only for those not built yet.
+
+    `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
+    """
+    to_build = [stack for stack in stacks if stack.source != "interpreter"]
+    built = frozenset(stack.name for stack in to_build if recipes.ready_recipe(stack, engine, locks.get(stack.name)))
+    missing = [stack for stack in to_build if stack.name not in built]
+    why_not = engine.why_not_built() if missing else ""
+    return replace(
+        supplies_unseen(engine),
+        built=built,
+        stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes.recipes(s, locks.get(s.name))))},
+        unbuildable=why_not,
+        unreachable=frozenset() if why_not else frozenset(recipes.unreachable_indexes(recipes.indexes_to_probe(missing))),
+        pythonless=frozenset() if engine.capabilities.isolates else _pythonless(missing, locks),
+        disk=engine.disk() if is_here else None,
+    )
+
+
+def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
+    """The stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
+    found = cache(finds_python)
+    wheels = {
+        s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
+    }
+    lacking = [stack for stack, requests in wheels.items() if not any(found(request) for request in requests if request)]
+    sources = set(python_sources()) if lacking else set()
+    remote = {url for url in sources if url.startswith("http")}
+    if sources - recipes.unreachable_indexes(remote):
+        return frozenset()
+    return frozenset(stack.name for stack in lacking)

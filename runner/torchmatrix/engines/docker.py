@@ -17,16 +17,25 @@ from docker.tls import TLSConfig
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
-from torchmatrix.engines import builders, container_caches, context, docker_context, packages, placement, podman
-from torchmatrix.engines.commands import Isolation
-from torchmatrix.engines.container_caches import LABEL, Volume
+from torchmatrix.engines import builders, caches, containers, endpoints, packages
+from torchmatrix.engines.caches import LABEL, CacheFacts, Volume
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
-from torchmatrix.engines.docker_context import Endpoint
+from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
-from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Rebuild, Recipe, asked_lock, disk_of
-from torchmatrix.engines.limits import Limits, kernel_oom_kills, limits_of
+from torchmatrix.engines.endpoints import Endpoint
+from torchmatrix.engines.engine import (
+    Capabilities,
+    Image,
+    Isolation,
+    LaunchSpec,
+    Leftover,
+    Log,
+    Rebuild,
+    Recipe,
+    asked_lock,
+    disk_of,
+)
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.seals import CacheFacts
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.host import Host, seen_through
@@ -46,7 +55,7 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
 
     `name`: of the program that should answer.
     """
-    where = where or docker_context.endpoint()
+    where = where or endpoints.endpoint()
     try:
         client = _client(where)
         weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
@@ -62,7 +71,7 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
 def _client(where: Endpoint) -> docker.DockerClient:
     """With the certificates of its context; those of the default one stand in variables."""
     by_ssh = where.host.startswith("ssh://")
-    if where.context == docker_context.DEFAULT:
+    if where.context == endpoints.DEFAULT:
         variables = dict(os.environ) | {"DOCKER_HOST": where.host}
         return docker.from_env(timeout=API_SECONDS, use_ssh_client=by_ssh, environment=variables)
     return docker.DockerClient(where.host, timeout=API_SECONDS, use_ssh_client=by_ssh, tls=_tls(where))
@@ -92,12 +101,12 @@ class DockerEngine:
 
     def __init__(self, client: docker.DockerClient, where: Endpoint | None = None) -> None:
         self._client = client
-        self._where = where or docker_context.endpoint()
+        self._where = where or endpoints.endpoint()
         self._images = DockerImages(client)
         self._limits: Limits | None = None
         with answering():
             self._daemon = client.version()
-        self._podman = podman.version_in(self._daemon)
+        self._podman = endpoints.podman_version(self._daemon)
         self.name = "podman" if self._podman else "docker"
 
     def facts(self) -> dict[str, Any]:
@@ -120,13 +129,13 @@ class DockerEngine:
         own = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
         found = seen_through(here, own, self._is_here)
         if found.vendor == "nvidia" and self._podman:
-            podman.refuse_without_cdi(self._podman)
+            endpoints.refuse_without_cdi(self._podman)
         return found
 
     @cached_property
     def _is_here(self) -> bool | None:
         """Whether this is the daemon's machine, asked once; None: it doesn't tell."""
-        return placement.is_here(self._client, bool(self._podman))
+        return containers.is_daemon_here(self._client, bool(self._podman))
 
     def disk(self) -> Disk | None:
         """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
@@ -169,7 +178,7 @@ class DockerEngine:
             environment = self._ensured_environment(recipe, log)
             if not self._images.has(tag):
                 arguments = {"ENVIRONMENT": environment}
-                self._build(context.workload_files(), "workload.Dockerfile", arguments, tag, _labels(recipe), log)
+                self._build(builders.workload_files(), "workload.Dockerfile", arguments, tag, _labels(recipe), log)
             return self._image(recipe, tag)
 
     def build_environment(self, recipe: Recipe, log: Log) -> Image:
@@ -198,9 +207,9 @@ class DockerEngine:
         lock = recipe.lock or self.resolve(recipe, log)
         base = self._images.base(recipe, lock, log)
         labels = {**_labels(recipe), f"{LABEL}.lock": lock.text}
-        files = context.environment_files(recipe, lock)
-        arguments = context.environment_arguments(recipe, base)
-        self._build(files, context.dockerfile_of(recipe), arguments, tag, labels, log)
+        files = builders.environment_files(recipe, lock)
+        arguments = builders.environment_arguments(recipe, base)
+        self._build(files, builders.dockerfile_of(recipe), arguments, tag, labels, log)
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild:
         """The commands that build environment and workload, ready to paste, and their tag; writes their contexts to `folder`.
@@ -208,10 +217,10 @@ class DockerEngine:
         They use the locked base, and our labels, so that `torchmatrix clean` finds what they make.
         """
         environment, tag, labels = environment_tag_of(recipe), tag_of(recipe), _labels(recipe)
-        context.write(context.environment_files(recipe, lock), folder / "environment")
-        context.write(context.workload_files(), folder / "workload")
-        arguments = context.environment_arguments(recipe, self._images.locked_base(recipe, lock))
-        first = build_command(self.name, context.dockerfile_of(recipe), arguments, environment, labels)
+        builders.write_context(builders.environment_files(recipe, lock), folder / "environment")
+        builders.write_context(builders.workload_files(), folder / "workload")
+        arguments = builders.environment_arguments(recipe, self._images.locked_base(recipe, lock))
+        first = build_command(self.name, builders.dockerfile_of(recipe), arguments, environment, labels)
         second = build_command(self.name, "workload.Dockerfile", {"ENVIRONMENT": environment}, tag, labels)
         places = ((first, "environment"), (second, "workload"))
         commands = tuple(f"cd {shlex.quote(str(folder / place))} && {shlex.join(command)}" for command, place in places)
@@ -225,7 +234,7 @@ class DockerEngine:
             limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.meeting else "none").as_facts()
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
-        options = podman.adapted(options) if self._podman else options
+        options = endpoints.adapt_for_podman(options) if self._podman else options
         kills = kernel_oom_kills if self._is_here else _none_seen
         return DockerExecution(self._client, options, started, cache, spec.model_file, self.name, kills)
 
@@ -249,7 +258,7 @@ class DockerEngine:
         """The compile cache; none if the daemon refuses it."""
         with answering():
             try:
-                return container_caches.opened(self._client, image.reference, image.environment, spec.cache, spec.owner)
+                return caches.open_volume(self._client, image.reference, image.environment, spec.cache, spec.owner)
             except APIError as error:
                 return Volume(facts=CacheFacts(state="none", note=words(error)))
 
@@ -290,7 +299,7 @@ class DockerEngine:
                     name = image.tags[0] if image.tags else str(image.id)
                     found.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
             for volume in self._client.volumes.list(filters={"label": LABEL}):
-                if container_caches.environment_of(str(volume.name)) not in keep:
+                if caches.volume_environment(str(volume.name)) not in keep:
                     found.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
         return found
 
@@ -300,13 +309,13 @@ class DockerEngine:
             if leftover.kind == "image":
                 self._client.images.remove(leftover.name)
             else:
-                return None if container_caches.discard(self._client, leftover.name) else "a container uses it"
+                return None if caches.discard_volume(self._client, leftover.name) else "a container uses it"
         except (DockerException, RequestException, OSError) as error:
             return words(error)
         return None
 
     def _build(
-        self, files: context.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
+        self, files: builders.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
         """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
         log("$ " + shlex.join(build_command(self.name, dockerfile, arguments, tag, {})))

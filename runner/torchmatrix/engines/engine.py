@@ -1,22 +1,54 @@
 """The one seam behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
 
-Every engine offers `Engine` and `Execution`; the other nouns are what passes through this seam.
-"""
+Every engine offers `Engine` and `Execution`; the other nouns are what passes through this seam."""
 
+import shlex
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from types import TracebackType
 from typing import IO, Any, Protocol
 
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.engines.output import Line
+from torchmatrix.ground import settings
+from torchmatrix.ground.settings import MEGABYTE
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
+
+# What a launch prints, cut into lines, with a bound on what is kept of a line that doesn't end.
+
+Line = tuple[str, bytes]
+"""The stream ("out" or "err") and a line with its line break."""
+
+
+class Output:
+    """Cuts two streams into lines. One that is longer than the setting `line_mb` comes in pieces, without line breaks."""
+
+    def __init__(self) -> None:
+        self._rest = {"out": b"", "err": b""}
+        self._longest = settings.load().line_mb * MEGABYTE
+
+    def add(self, stream: str, data: bytes) -> Iterator[Line]:
+        """The lines that these bytes complete."""
+        *complete, rest = (self._rest[stream] + data).split(b"\n")
+        yield from ((stream, line + b"\n") for line in complete)
+        self._rest[stream] = b"" if len(rest) > self._longest else rest
+        if len(rest) > self._longest:
+            yield stream, rest
+
+    def end(self) -> Iterator[Line]:
+        """What was printed without a line break at the end."""
+        yield from ((stream, rest) for stream, rest in self._rest.items() if rest)
+
+
+def line_text(line: bytes) -> str:
+    """A line as text, without its line break."""
+    return line.decode(errors="replace").removesuffix("\n")
+
 
 Log = Callable[[str], None]
 """Takes one line of a build log."""
@@ -305,3 +337,99 @@ def time_limit(execution: Execution, seconds: float) -> Iterator[threading.Event
         yield timed_out
     finally:
         watchdog.cancel()
+
+
+# Hints for known messages of the engines.
+
+_DESCRIBE = "sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
+_HINTS = {
+    "no space left on device": "free space (docker system df; TORCHMATRIX_CACHE moves virtualenvs to another disk)",
+    "could not select device driver": "install the NVIDIA Container Toolkit and restart Docker",
+    "unknown runtime specified": "install the NVIDIA Container Toolkit and restart Docker",
+    "unresolvable cdi devices": f"describe the GPUs: {_DESCRIBE}",
+    "certificate verify failed": "the image or this machine lacks your proxy's certificate authority",
+    "no such image": "it was removed in the meantime; build it again: torchmatrix build",
+    "no such host": "check the network, the proxy settings and the name",
+}
+
+
+def with_hint(message: str) -> str:
+    """`message`, with a hint if it is a known one."""
+    hint = next((hint for sign, hint in _HINTS.items() if sign in message.lower()), None)
+    return f"{message}; {hint}" if hint else message
+
+
+# What is started in a box: its command line and its variables. Pure.
+
+MONITOR_SECONDS = "0.1"
+"""How often torchrun looks whether its ranks have ended: as newer releases do; those before 2.4 did it every 5 s."""
+
+WORKLOAD_FOLDER = PurePosixPath("/opt/workload")
+"""Where a container finds images/workload."""
+MODEL_FOLDER = PurePosixPath("/opt/model")
+"""Where a container finds the file of a user's own model."""
+
+CACHE_FOLDERS = ("/cache", "/sealed-cache")
+"""Where a container finds its compile cache, and what it was sealed as."""
+
+
+def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
+    """The command line inside the box: python for one process, torchrun for more. `port`: a free one of this machine."""
+    if spec.processes == 1 and not spec.meeting:
+        return [python, script, *spec.arguments]
+    meeting = spec.meeting or Meeting(node=0, nodes=1, address="127.0.0.1", port=port)
+    return [python, *torchrun(script, spec.processes, meeting), script, *spec.arguments]
+
+
+def torchrun(script: str, processes: int, meeting: Meeting) -> list[str]:
+    """The program of images/workload that runs torchrun, beside `script`, and its flags; `processes`: on this node."""
+    program = str(PurePosixPath(script).with_name("torchrun.py"))
+    there = ["--nnodes", str(meeting.nodes), "--node_rank", str(meeting.node)]
+    there += ["--master_addr", meeting.address, "--master_port", str(meeting.port)]
+    return [program, *there, "--nproc_per_node", str(processes), "--monitor_interval", MONITOR_SECONDS]
+
+
+def box_environment(vendor: str | None, meeting: Meeting | None = None) -> dict[str, str]:
+    """Variables that every box gets, for `vendor` (nvidia, amd or cpu).
+
+    With a `meeting`, NCCL says by what it sends from node to node (https://docs.nvidia.com/deeplearning/nccl/user-guide/).
+    """
+    return _on_any(vendor) | (_among_nodes(meeting) if meeting else {})
+
+
+def _among_nodes(meeting: Meeting) -> dict[str, str]:
+    named = {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface} if meeting.interface else {}
+    return named | {"NCCL_DEBUG": "INFO"}
+
+
+def _on_any(vendor: str | None) -> dict[str, str]:
+    common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if vendor == "cpu":
+        return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+    return common | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def visible_devices(gpus: GpuSet) -> dict[str, str]:
+    """The variable that shows a process only the chosen GPUs, in the chosen order."""
+    if gpus.vendor == "nvidia":
+        return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
+    if gpus.vendor == "amd":
+        return {"ROCR_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus.gpus)}
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Isolation:
+    """What a launch shares with its machine. `network`: none, or the machine's. `note`: what else, or why not less."""
+
+    network: str
+    note: str | None = None
+
+    def as_facts(self) -> dict[str, Any]:
+        """The field of a launch's header under `started`."""
+        return {"isolation": {"network": self.network, "note": self.note}}
+
+
+def pasted(command: Sequence[str], scratch: Path) -> str:
+    """The command with a new folder instead of `scratch`, which a launch removes."""
+    return " ".join('"$(mktemp -d)"'.join(part and shlex.quote(part) for part in word.split(str(scratch))) for word in command)

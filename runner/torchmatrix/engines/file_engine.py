@@ -1,24 +1,39 @@
 """The engine whose images are files (image_files.py): what its programs have in common; apptainer.py and pyxis.py are those.
 
-A launch is a process of this user, as with the local engine, and ends with all that it started.
-"""
+A launch is a process of this user, as with the local engine, and ends with all that it started."""
 
+import os
+import shutil
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from torchmatrix.engines.commands import CACHE_FOLDERS, MODEL_FOLDER, WORKLOAD_FOLDER, Isolation, bench_command, pasted
-from torchmatrix.engines.engine import Capabilities, Image, LaunchSpec, Leftover, Log, Recipe
-from torchmatrix.engines.hints import with_hint
+from torchmatrix.engines.containment import LIBRARIES, inherited_variables
+from torchmatrix.engines.engine import (
+    CACHE_FOLDERS,
+    MODEL_FOLDER,
+    WORKLOAD_FOLDER,
+    Capabilities,
+    Image,
+    Isolation,
+    LaunchSpec,
+    Leftover,
+    Log,
+    Recipe,
+    bench_command,
+    box_environment,
+    pasted,
+    visible_devices,
+    with_hint,
+)
 from torchmatrix.engines.image_files import ImageFiles
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
-from torchmatrix.engines.processes import NOWHERE, UNLIMITED, LocalExecution
-from torchmatrix.engines.supervised import LIBRARIES, inherited
+from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LocalExecution, OwnProcesses
 from torchmatrix.ground import assets, files
-from torchmatrix.ground.errors import LaunchFailed
+from torchmatrix.ground.errors import EngineUnusable, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
@@ -139,7 +154,7 @@ class FileEngine:
 
             limited = (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._own.groups, self._own.limits)
             return LocalExecution(
-                [*command(*binds), *flags], inherited([LIBRARIES]), spec.owner, cache, *limited,
+                [*command(*binds), *flags], inherited_variables([LIBRARIES]), spec.owner, cache, *limited,
                 held=held.pop_all(), pasted=pasted(command(), scratch), facts=shared.as_facts(),
             )  # fmt: skip
 
@@ -164,3 +179,176 @@ def binds_of(spec: LaunchSpec) -> list[str]:
         *([f"{model}:{MODEL_FOLDER / model.name}:ro"] if model else []),
         *(f"{path}:{path}" for path in (spec.meeting.devices if spec.meeting else ())),
     ]
+
+
+# Apptainer (or Singularity): containers without a daemon, as clusters have them.
+
+APPTAINER_PROGRAMS = ("apptainer", "singularity")
+"""The names of the program: Apptainer was called Singularity, and SingularityCE still is."""
+APPTAINER_CLOSED = ("--containall", "--cleanenv", "--no-privs")
+"""Nothing of the machine inside: no folders, processes, variables; and no privileges, if root runs it."""
+NO_NETWORK = ("--net", "--network", "none")
+GPUS = {"nvidia": ("--nv",), "amd": ("--rocm",)}
+"""They bring the driver's libraries and all GPUs' devices; a variable says which GPUs the launch uses."""
+_FAST = ("--mksquashfs-args", "-comp gzip -Xcompression-level 1")
+"""Takes a quarter of the time, for a file that is a tenth larger; every kernel and squashfuse reads it."""
+
+
+def find_apptainer() -> str | None:
+    """The program, if it is here."""
+    return next((found for name in APPTAINER_PROGRAMS if (found := shutil.which(name))), None)
+
+
+class Apptainer:
+    """The program at `path`."""
+
+    name = "apptainer"
+    ending = ".sif"
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._why_networked: str | None = None
+
+    def version(self) -> str:
+        """Such as 1.4.5. Raises EngineUnusable."""
+        return _said_by(self._path, "--version").split()[-1]
+
+    def facts(self) -> dict[str, Any]:
+        """Which program it is, and how it reads images."""
+        return {"program": _said_by(self._path, "--version").split()[0], "mounts": _how_mounted()}
+
+    def conversion(self, tag: str, path: Path) -> list[str]:
+        """Docker's daemon gives the image."""
+        fast = _FAST if _FAST[0] in _said_by(self._path, "build", "--help") else ()
+        return [self._path, "build", "--disable-cache", *fast, str(path), f"docker-daemon:{tag}"]
+
+    def why_unlimited(self) -> str:
+        """They can be in a group: the container is a child of the command."""
+        return ""
+
+    def isolation(self, image: str, spec: LaunchSpec) -> Isolation:
+        """No network, where that is allowed here: tried once, with the words of a refusal kept."""
+        if spec.meeting:
+            return Isolation(network="machine")
+        if self._why_networked is None:
+            words = [self._path, "exec", *APPTAINER_CLOSED, *NO_NETWORK, image, "python3", "--version"]
+            tried = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
+            said = [line for line in tried.stderr.splitlines() if "FATAL" in line or "ERROR" in line]
+            self._why_networked = said[-1] if tried.returncode and said else ""
+        return Isolation(network="machine" if self._why_networked else "none", note=self._why_networked or None)
+
+    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+        """As closed as Docker's, of the user that runs it: no privileges, nobody else's processes, no variables or folders but
+        the given ones, and no network unless that is shared. Pure.
+        """
+        variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus) | {"USER": "bench"}
+        words = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
+        words += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
+        words += [part for bind in binds for part in ("--bind", bind)]
+        return [*words, *(part for key, value in variables.items() for part in ("--env", f"{key}={value}")), image]
+
+
+def _how_mounted() -> str:
+    """How an ordinary user's image is read: mounted, or else unpacked for each launch, which takes long for a large one."""
+    if os.geteuid() == 0 or shutil.which("squashfuse") or shutil.which("squashfuse_ll"):
+        return "mounted"
+    return "unpacked by each launch, unless the program is installed setuid; squashfuse would mount it"
+
+
+@cache
+def _said_by(*command: str) -> str:
+    """What a command prints. Raises EngineUnusable."""
+    try:
+        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineUnusable(f"{command[0]} can't be used: {error}", hint=f"see what `{' '.join(command)}` says") from None
+
+
+# Pyxis: containers as steps of a Slurm job (srun --container-image), run by Enroot.
+#
+# The srun of a launch is a process of this user. What it starts belongs to Slurm's daemon, which ends it with the job; it
+# carries the launch's mark, and is ended with the launch.
+
+PYXIS_PROGRAM = "enroot"
+PYXIS_CLOSED = ("--container-readonly", "--no-container-mount-home", "--no-container-remap-root", "--no-container-entrypoint")
+PYXIS_SHARED = Isolation(network="machine", note="Pyxis shares the machine's network and processes with the container")
+_SHELL = 'PATH=/opt/torchmatrix/bin:/opt/stack/bin:$PATH exec env "$@"'
+"""Inside: a login shell of Enroot's has reset PATH, and Slurm has said which GPUs the whole job has."""
+
+
+def is_enroot_here() -> bool:
+    """Whether Enroot is."""
+    return shutil.which(PYXIS_PROGRAM) is not None
+
+
+class Pyxis:
+    """`job`: the variables of the job that this process is in, or those outside of jobs."""
+
+    name = "pyxis"
+    ending = ".sqsh"
+
+    def __init__(self, job: Mapping[str, str] = os.environ) -> None:
+        self._job = job
+
+    def version(self) -> str:
+        """Enroot's, such as 4.1.2. Raises EngineUnusable."""
+        try:
+            said = subprocess.run(
+                [PYXIS_PROGRAM, "version"], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=True
+            ).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineUnusable(
+                f"{PYXIS_PROGRAM} can't be used: {error}", hint=f"see what `{PYXIS_PROGRAM} version` says"
+            ) from None
+        return said.strip()
+
+    def facts(self) -> dict[str, Any]:
+        """Whose version it is."""
+        return {"program": PYXIS_PROGRAM}
+
+    def conversion(self, tag: str, path: Path) -> list[str]:
+        """Docker's command line gives the image."""
+        return [PYXIS_PROGRAM, "import", "--output", str(path), f"dockerd://{tag}"]
+
+    def why_unlimited(self) -> str:
+        """What runs is no child of ours."""
+        return "a launch has the limits of its Slurm job"
+
+    def isolation(self, image: str, spec: LaunchSpec) -> Isolation:
+        """Newer releases can do without the network; whether that works depends on each node's hooks of Enroot's."""
+        self._remove_earlier_life()
+        return PYXIS_SHARED
+
+    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+        """A step on this node, which takes what the job has of it: with no folders but the given ones, and the box's variables
+        alone. Pure.
+        """
+        words = [
+            "srun",
+            "--overlap",
+            "--nodes=1",
+            "--ntasks=1",
+            "--mem=0",
+            "--mpi=none",
+            "--cpu-bind=none",
+            "--kill-on-bad-exit=1",
+        ]
+        words += [f"--nodelist={self._job['SLURMD_NODENAME']}"] if "SLURMD_NODENAME" in self._job else []
+        words += [f"--cpus-per-task={self._job['SLURM_CPUS_ON_NODE']}"] if "SLURM_CPUS_ON_NODE" in self._job else []
+        words += [f"--export={','.join(MARKS)}", f"--container-image={image}", *PYXIS_CLOSED, "--container-workdir=/tmp"]
+        words += [f"--container-mounts={','.join([f'{scratch}:/tmp', *binds])}", "sh", "-c", _SHELL, "box"]
+        variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
+        return [*words, *(f"{key}={value}" for key, value in (variables | {"USER": "bench", "HOME": "/tmp"}).items())]
+
+    def _remove_earlier_life(self) -> None:
+        """Remove the containers of this job that a node which died left on its disk: the job runs again under the same number,
+        and Pyxis refuses to make a container that is there.
+        """
+        if not int(self._job.get("SLURM_RESTART_COUNT", "0")) or "SLURM_JOB_ID" not in self._job:
+            return
+        there = subprocess.run(
+            [PYXIS_PROGRAM, "list"], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False
+        ).stdout.split()
+        for name in there:
+            if name.startswith(f"pyxis_{self._job['SLURM_JOB_ID']}."):
+                subprocess.run([PYXIS_PROGRAM, "remove", "--force", name], capture_output=True, timeout=600, check=False)

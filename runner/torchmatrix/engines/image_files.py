@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmatrix.engines import logged, own_processes
+from torchmatrix.engines import packages, processes
 from torchmatrix.engines.choose import containers_answer
+from torchmatrix.engines.containment import OWNER_VARIABLE
 from torchmatrix.engines.engine import Image, Leftover, Log, Recipe
 from torchmatrix.engines.lockfile import from_text
-from torchmatrix.engines.supervised import OWNER_VARIABLE
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import scratch, sha256_of, write_whole
 
@@ -41,7 +41,7 @@ class ImageFiles:
     def image(self, recipe: Recipe, log: Log) -> Image:
         """The image, which is made if it isn't there. Raises BuildFailed."""
         if not self.has(recipe):
-            with own_processes.alone(self._path(recipe)):
+            with processes.alone(self._path(recipe)):
                 if not self.has(recipe):
                     self._make(recipe, log)
         try:
@@ -67,11 +67,11 @@ class ImageFiles:
     def left(self, keep: Collection[str]) -> Iterator[Leftover]:
         """Those of environments that are not in `keep`."""
         found = {path: path.stem.rpartition("-")[2] for path in self._folder.glob(f"[!.]*{self._ending}")}
-        return own_processes.left("image", found, keep)
+        return processes.left_files("image", found, keep)
 
     def remove(self, name: str) -> str | None:
         """Remove an image and its facts; returns why that could not be done."""
-        return own_processes.remove(Path(name), Path(name).with_suffix(".json"))
+        return processes.remove_unused(Path(name), Path(name).with_suffix(".json"))
 
     def _make(self, recipe: Recipe, log: Log) -> None:
         docker = self.docker()
@@ -94,7 +94,7 @@ class ImageFiles:
         part.unlink(missing_ok=True)  # of a try that was killed
         with scratch() as folder:
             variables = dict.fromkeys(_TEMPORARY, str(folder)) | os.environ | {OWNER_VARIABLE: self._owner}
-            returncode, lines = logged.run(self._convert(tag, part), log, variables, self._folder)
+            returncode, lines = packages.run_logged(self._convert(tag, part), log, variables, self._folder)
         if returncode or not part.exists():
             said = [line for line in lines if "FATAL" in line or "ERROR" in line.upper()] or lines
             raise BuildFailed(f"{tag} can't be made a file: {said[-1] if said else f'exit code {returncode}'}")

@@ -10,21 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__
-from torchmatrix.engines import own_processes, packages
-from torchmatrix.engines.commands import Isolation, bench_command, box_environment, visible_devices
+from torchmatrix.engines import packages, processes
+from torchmatrix.engines.containment import LIBRARIES, OWNER_VARIABLE, changes_results, inherited_variables, withheld_variables
 from torchmatrix.engines.engine import (
     Capabilities,
     Image,
+    Isolation,
     LaunchSpec,
     Leftover,
     Log,
     Recipe,
     asked_lock,
+    bench_command,
+    box_environment,
+    visible_devices,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.own_processes import PLATFORM, OwnProcesses
-from torchmatrix.engines.processes import LocalExecution
-from torchmatrix.engines.supervised import LIBRARIES, OWNER_VARIABLE, acts, inherited, withheld
+from torchmatrix.engines.processes import PLATFORM, LocalExecution, OwnProcesses
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import write_whole
@@ -121,7 +123,7 @@ class LocalEngine:
         cache = self._own.compile_cache(image, spec)
         command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own.port())
         named = self._named(image)
-        variables = inherited(named) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
+        variables = inherited_variables(named) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
         own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
         return LocalExecution(
             [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, scratch=True,
@@ -143,11 +145,11 @@ class LocalEngine:
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Virtualenvs and compile caches under the cache folder."""
         stacks = {path: path.name.rpartition("-")[2] for path in (self._cache / "stacks").glob("[!.]*")}
-        return [*own_processes.left("virtualenv", stacks, keep), *self._own.caches_left(keep)]
+        return [*processes.left_files("virtualenv", stacks, keep), *self._own.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove the folder, unless another run is building it."""
-        return own_processes.remove(Path(leftover.name))
+        return processes.remove_unused(Path(leftover.name))
 
     def _uv(self, arguments: list[str], log: Log) -> list[str]:
         """Run uv, marked as ours. Raises BuildFailed with uv's own message."""
@@ -174,7 +176,7 @@ class LocalEngine:
     def _ensure_virtualenv(self, recipe: Recipe, log: Log) -> None:
         if self.is_ready(recipe):
             return
-        with own_processes.alone(self._venv(recipe)):
+        with processes.alone(self._venv(recipe)):
             if not self.is_ready(recipe):
                 self._make_virtualenv(recipe, log)
 
@@ -209,7 +211,7 @@ class LocalEngine:
 
 def _told(named: Sequence[str]) -> dict[str, Any]:
     """The names of the user's variables that act on what runs: which reach a launch, which don't."""
-    found = {"passed": sorted(filter(acts, inherited(named))), "withheld": withheld(named)}
+    found = {"passed": sorted(filter(changes_results, inherited_variables(named))), "withheld": withheld_variables(named)}
     return {"variables": found} if any(found.values()) else {}
 
 

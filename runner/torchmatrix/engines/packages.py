@@ -1,22 +1,54 @@
 """A stack's Python requirements, resolved exactly: by uv for the box's Python, every file with its hash."""
 
+import atexit
 import hashlib
 import os
 import re
+import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from torchmatrix.engines import logged
+from torchmatrix.engines import containment
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import scratch, whole
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI
+
+# Runs a program whose lines belong into a build's log.
+
+
+def run_logged(
+    command: Sequence[str], log: Callable[[str], None], variables: Mapping[str, str], folder: Path
+) -> tuple[int, list[str]]:
+    """Run `command` in `folder` with these variables alone and log it; returns its exit code and its lines. Raises OSError.
+
+    However this process ends, the command ends with it.
+    """
+    log("$ " + shlex.join(command))
+    lines = []
+    with subprocess.Popen(
+        containment.supervised_command(command), env=variables, cwd=folder, start_new_session=True, encoding="utf-8", errors="replace",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        end = partial(containment.end_supervised, process)
+        atexit.register(end)  # builds run in threads, which an interruption ends silently
+        try:
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                log(lines[-1])
+        finally:
+            atexit.unregister(end)
+    return process.returncode, lines
+
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -175,7 +207,7 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
     It runs in NEUTRAL_FOLDER, so paths in `arguments` are absolute.
     """
     command = [sys.executable, "-m", "uv", *arguments]
-    returncode, lines = logged.run(command, log, environment() | dict(mark or {}), NEUTRAL_FOLDER)
+    returncode, lines = run_logged(command, log, environment() | dict(mark or {}), NEUTRAL_FOLDER)
     if returncode:
         refused = any("disabled" in line for line in lines)
         raise BuildFailed(first_error(lines) + (_NO_SOURCES if refused else ""))
@@ -204,3 +236,27 @@ def first_error(lines: list[str]) -> str:
 def _shortened(line: str, most: int = 400) -> str:
     """Keep both ends: the subject comes first, and the system's message last."""
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
+
+
+# Which Pythons this machine has, and where uv downloads others from.
+
+UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "https://releases.astral.sh")
+"""Where uv's own Pythons come from: all versions of uv use the first address, newer ones also the second."""
+
+
+def finds_python(request: str) -> bool:
+    """Whether uv finds such a Python on this machine. `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
+    command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
+    return subprocess.run(command, env=environment(), cwd=NEUTRAL_FOLDER, capture_output=True).returncode == 0
+
+
+def python_sources() -> list[str]:
+    """The addresses that uv may download a Python from; none if the user switched that off.
+
+    https://docs.astral.sh/uv/reference/environment/ names the variables.
+    """
+    variables = environment()
+    if variables.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or variables.get("UV_OFFLINE") in ("1", "true"):
+        return []
+    mirror = variables.get("UV_PYTHON_INSTALL_MIRROR") or variables.get("UV_ASTRAL_MIRROR_URL")
+    return [mirror] if mirror else list(UV_PYTHONS)

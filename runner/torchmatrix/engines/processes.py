@@ -1,34 +1,38 @@
 """A launch as processes of this user: started, read, ended with everything that it started."""
 
+import fcntl
 import os
 import selectors
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from platform import machine
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from torchmatrix.engines import cgroups, supervised
-from torchmatrix.engines.cgroups import Group, Place
-from torchmatrix.engines.engine import Exit
-from torchmatrix.engines.limits import Limits, kernel_oom_kills
-from torchmatrix.engines.local_caches import LocalCache
-from torchmatrix.engines.output import Line, Output
-from torchmatrix.engines.supervised import OWNER_VARIABLE
+from torchmatrix.engines import containment
+from torchmatrix.engines.caches import LocalCache, remove_tree
+from torchmatrix.engines.containment import OWNER_VARIABLE, ControlGroup, GroupPlace, Limits, kernel_oom_kills, limits_of
+from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Leftover, Line, Output, disk_of
 from torchmatrix.ground import files
-from torchmatrix.ground.errors import LaunchFailed
+from torchmatrix.ground.errors import BuildFailed, LaunchFailed
+from torchmatrix.ground.files import plain_open
+from torchmatrix.machine.cpu import quota
+from torchmatrix.machine.host import free_port
+from torchmatrix.planning.fit import Disk
 
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
 """It marks the processes of a launch, so that we find what torchrun left behind."""
 MARKS = (OWNER_VARIABLE, LAUNCH_VARIABLE)
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL when a launch is stopped."""
-NOWHERE = Place()
+NOWHERE = GroupPlace()
 UNLIMITED = Limits()
 
 
@@ -43,7 +47,7 @@ class LocalExecution:
         variables: Mapping[str, str],
         owner: str,
         cache: LocalCache | None = None,
-        place: Place = NOWHERE,
+        place: GroupPlace = NOWHERE,
         limits: Limits = UNLIMITED,
         held: ExitStack | None = None,
         pasted: str | None = None,
@@ -58,7 +62,7 @@ class LocalExecution:
         self._held = held or ExitStack()
         self._scratch = scratch
         self._place, self._limits, self._owner = place, limits, owner
-        self._group: Group | None = None
+        self._group: ControlGroup | None = None
         self._token = uuid.uuid4().hex
         self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,8 +87,8 @@ class LocalExecution:
         try:
             if self._scratch:
                 self._variables["TMPDIR"] = str(self._held.enter_context(files.scratch()))
-            self._group = cgroups.make(self._place, self._owner, self._limits) if self._place.folders else None
-            self._process = supervised.start(self._argv, self._variables, self._group)
+            self._group = containment.make_group(self._place, self._owner, self._limits) if self._place.folders else None
+            self._process = containment.start_supervised(self._argv, self._variables, self._group)
         except OSError as error:
             raise LaunchFailed(f"{self._argv[0]} can't be started: {error.strerror}") from None
 
@@ -98,7 +102,7 @@ class LocalExecution:
 
     def _release(self) -> None:
         if self._group:
-            cgroups.remove(self._group)
+            containment.remove_group(self._group)
         if self._cache:
             self._cache.release()
         self._held.close()
@@ -137,7 +141,7 @@ class LocalExecution:
         assert self._process is not None
         code = self._process.wait()
         problem = self._cache.ended(code) if self._cache else None
-        kills = cgroups.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
+        kills = containment.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
         return Exit(returncode=code, oom_killed=code != 0 and kills > 0, problem=problem)
 
     def owns(self, pid: int) -> bool:
@@ -148,7 +152,7 @@ class LocalExecution:
     def _end(self) -> None:
         """Let the supervisor end everything. If it was killed itself, the launch's mark tells what it has left."""
         assert self._process is not None
-        supervised.end(self._process)
+        containment.end_supervised(self._process)
         kill_marked(LAUNCH_VARIABLE, self._token)
 
 
@@ -187,3 +191,116 @@ def environment_of(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+# What engines share whose launches are processes of this user: groups, ports, compile caches, orphans, what they left.
+
+PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
+"""Of this machine, as container images name it."""
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class OwnProcesses:
+    """`folder`: what the engine keeps; its compile caches are below it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._place: GroupPlace | None = None
+        self._ports: set[int] = set()
+
+    @property
+    def groups(self) -> GroupPlace:
+        """Where control groups can be made, looked up once."""
+        if self._place is None:
+            self._place = containment.find_group_place()
+        return self._place
+
+    @property
+    def limits(self) -> Limits:
+        """Those of a launch."""
+        if not self.groups.folders:
+            return UNLIMITED
+        ours = quota().memory_bytes
+        return limits_of(_MEMORY_BYTES if ours is None else min(ours, _MEMORY_BYTES))
+
+    def disk(self) -> Disk | None:
+        """That of the folder, or of the one that will contain it."""
+        there = next(path for path in (self._folder, *self._folder.parents) if path.exists())
+        return disk_of(there, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+
+    def port(self) -> int:
+        """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""
+        port = next(port for port in iter(free_port, 0) if port not in self._ports)
+        self._ports.add(port)
+        return port
+
+    def compile_cache(self, image: Image, spec: LaunchSpec) -> LocalCache:
+        """The hold of a launch on its cache."""
+        return LocalCache(self._folder / "compile" / image.environment, spec.cache)
+
+    def remove_orphans(self, owner: str) -> list[str]:
+        """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
+        groups = [f"control group {name}" for name in containment.remove_left_groups(self.groups, owner)]
+        return groups + [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
+
+    def caches_left(self, keep: Collection[str]) -> list[Leftover]:
+        """The compile caches of environments that are not in `keep`."""
+        caches = {path: path.name for path in (self._folder / "compile").glob("[!.]*")}
+        return list(left_files("cache", caches, keep))
+
+
+def left_files(kind: str, found: dict[Path, str], keep: Collection[str]) -> Iterator[Leftover]:
+    """Those of the folders and files `found` whose environment is not in `keep`, by name."""
+    for path, environment in sorted(found.items()):
+        if environment not in keep:
+            yield Leftover(kind=kind, name=str(path), bytes=_size(path))
+
+
+def lock_of(path: Path) -> Path:
+    """What whoever makes or removes `path` holds meanwhile."""
+    return path.with_name(f".{path.name}.lock")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One tool at a time makes `path`: another run with other results may share the cache. Whoever waited finds it made.
+
+    Raises BuildFailed.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = plain_open(lock_of(path), "a")
+    except OSError as error:
+        raise BuildFailed(f"can't write {path.parent}: {error.strerror}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def remove_unused(path: Path, *mark: Path) -> str | None:
+    """Remove a folder or a file, unless another run is making it; returns why that could not be done.
+
+    `mark`: files without which it means nothing, and which go first.
+    """
+    try:
+        with plain_open(lock_of(path), "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for file in mark:
+                file.unlink(missing_ok=True)
+            remove_tree(path) if path.is_dir() else path.unlink()
+    except BlockingIOError:
+        return "another run is building it"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _size(place: Path) -> int:
+    """Bytes on disk of a file, or below a folder; hard links count once."""
+    seen: dict[tuple[int, int], int] = {}
+    inside = (Path(root) / name for root, _, names in os.walk(place) for name in names)
+    for path in inside if place.is_dir() else (place,):
+        with suppress(OSError):
+            status = path.lstat()
+            seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    return sum(seen.values())

@@ -6,17 +6,23 @@ import os
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from torchmatrix.engines.engine import Engine, Recipe
+from torchmatrix.engines import lockfile, packages
+from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, asked_lock, line_text, time_limit
 from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.facts import launch_file
 from torchmatrix.ground import assets, settings
+from torchmatrix.ground.errors import BuildFailed, LaunchFailed
+from torchmatrix.ground.files import write_whole
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI, Index, Stack
-from torchmatrix.planning.plan import Cell
+from torchmatrix.planning.plan import Cell, GpuSet
 
 
 def recipes(stack: Stack, lock: StackLock | None = None) -> list[Recipe]:
@@ -137,3 +143,160 @@ def _recipe(
 
 def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+# After a build: does the image contain what its recipe says, and does it train? Once per image; the result is stored.
+
+TIMEOUT_SECONDS = 900.0
+
+
+def ensure_selftest(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str, log: Log) -> dict[str, Any]:
+    """What the self-test of `image` found, now or when it was built. Raises BuildFailed.
+
+    `marks`: the folder that stores it, one file per engine and environment; editing the workload needs no new test.
+    """
+    before = known_selftest(engine, recipe, marks)
+    if before is not None:
+        return before
+    found, mark = run_selftest(engine, image, recipe, owner, log), _mark(engine, recipe, marks)
+    try:
+        marks.mkdir(parents=True, exist_ok=True)
+        write_whole(mark, json.dumps(found).encode())
+    except OSError as error:
+        raise BuildFailed(f"can't write {mark}: {error.strerror}") from None
+    return found
+
+
+def known_selftest(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
+    """What the self-test found when the recipe was built here, or None."""
+    try:
+        return dict(json.loads(_mark(engine, recipe, marks).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _mark(engine: Engine, recipe: Recipe, marks: Path) -> Path:
+    return marks / f"{engine.name}-{recipe.stack}-{recipe.environment}.json"
+
+
+def run_selftest(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> dict[str, Any]:
+    """Run the self-test in the image as a launch would run: no network, no privileges, only the CPU."""
+    events, told, line_mb = [], list[str](), settings.load().line_mb
+    try:
+        execution = engine.start(image, _spec(recipe, owner))
+        log(f"$ {execution.command}")
+        with execution, time_limit(execution, TIMEOUT_SECONDS):
+            for stream, line in execution.lines():
+                log(line_text(line))
+                told += [line_text(line)] if stream == "err" else []
+                event = launch_file.event_in(stream, line, line_mb)
+                events += [event] if event else []
+            end = execution.wait()
+    except launch_file.Refused as why:
+        raise BuildFailed(f"self-test: {why}") from None
+    except LaunchFailed as failure:
+        raise BuildFailed(f"the self-test could not be started: {failure}") from None
+    found = next((event for event in events if event["event"] == "self-test"), None)
+    said = next((event.get("message") for event in events if event["event"] == "failure"), None)
+    if said or found is None or end.returncode:
+        words = packages.first_error(told) if told else "no message"
+        raise BuildFailed(f"self-test: {said or f'exit code {end.returncode}, {words}'}")
+    return found
+
+
+def _spec(recipe: Recipe, owner: str) -> LaunchSpec:
+    exact = [word for word in recipe.requires if "==" in word]
+    flags = [part for word in exact for part in ("--require", word)]
+    gpus = GpuSet(indices=(0,), vendor="cpu")
+    return LaunchSpec(
+        program="selftest.py",
+        arguments=(*flags, *(["--compile"] if recipe.can_compile else [])),
+        processes=1,
+        gpus=gpus,
+        cache="",
+        owner=owner,
+    )
+
+
+# matrix.lock beside the matrix: which of its entries match the current matrix, and how to make them.
+
+Drifts = dict[str, list[str]]
+"""By stack: how the matrix differs from the lock, in words."""
+
+
+def lock_path(matrix_path: Path) -> Path:
+    """The lock's path, such as matrix.lock for matrix.toml."""
+    return matrix_path.with_suffix(".lock")
+
+
+def applicable_locks(
+    held: Mapping[str, StackLock], stacks: Iterable[Stack], engine: Engine
+) -> tuple[dict[str, StackLock], Drifts]:
+    """The locks that match their stacks, by stack; and for the others, how they differ."""
+    good: dict[str, StackLock] = {}
+    drifts: Drifts = {}
+    for stack in (stack for stack in stacks if stack.name in held and stack.source != "interpreter"):
+        found = held[stack.name]
+        differences = [lockfile.drift(found, asked_lock(recipe, engine.platform())) for recipe in recipes(stack, found)]
+        if engine.capabilities.runs_images and not (found.digest or found.image_id):
+            differences = [["base image: not locked, since the local engine made the lock"]]
+        if [] in differences:
+            good[stack.name] = found
+        else:
+            drifts[stack.name] = differences[0]
+    return good, drifts
+
+
+def unlocked_stacks(
+    stacks: Iterable[Stack], locks: Mapping[str, StackLock], drifts: Mapping[str, list[str]]
+) -> tuple[str, ...]:
+    """Those of `stacks` that don't match the lock, and why."""
+    names = [stack.name for stack in stacks if stack.source != "interpreter"]
+    said = [f"not as locked: {name}: {'; '.join(drifts[name])}" for name in names if name in drifts]
+    return (*said, *(f"not in the lock: {name}" for name in names if name not in drifts and name not in locks))
+
+
+def resolve_stacks(
+    stacks: Sequence[Stack], engine: Engine, unreachable: Collection[str], marks: Path, log: Callable[[str], None]
+) -> Iterator[tuple[Stack, StackLock | BuildFailed]]:
+    """Resolve each stack now, a few at a time, in order. `marks`: the folder that stores the self-tests of images."""
+
+    def one(stack: Stack) -> StackLock | BuildFailed:
+        try:
+            recipe = next((r for r in recipes(stack) if r.index not in unreachable), None)
+            if recipe is None:
+                return BuildFailed(f"no answer from {', '.join(index.url for index in stack.indexes)}")
+            found = engine.resolve(recipe, log, fresh=True)
+            return _with_added(found, known_selftest(engine, recipe, marks), log) if recipe.source == "image" else found
+        except BuildFailed as failure:
+            return failure
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        yield from zip(stacks, pool.map(one, stacks), strict=True)
+
+
+def _with_added(found: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
+    """The lock with the packages that were added to a vendor's image when it was built here: only the image knows what fits."""
+    added = (tested or {}).get("vendor", {}).get("added", [])
+    if not tested or not added:
+        return found
+    python = ".".join(str(tested["python"]).split(".")[:2])
+    return replace(found, packages=packages.resolve(added, PYPI, python, log, found.platform, alone=True))
+
+
+def lock_changes(old: StackLock | None, new: StackLock) -> list[str]:
+    """How a lock differs from the previous one, one phrase per fact or package."""
+    if old is None:
+        return ["new"]
+    before, now = ({packages.name_of(line): _version(line) for line in one.packages} for one in (old, new))
+    moved = [f"{name} {before[name]} -> {now[name]}" for name in before if name in now and before[name] != now[name]]
+    gone = [f"without {name}" for name in before if name not in now]
+    came = [f"with {name} {now[name]}" for name in now if name not in before]
+    was, now_is = (one.digest or one.image_id for one in (old, new))
+    base = [f"base {was[:19]} -> {now_is[:19]}"] if was != now_is else []
+    rest = ["hashes"] if old.text != new.text and not (moved or gone or came or base) else []
+    return lockfile.drift(old, new) + base + moved + gone + came + rest
+
+
+def _version(line: str) -> str:
+    return line.partition(" ")[0].partition("==")[2]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchmatrix.engines import locked_stacks, lockfile
+from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
@@ -63,7 +63,7 @@ def prepare(path: Path, results: Path, engine: str, ends: tuple[str, str], cell:
     matrix = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)
     hunt = Hunt(
         matrix=matrix, stacks=tuple(names), job=found.id.partition("/")[2], left_out={}, results=results, engine=engine,
-        held=lockfile.read(locked_stacks.path_beside(path)),
+        held=lockfile.read(recipes.lock_path(path)),
     )  # fmt: skip
     return _fitting(hunt)
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
 
-from torchmatrix.engines import selftest
-from torchmatrix.engines.engine import Image
-from torchmatrix.engines.hints import with_hint
+from torchmatrix.engines import recipes
+from torchmatrix.engines.engine import Image, with_hint
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.ground.files import plain_open
@@ -100,7 +99,7 @@ def _build(job: Job, stack: Stack, tell: Callable[[str], None]) -> Image | Build
                 job.folder.keep_lock(stack.name, image.lock.text)
             if job.marks is None or recipe.source == "interpreter":  # nothing was built
                 return image
-            found = selftest.ensure(engine, image, recipe, job.marks, job.owner, keep)
+            found = recipes.ensure_selftest(engine, image, recipe, job.marks, job.owner, keep)
             kept = {key: found.get(key) for key in ("losses", "compiled", "vendor")}
             return replace(image, facts={**image.facts, "self_test": kept})
     except BuildFailed as failure:

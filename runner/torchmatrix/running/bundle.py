@@ -17,10 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from torchmatrix import __version__
-from torchmatrix.engines import locked_stacks, packages
+from torchmatrix.engines import packages
 from torchmatrix.engines import recipes as stack_recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
+from torchmatrix.engines.recipes import lock_path
 from torchmatrix.ground import assets, inputs, tars
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.ground.files import NotPlain, followed, opened, sha256_of, whole
@@ -77,7 +78,7 @@ def _write(
             for recipe in recipes:
                 _download(recipe, folder / WHEELS, tell)
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
-        files |= {"matrix.toml": matrix_path, "matrix.lock": locked_stacks.path_beside(matrix_path)}
+        files |= {"matrix.toml": matrix_path, "matrix.lock": lock_path(matrix_path)}
         files |= {f"{OWN}{own.path}": matrix_path.parent / own.path for own in _own_models(s)}
         files |= {f"presets/{path.name}": path for path in sorted(assets.PRESETS.glob("*.toml"))}
         index = {

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.engines import recipes, supervised
+from torchmatrix.engines import containment, recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import Unreadable
@@ -142,7 +142,7 @@ def _limits(s: session.Session) -> list[Check]:
 def _variables(s: session.Session) -> list[Check]:
     """What of the user's shell does not reach launches of the local engine, although it acts on such."""
     is_local = any(s.engine_for(cell.stack).name == "local" for cell in s.plan.cells)
-    names = supervised.withheld(settings.load().variables) if is_local else []
+    names = containment.withheld_variables(settings.load().variables) if is_local else []
     fix = "name those that should, such as TORCHMATRIX_VARIABLES=OMP_PROC_BIND,KMP_*"
     return (
         [Check(mark="note", subject="variables", finding=f"don't reach launches: {', '.join(names)}", fix=fix)] if names else []

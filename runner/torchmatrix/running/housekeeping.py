@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchmatrix.engines import locked_stacks, lockfile, recipes
+from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.engines.engine import Engine, Leftover
 from torchmatrix.facts.store import Results
@@ -27,7 +27,7 @@ def marks_folder() -> Path:
 def leftovers(matrix_path: Path, results: Path, engine: str, everything: bool) -> list[tuple[Engine, Leftover]]:
     """What the engines keep that the matrix's stacks don't need, or all of it; each with its engine."""
     stacks = () if everything else matrix_file.load(matrix_path).stacks
-    locks = {} if everything else lockfile.read(locked_stacks.path_beside(matrix_path))
+    locks = {} if everything else lockfile.read(recipes.lock_path(matrix_path))
     keep = {r.environment for stack in stacks for held in (None, locks.get(stack.name)) for r in recipes.recipes(stack, held)}
     engines = choose(engine, Results(results).owner)
     return [(engine, leftover) for engine in engines.every for leftover in engine.leftovers(keep)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.engines import locked_stacks
+from torchmatrix.engines import recipes
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import matrix_file
 
@@ -54,7 +54,7 @@ def manifests(matrix: Path, wanted: Wanted) -> dict[str, Any]:
 def _files(matrix: Path) -> dict[str, str]:
     """The matrix, its lock and the users' own models, by their paths from its folder."""
     found = matrix_file.load(matrix)
-    lock = locked_stacks.path_beside(matrix)
+    lock = recipes.lock_path(matrix)
     files = {"matrix.toml": found.text, **({"matrix.lock": lock.read_text(encoding="utf-8")} if lock.exists() else {})}
     files |= {own.path: own.content.decode() for own in (workload.own for workload in found.workloads) if own}
     size = sum(len(text.encode()) for text in files.values())

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from torchmatrix.engines import locked_stacks, lockfile, recipes, supplies
-from torchmatrix.engines.choose import Engines, choose
+from torchmatrix.engines import lockfile, recipes
+from torchmatrix.engines.choose import Engines, choose, find_supplies, supplies_unseen
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.store import Results
@@ -80,7 +80,7 @@ def prepare(
     devices may run at once.
     """
     asked = selection.matrix_of_two(matrix_file.load(path), request, ab)
-    place = locked_stacks.path_beside(path)
+    place = recipes.lock_path(path)
     held = lockfile.read(place)
     s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where, parallel)
     s = _of_two(s, ab) if ab else s
@@ -125,7 +125,7 @@ def assemble(
             f"--parallel must watch the devices, and {engines.builder.name} runs on another machine",
             hint="run torchmatrix on that machine, or leave out --parallel",
         )
-    locks, drifts = locked_stacks.applicable(held, asked.stacks, engines.builder)
+    locks, drifts = recipes.applicable_locks(held, asked.stacks, engines.builder)
     plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
     ids = sorted(cell.id for cell in plan.cells)
     key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), recipes.workload_hash()]
@@ -138,7 +138,7 @@ def assemble(
         plan=plan,
         supplies=found,
         locks=locks,
-        notes=locked_stacks.unlocked(wanted, locks, drifts),
+        notes=recipes.unlocked_stacks(wanted, locks, drifts),
         is_here=host is here,
         parallel=parallel,
         results=store,
@@ -166,10 +166,10 @@ def _plan(
 
     A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
-    unseen = replace(supplies.unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
+    unseen = replace(supplies_unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
     plan = make_plan(asked, host, unseen)
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
-    found = replace(supplies.find(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
+    found = replace(find_supplies(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
     reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, found))}
     return select(withheld(plan, reasons), globs, where) if reasons else chosen, found, wanted

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from faults.borders._mutating import ODD, as_bytes, held, in_files, mixed, mutated
-from torchmatrix.engines import saved_images
+from torchmatrix.engines import docker_images
 from torchmatrix.running import bundle
 
 _FILES = {"matrix.toml": b"# a matrix\n", "matrix.lock": b"# a lock\n", "presets/mine.toml": b"# a preset\n"}
@@ -54,7 +54,7 @@ def cases(random: Random) -> Iterator[Callable[[], None]]:
 def _images(random: Random) -> Iterator[Callable[[], None]]:
     while True:
         content = _spoilt(random, _saved(random))
-        yield partial(held, partial(saved_images.verify, io.BytesIO(content), {_TAG: f"sha256:{_ID}"}), content)
+        yield partial(held, partial(docker_images.verify_saved, io.BytesIO(content), {_TAG: f"sha256:{_ID}"}), content)
 
 
 def _bundle(random: Random) -> bytes:

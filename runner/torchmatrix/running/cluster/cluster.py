@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from torchmatrix.engines import locked_stacks, recipes
+from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import settings
@@ -123,7 +123,7 @@ def prepare(
             else:
                 kinds.append(_kind(matrix, order, alike, said))
     if locked:
-        refuse_unlocked(locked_stacks.path_beside(path), list(dict.fromkeys(n for kind in kinds for n in kind.session.notes)))
+        refuse_unlocked(recipes.lock_path(path), list(dict.fromkeys(n for kind in kinds for n in kind.session.notes)))
     kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
@@ -143,7 +143,7 @@ def _order(
         request=request,
         ab=ab,
     )
-    lock = _content(locked_stacks.path_beside(path))
+    lock = _content(recipes.lock_path(path))
     for held in () if new else orders.unfinished(results, tell):
         same = replace(held, run=wanted.run) == wanted
         if same and orders.text_of(held) == matrix.text and _content(held.lock) == lock:

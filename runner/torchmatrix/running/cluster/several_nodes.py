@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Meeting
-from torchmatrix.engines.output import Line
+from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Line, Meeting
 from torchmatrix.facts.launch import in_words
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import EngineLost, LaunchFailed

@@ -1,23 +1,27 @@
-"""Where Docker answers, found as Docker's own client finds it.
-
-DOCKER_HOST, else the context that DOCKER_CONTEXT or `docker context use` names, else the default socket:
-https://docs.docker.com/engine/manage-resources/contexts/. The SDK's ContextAPI is no help: it takes a context that it doesn't
-find for the default one, and looks for contexts in the current folder where there is no config.json.
-"""
+"""Find the daemon of Docker or Podman, by context, variable and socket, and what Podman takes otherwise than Docker."""
 
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.engines import caches
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import content_of
+from torchmatrix.matrix.catalog import version_key
+
+# Where Docker answers, found as Docker's own client finds it.
+#
+# DOCKER_HOST, else the context that DOCKER_CONTEXT or `docker context use` names, else the default socket:
+# https://docs.docker.com/engine/manage-resources/contexts/. The SDK's ContextAPI is no help: it takes a context that it doesn't
+# find for the default one, and looks for contexts in the current folder where there is no config.json.
 
 DEFAULT = "default"
 """The context that is made of DOCKER_HOST and its like."""
-SOCKET = Path("/var/run/docker.sock")
+DOCKER_SOCKET = Path("/var/run/docker.sock")
 _HINT = "docker context ls shows which there are; choose another with DOCKER_CONTEXT or docker context use"
 
 
@@ -66,7 +70,7 @@ def endpoint() -> Endpoint:
     return Endpoint(host=f"unix://{default_socket()}") if name in ("", DEFAULT) else _of_context(folder / "contexts", name)
 
 
-def default_socket(machines: Path = SOCKET) -> Path:
+def default_socket(machines: Path = DOCKER_SOCKET) -> Path:
     """The machine's socket; where that can't be used and this user runs a rootless daemon, the socket of that one."""
     sockets = (machines, Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / "docker.sock")
     return next((path for path in sockets if os.access(path, os.R_OK | os.W_OK)), machines)
@@ -94,3 +98,49 @@ def _of_context(contexts: Path, name: str) -> Endpoint:
     return Endpoint(
         host=str(host), context=name, certificates=certificates if certificates.is_dir() else None, verified=not skip
     )
+
+
+# Podman, which answers as Docker's daemon does: where, and what it does otherwise.
+
+PODMAN_SOCKET = Path("/run/podman/podman.sock")
+"""The machine's."""
+WITH_CDI = (5, 4)
+"""From this version on, it heeds requests for devices that come through Docker's API; before, it ignores them silently."""
+_FOR_ALL = "rw,exec,nosuid,mode=1777,size=8g"
+
+
+def podman_address() -> str:
+    """Where it answers: by its own variable CONTAINER_HOST, else a socket of the machine's or of this user's, else DOCKER_HOST.
+
+    Raises EngineUnusable.
+    """
+    own = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    sockets = [PODMAN_SOCKET, own / "podman" / "podman.sock"]
+    here = next((f"unix://{path}" for path in sockets if os.access(path, os.R_OK | os.W_OK)), "")
+    found = os.environ.get("CONTAINER_HOST") or here or os.environ.get("DOCKER_HOST")
+    if not found:
+        raise EngineUnusable("Podman has no socket here", hint="systemctl start podman.socket, or set CONTAINER_HOST")
+    if found.startswith("ssh://"):
+        raise EngineUnusable(f"Podman can't be used by way of {found}", hint="run torchmatrix on that machine")
+    return found
+
+
+def podman_version(said: Mapping[str, Any]) -> str:
+    """The version of Podman, from the answer to GET /version of Docker's API; empty if that is not Podman's."""
+    parts = {part.get("Name"): part.get("Version") for part in said.get("Components") or ()}
+    return str(parts.get("Podman Engine") or "")
+
+
+def refuse_without_cdi(version: str) -> None:
+    """Raises EngineUnusable for a version that would start containers without the GPUs that they should have."""
+    if version_key(version) < WITH_CDI:
+        raise EngineUnusable(
+            f"Podman {version} gives containers no NVIDIA GPU through Docker's API",
+            hint="Podman 5.4 and newer do; or use Docker, or run without containers: --engine local",
+        )
+
+
+def adapt_for_podman(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A container's options as Podman understands them: its tmpfs takes no owner; instead every user may write to it."""
+    tmpfs = {path: _FOR_ALL if how == caches.TMPFS else how for path, how in options["tmpfs"].items()}
+    return {**options, "tmpfs": tmpfs}

@@ -1,0 +1,368 @@
+"""Keep compile caches between launches, in volumes for containers and in folders for local processes, each sealed by a digest."""
+
+import fcntl
+import hashlib
+import shutil
+import tarfile
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+from docker.types import Mount
+from requests.exceptions import RequestException
+
+from torchmatrix import __version__
+from torchmatrix.engines.engine import CACHE_FOLDERS
+from torchmatrix.ground.files import plain_open, sha256_of, text_of, write_whole
+
+# The seal of a compile cache: a digest of all that a launch would execute from it.
+#
+# The first launch of a stack and workload compiles into an empty cache, which is then sealed. Later launches get a copy of it.
+# The digest covers names and contents; a cache that holds anything but folders and plain files is never sealed.
+
+COMPLETE = "complete"
+"""The file with which the box says that the cache is that of a complete launch."""
+BROKEN = "the compile cache was changed while the launch ran: it is thrown away, and the next launch compiles again"
+DIFFERED = "it differed from its seal and was thrown away"
+IN_USE = "another launch is using it"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheFacts:
+    """`state`: new (this launch fills it), sealed (it is only read) or none (not kept). `note`: why no seal could be used."""
+
+    state: str
+    sha256: str | None = None
+    note: str | None = None
+
+    def as_facts(self) -> dict[str, Any]:
+        """The field of a launch's header under `started`."""
+        return {"compile_cache": {"state": self.state, "sha256": self.sha256, "note": self.note}}
+
+
+def digest_of_folder(folder: Path) -> str | None:
+    """The digest of a folder; None if it can't be sealed. Raises OSError."""
+    entries: list[tuple[str, str]] = []
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return None
+        if path.is_file():
+            with path.open("rb") as file:
+                entries.append((name, sha256_of(file)))
+        else:
+            entries.append((name, "folder"))
+    return _sealed(entries)
+
+
+def digest_of_archive(chunks: Iterable[bytes]) -> str | None:
+    """The digest of the folder in a tar archive, the first part of each name left out; None if it can't be sealed.
+
+    Raises tarfile.TarError.
+    """
+    entries: list[tuple[str, str]] = []
+    with tarfile.open(fileobj=cast("IO[bytes]", _Stream(iter(chunks))), mode="r|") as archive:
+        for member in archive:
+            name = member.name.partition("/")[2]
+            if not (member.isfile() or member.isdir()):
+                return None
+            if member.isfile():
+                file = archive.extractfile(member)
+                assert file is not None
+                entries.append((name, sha256_of(file)))
+            elif name:
+                entries.append((name, "folder"))
+    return _sealed(entries)
+
+
+def _sealed(entries: list[tuple[str, str]]) -> str | None:
+    if COMPLETE not in dict(entries):
+        return None
+    lines = "".join(f"{digest} {name!r}\n" for name, digest in sorted(entries))
+    return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
+
+
+class _Stream:
+    """Chunks as a file that tarfile can read from front to back."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; fewer only at the end."""
+        parts, missing = [], size
+        while missing and (data := self._rest or next(self._chunks, b"")):
+            parts.append(data[:missing])
+            self._rest = data[missing:]
+            missing -= len(parts[-1])
+        return b"".join(parts)
+
+
+# The compile caches of a daemon: one volume per stack and workload, sealed after the first launch.
+#
+# A seal is a second, empty volume, whose label has the digest: it is made at once or not at all, can't be changed, and no
+# container ever has it. The contents are read through the daemon, which may run on another machine.
+
+LABEL = "torchmatrix"
+"""Prefix of our labels; nothing without them is ever touched."""
+CACHE_VOLUME = "torchmatrix-cache-"
+SEAL_VOLUME = "torchmatrix-seal-"
+_WORK, _SEALED = CACHE_FOLDERS
+NOT_KEPT = CacheFacts(state="none")
+USER, GROUP = 65532, 65532
+TMPFS = f"rw,exec,nosuid,uid={USER},gid={GROUP},size=8g"
+"""It takes the mode of the image's folder, whatever mode is asked for, but not its owner."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Volume:
+    """The volume `name` of a launch's cache, in this state; "" if the cache isn't kept."""
+
+    name: str = ""
+    facts: CacheFacts = NOT_KEPT
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Those of the box, which makes a cache of its own without them."""
+        sealed = ("--sealed-cache", _SEALED) if self.facts.state == "sealed" else ()
+        return ("--cache", _WORK, *sealed) if self.facts.state != "none" else ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the container: a new cache is written, a sealed one is read only, and a tmpfs holds its copy."""
+        if self.facts.state == "none":
+            return {}
+        if self.facts.state == "new":
+            return {"mounts": [_mount(self.name, _WORK)]}
+        return {"mounts": [_mount(self.name, _SEALED, read_only=True)], "tmpfs": {_WORK: TMPFS}}
+
+
+def _mount(name: str, target: str, *, read_only: bool = False) -> Mount:
+    return Mount(target=target, source=name, type="volume", read_only=read_only)
+
+
+def volume_environment(name: str) -> str:
+    """The environment that a cache's volume belongs to; "" for a volume of an earlier version, which had several caches."""
+    return name.removeprefix(CACHE_VOLUME).rpartition("-")[0]
+
+
+def open_volume(client: docker.DockerClient, image: str, environment: str, cache: str, owner: str) -> Volume:
+    """The volume of the cache `cache` of an environment, as the next launch may use it. Raises DockerException."""
+    if not cache:
+        return Volume()
+    name = f"{CACHE_VOLUME}{environment}-{hashlib.sha256(cache.encode()).hexdigest()[:12]}"
+    said = _volume_seal(client, name)
+    if said and said == _volume_digest(client, image, name, owner):
+        return Volume(name=name, facts=CacheFacts(state="sealed", sha256=said))
+    if not discard_volume(client, name):
+        return Volume(facts=CacheFacts(state="none", note=IN_USE))
+    client.volumes.create(name, labels={LABEL: __version__})  # one that a container's mount creates gets no label from Podman
+    return Volume(name=name, facts=CacheFacts(state="new", note=DIFFERED if said else None))
+
+
+def seal_volume(client: docker.DockerClient, container: Container, volume: Volume, returncode: int) -> str | None:
+    """Seal it after a complete first launch. Returns why a later launch can't count, if the sealed cache was changed."""
+    if volume.facts.state == "sealed" and _digest_in(container, _SEALED) != volume.facts.sha256:
+        return BROKEN  # found again by the next launch, which removes it: this container still holds it
+    if volume.facts.state == "new" and returncode == 0:
+        with suppress(DockerException, RequestException, OSError):  # it is then made again
+            digest = _digest_in(container, _WORK)
+            if digest:
+                client.volumes.create(_seal_of(volume.name), labels={f"{LABEL}.seal": digest})
+    return None
+
+
+def discard_volume(client: docker.DockerClient, name: str) -> bool:
+    """Remove a cache, its seal first: without it the rest means nothing. False if a container uses it."""
+    for one in (_seal_of(name), name):
+        try:
+            client.volumes.get(one).remove()
+        except NotFound:
+            continue
+        except APIError as error:
+            if error.status_code != 409:
+                raise
+            return False
+    return True
+
+
+def _seal_of(name: str) -> str:
+    return SEAL_VOLUME + name.removeprefix(CACHE_VOLUME)
+
+
+def _volume_seal(client: docker.DockerClient, name: str) -> str | None:
+    """The digest that a volume was sealed with."""
+    try:
+        labels = client.volumes.get(_seal_of(name)).attrs.get("Labels") or {}
+    except NotFound:
+        return None
+    return labels.get(f"{LABEL}.seal")
+
+
+def _volume_digest(client: docker.DockerClient, image: str, name: str, owner: str) -> str | None:
+    """Of a volume, through a container that never runs."""
+    labels = {LABEL: __version__, f"{LABEL}.owner": owner}
+    mounts = [_mount(name, _SEALED, read_only=True)]
+    container = client.containers.create(image, ["true"], mounts=mounts, labels=labels, network_mode="none")
+    try:
+        return _digest_in(container, _SEALED)
+    finally:
+        container.remove(force=True)
+
+
+def _digest_in(container: Container, folder: str) -> str | None:
+    chunks, _ = container.get_archive(folder)
+    try:
+        return digest_of_archive(chunks)
+    except tarfile.TarError:
+        return None
+
+
+# The compile caches of the local engine: one folder per stack and workload, sealed after the first launch.
+
+_WRITE_BITS = 0o222
+
+
+class LocalCache:
+    """A launch's hold on a compile cache.
+
+    In its folder, `work` is where every launch compiles, always at the same path, since compilers record paths; `sealed` is
+    what the first launch left, without write permission; `seal` has the digest, and is written last.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """`name` is empty for a launch whose cache is not kept; nor is one that can't be written, or that is in use."""
+        self._lock: IO[str] | None = None
+        self._folder: Path | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder / name) if name else None
+            if self._lock:  # a launch whose record can't be written never begins, and so never ends
+                weakref.finalize(self, self._lock.close)
+            self._folder = folder / name if self._lock else Path(tempfile.mkdtemp(prefix=".own-", dir=folder))
+            self.facts = _opened(self._folder) if self._lock else CacheFacts(state="none", note=IN_USE if name else None)
+        except OSError as error:
+            self._folder = None
+            self.release()
+            self.facts = _unwritable(folder, error)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Those of the box, which makes a cache of its own without them."""
+        if self._folder is None:
+            return ()
+        sealed = ("--sealed-cache", str(self._folder / "sealed")) if self.facts.state == "sealed" else ()
+        return ("--cache", str(self._folder / "work"), *sealed)
+
+    def bound(self, work: str, sealed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(folders that a container gets, as source:target or source:target:ro; the flags of the box in it).
+
+        `work`, `sealed`: where the container finds them. Both are empty if the cache can't be kept.
+        """
+        if self._folder is None:
+            return (), ()
+        try:
+            (self._folder / "work").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.facts = _unwritable(self._folder, error)
+            return (), ()
+        binds, flags = (f"{self._folder / 'work'}:{work}",), ("--cache", work)
+        if self.facts.state != "sealed":
+            return binds, flags
+        return (*binds, f"{self._folder / 'sealed'}:{sealed}:ro"), (*flags, "--sealed-cache", sealed)
+
+    def ended(self, returncode: int) -> str | None:
+        """Seal it after a complete first launch. Returns why a later launch can't count, if it changed the sealed cache."""
+        if self._folder is None or self.facts.state == "none":
+            return None
+        if self.facts.state == "sealed" and _digest(self._folder) != self.facts.sha256:
+            _discard(self._folder)
+            return BROKEN
+        if self.facts.state == "new" and returncode == 0:
+            with suppress(OSError):  # it is then made again
+                _seal(self._folder)
+        return None
+
+    def release(self) -> None:
+        """Remove what isn't kept."""
+        if self._folder is not None:
+            with suppress(OSError):
+                _remove(self._folder / "work" if self._lock else self._folder)
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+
+def _unwritable(folder: Path, error: OSError) -> CacheFacts:
+    return CacheFacts(state="none", note=f"can't write {folder}: {error.strerror}")
+
+
+def _opened(folder: Path) -> CacheFacts:
+    """The state of a cache that nobody else uses; one that isn't as sealed is emptied."""
+    said = text_of(folder / "seal")
+    if said and said == _digest(folder):
+        _remove(folder / "work")
+        return CacheFacts(state="sealed", sha256=said)
+    _discard(folder)
+    return CacheFacts(state="new", note=DIFFERED if said else None)
+
+
+def _seal(folder: Path) -> None:
+    """Whatever interrupts this, there is no seal without the whole cache that it belongs to."""
+    work, sealed = folder / "work", folder / "sealed"
+    digest = digest_of_folder(work)
+    if digest is None:
+        return
+    work.rename(sealed)
+    for path in (*sealed.rglob("*"), sealed):
+        path.chmod(path.stat().st_mode & ~_WRITE_BITS)
+    write_whole(folder / "seal", digest.encode())
+
+
+def _digest(folder: Path) -> str | None:
+    try:
+        return digest_of_folder(folder / "sealed")
+    except OSError:
+        return None
+
+
+def _discard(folder: Path) -> None:
+    """Remove the seal first: without it the rest means nothing."""
+    (folder / "seal").unlink(missing_ok=True)
+    for path in folder.iterdir():
+        _remove(path)
+
+
+def _locked(folder: Path) -> IO[str] | None:
+    """The open lock of a cache's folder, which is made; None if another launch holds it."""
+    folder.mkdir(exist_ok=True)
+    lock = plain_open(folder.with_name(f".{folder.name}.lock"), "a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that may contain sealed ones. Raises OSError."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+    shutil.rmtree(folder)
