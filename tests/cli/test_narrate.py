@@ -13,7 +13,7 @@ from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import allocation
+from torchmatrix.running import launch_order
 from torchmatrix.running.news import BuildFinished, BuildLine, LanesDecided, LaunchFinished, LaunchPhase, LaunchStarted, News
 
 MATRIX = """
@@ -104,7 +104,7 @@ def lanes_picture(nvidia_host: Host, decided: LanesDecided, passed_seconds: floa
     said, now = io.StringIO(), [0.0]
     console = Console(file=said, force_terminal=True, width=200, color_system=None)
     known = dict.fromkeys((cell.id for cell in cells), 100.0)
-    lanes = allocation.allocate(cells).together
+    lanes = launch_order.allocate(cells).together
     with Narrator(console, launches, known, clock=lambda: now[0], lanes=lanes) as narrator:
         narrator.tell(decided)
         for cell in cells:

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from torchmatrix import cli
-from torchmatrix.cli.application import app
+from torchmatrix.cli.options import app
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import ExitCode
 

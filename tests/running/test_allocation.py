@@ -8,7 +8,7 @@ from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import allocation, launch_order
+from torchmatrix.running import launch_order
 
 WORKLOADS = '[[workload]]\nmodel = ["resnet18", "resnet50"]\nbatch = 4\n'
 STACK = '[[stack]]\nname = "own"\npython = "/usr/bin/python3"\naccelerator = "cuda"\n'
@@ -20,7 +20,7 @@ def cells_of(host: Host, text: str) -> tuple[Cell, ...]:
     return make_plan(matrix_file.parse(text), host, Supplies(containers=False)).cells
 
 
-def names(lanes: tuple[allocation.Lane, ...]) -> list[tuple[str, int]]:
+def names(lanes: tuple[launch_order.Lane, ...]) -> list[tuple[str, int]]:
     return [(lane.devices, len(lane.cells)) for lane in lanes]
 
 
@@ -37,12 +37,12 @@ def names(lanes: tuple[allocation.Lane, ...]) -> list[tuple[str, int]]:
 def test_cells_without_a_common_gpu_are_lanes_of_their_own(
     nvidia_host: Host, lists: str, together: list[tuple[str, int]], alone: list[tuple[str, int]]
 ) -> None:
-    found = allocation.allocate(cells_of(nvidia_host, f"[gpus]\ncounts = []\nlists = {lists}\n{STACK}{WORKLOADS}"))
+    found = launch_order.allocate(cells_of(nvidia_host, f"[gpus]\ncounts = []\nlists = {lists}\n{STACK}{WORKLOADS}"))
     assert (names(found.together), names(found.alone)) == (together, alone)
 
 
 def test_one_lane_is_no_lanes_and_the_reason_is_told(nvidia_host: Host) -> None:
-    found = allocation.allocate(cells_of(nvidia_host, f"[gpus]\ncounts = [1, 2]\n{STACK}{WORKLOADS}"))
+    found = launch_order.allocate(cells_of(nvidia_host, f"[gpus]\ncounts = [1, 2]\n{STACK}{WORKLOADS}"))
     assert found.together == () and found.why_alone == "no two cells on gpu0+1 have GPUs of their own"
 
 
@@ -52,7 +52,7 @@ def test_cells_on_the_cpu_run_beside_none_on_gpus(nvidia_host: Host) -> None:
     cells = [cell for cell in cells_of(nvidia_host, text) if cell.gpus.label != "cpu0+1"]
     apart = [*cells, replace(cells[-1], id="other", gpus=replace(cells[-1].gpus, indices=(1,), cpus=("8,9",)))]
     assert [cell.gpus.label for cell in apart[-2:]] == ["cpu0", "cpu1"], "slots on cores of their own"
-    found = allocation.allocate(apart)
+    found = launch_order.allocate(apart)
     assert (names(found.together), names(found.alone)) == ([("gpu0", 2), ("gpu1", 2)], [("cpu0", 1), ("cpu1", 1)])
     assert found.why_alone == "cells on the CPU would disturb the launches on GPUs, which need it, too"
 
@@ -65,7 +65,7 @@ def test_slots_on_cores_of_their_own_may_run_at_once(
     cpu_host: Host, counts: str, together: list[tuple[str, int]], why: str
 ) -> None:
     every = cells_of(cpu_host, f"[cpus]\ncounts = [2]\neach = true\n{CPU_STACK}{ON_CPU}")
-    found = allocation.allocate([cell for cell in every if str(len(cell.gpus.indices)) in counts])
+    found = launch_order.allocate([cell for cell in every if str(len(cell.gpus.indices)) in counts])
     assert (names(found.together), found.why_alone) == (together, why)
 
 
@@ -74,7 +74,7 @@ def test_parts_of_one_gpu_stay_in_one_lane(nvidia_host: Host, part: dict[str, st
     first, second, third, _ = nvidia_host.gpus
     sliced = (replace(first, **part), replace(second, **part), third)
     text = f"[gpus]\ncounts = []\nlists = [[0], [1], [2]]\n{STACK}{WORKLOADS}"
-    found = allocation.allocate(cells_of(replace(nvidia_host, gpus=sliced), text))
+    found = launch_order.allocate(cells_of(replace(nvidia_host, gpus=sliced), text))
     assert names(found.together) == [("gpu0+1", 4), ("gpu2", 2)]
 
 
@@ -82,6 +82,6 @@ def test_a_schedule_is_split_without_changing_its_order(nvidia_host: Host) -> No
     cells = cells_of(nvidia_host, f"[gpus]\ncounts = []\nlists = [[0], [1]]\n{STACK}{WORKLOADS}")
     schedule = list(launch_order.interleave(cells, 3, seed=5))
     mixed = [one for pair in zip(schedule[:6], schedule[6:], strict=True) for one in pair]
-    found = allocation.split(mixed, allocation.allocate(cells).together)
+    found = launch_order.split_by_lane(mixed, launch_order.allocate(cells).together)
     assert found == [schedule[:6], schedule[6:]]
-    assert allocation.split(mixed, allocation.allocate(cells).together[:1]) == [schedule[:6]]
+    assert launch_order.split_by_lane(mixed, launch_order.allocate(cells).together[:1]) == [schedule[:6]]

@@ -2,14 +2,14 @@
 
 import pytest
 
-from torchmatrix.running import batch_search
+from torchmatrix.running import rounds
 
 
 @pytest.mark.parametrize(
     ("limit", "found"), [(0, None), (1, 1), (2, 2), (3, 3), (5, 4), (6, 6), (8, 8), (13, 12), (100, 96), (255, 192), (256, 256)]
 )
 def test_the_search_finds_the_largest_power_of_two_or_one_and_a_half_times_one(limit: int, found: int | None) -> None:
-    looking = batch_search.search()
+    looking = rounds.search_batch()
     tried = [next(looking)]
     with pytest.raises(StopIteration) as over:
         while True:
@@ -19,7 +19,7 @@ def test_the_search_finds_the_largest_power_of_two_or_one_and_a_half_times_one(l
 
 
 def test_the_search_ends_at_the_largest_batch_that_is_tried_at_all() -> None:
-    looking = batch_search.search(first=8, largest=64)
+    looking = rounds.search_batch(first=8, largest=64)
     tried = [next(looking)]
     with pytest.raises(StopIteration) as over:
         while True:

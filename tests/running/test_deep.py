@@ -19,8 +19,7 @@ from torchmatrix.ground.errors import ExitCode
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.running import deep
-from torchmatrix.running.deep import Seen, all_devices, look
-from torchmatrix.running.deep_findings import findings
+from torchmatrix.running.deep import Seen, all_devices, findings, look
 from torchmatrix.running.doctor import Check
 
 STAND_IN = Path(__file__).parents[1] / "box" / "device_stand_in"

@@ -6,7 +6,7 @@ from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import heating
+from torchmatrix.running import rounds
 
 TEXT = """
 [gpus]
@@ -27,9 +27,9 @@ def cells(host: Host) -> list[Cell]:
 
 def test_the_neighbours_of_a_cell_are_heated_too(nvidia_host: Host) -> None:
     host = replace(nvidia_host, gpus=tuple(replace(nvidia_host.gpus[0], uuid=f"GPU-{number}") for number in range(4)))
-    chosen = heating.chosen_cell(cells(host))
+    chosen = rounds.heating_cell(cells(host))
     assert not chosen.workload.compile and chosen.gpus.label == "gpu0"
-    heats = heating.load_on_all(chosen, host, 60.0)
+    heats = rounds.load_on_all(chosen, host, 60.0)
     assert heats.gpus.label == "gpu0+1+2+3" and heats.gpus.gpus == host.gpus and heats.id.endswith("/gpu0+1+2+3")
     lengths = [heats.workload.factors[name] for name in ("warmup_seconds", "windows", "steps", "requests")]
     assert lengths == [60.0, 1, 1, 0] and heats.workload.batch == 4
@@ -38,4 +38,4 @@ def test_the_neighbours_of_a_cell_are_heated_too(nvidia_host: Host) -> None:
 def test_slices_of_a_gpu_share_its_heat(nvidia_host: Host) -> None:
     host = replace(nvidia_host, gpus=tuple(replace(nvidia_host.gpus[0], uuid=f"MIG-{n}", slice_of="GPU-0") for n in range(2)))
     chosen = cells(nvidia_host)[0]
-    assert heating.load_on_all(chosen, host, 60.0).gpus == chosen.gpus
+    assert rounds.load_on_all(chosen, host, 60.0).gpus == chosen.gpus

@@ -22,7 +22,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import allocation, launch_order, parallel
+from torchmatrix.running import launch_order, parallel
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.news import LanesDecided, LaunchFinished, News
 
@@ -170,7 +170,7 @@ class Run:
             watch=lambda lane: nullcontext(()),
         )
         found = built or {"own": Image(reference="r", environment="e")}
-        return parallel.measure(job, found, allocation.allocate(self.cells), schedules)
+        return parallel.measure(job, found, launch_order.allocate(self.cells), schedules)
 
     def launches(self) -> list[Launch]:
         """The launches of the matrix, by their begin."""

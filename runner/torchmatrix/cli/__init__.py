@@ -8,28 +8,15 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import (
-    advising,
-    bisecting,
-    clustered,
-    gathering,
-    judge,
-    keep,
-    measure,
-    nights,
-    profiles,
-    read,
-    render,
-    start,
-)
-from torchmatrix.cli.application import app
+from torchmatrix.cli import advise, clustered, keep, measure, nights, profiles, read, render, start
 from torchmatrix.cli.console import complain
+from torchmatrix.cli.options import app
 from torchmatrix.ground import process
 from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
 
 __all__ = [
     "advising", "bisecting", "clustered", "gathering", "invoke", "judge", "keep", "main", "measure", "nights", "profiles",
-    "read", "render", "start",
+    "read", "render", "start", "advise",
 ]  # fmt: skip
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""

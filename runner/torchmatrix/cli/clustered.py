@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli.console import Volume, preamble, say, tell
-from torchmatrix.cli.measured import Measured, as_typed, tell_answers, tell_cells
-from torchmatrix.cli.planned import in_one_line, refuse_nothing
+from torchmatrix.cli.measured import Measured, as_typed, plan_in_one_line, refuse_nothing, tell_answers, tell_cells
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
 from torchmatrix.ground.formatting import count
 
@@ -81,8 +80,8 @@ class Incomplete(ToolError):
 
 
 def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volume) -> "tuple[list[tuple[Cell, int]], float]":
+    from torchmatrix.running import run
     from torchmatrix.running import run as running
-    from torchmatrix.running import time_needed
 
     say(f"slurm {found.version}", volume)
     for node, why in found.silent.items():
@@ -95,9 +94,9 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
         if not able:
             refuse_nothing(kind.session, globs, where)
         left = running.todo(kind.session, kind.folder(found.order.run))
-        seconds = time_needed.measuring_seconds(left, time_needed.known_seconds(kind.session), kind.lanes)
+        seconds = run.measuring_seconds(left, run.known_seconds(kind.session), kind.lanes)
         todo, longest = todo + left, max(longest, seconds)
-        say(in_one_line(kind.session, left, seconds), volume)
+        say(plan_in_one_line(kind.session, left, seconds), volume)
         say(f"nodes: {', '.join(lane.devices for lane in kind.lanes)}", volume)
     if not found.kinds:
         reasons = "; ".join(dict.fromkeys(found.silent.values()))
@@ -108,9 +107,9 @@ def _announce(found: "Cluster", globs: list[str], where: list[str], volume: Volu
 
 
 def _known(found: "Cluster") -> dict[str, float]:
-    from torchmatrix.running import time_needed
+    from torchmatrix.running import run
 
-    return {cell: seconds for kind in found.kinds for cell, seconds in time_needed.known_seconds(kind.session).items()}
+    return {cell: seconds for kind in found.kinds for cell, seconds in run.known_seconds(kind.session).items()}
 
 
 def _tell_cancelled(submitted: "Submitted", volume: Volume) -> None:
@@ -163,7 +162,7 @@ def _launch(place: Path, array: str) -> None:
 
 def _join(place: Path, array: str, task: str, asked: str) -> None:
     """Take part in a launch that another node records: the word to begin comes on stdin, what is told goes to stdout."""
-    from torchmatrix.running.cluster.taking_part import take_part
+    from torchmatrix.running.cluster.on_node import take_part
 
     lock = threading.Lock()
 

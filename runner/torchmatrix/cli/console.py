@@ -15,7 +15,7 @@ from torchmatrix.ground.formatting import as_text, count, printable
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results
-    from torchmatrix.running.allocation import Lane
+    from torchmatrix.running.launch_order import Lane
     from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
 

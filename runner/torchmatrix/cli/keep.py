@@ -4,27 +4,29 @@ import json
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from torchmatrix.cli import completing, exit_codes
-from torchmatrix.cli.application import WholeSummaries, app
-from torchmatrix.cli.console import Volume, say, volume_of
+from torchmatrix.cli import options
+from torchmatrix.cli.console import Volume, complain, say, volume_of
 from torchmatrix.cli.options import (
     MATRIX,
     RESULTS,
     EngineOption,
     GlobsArgument,
+    JsonOption,
     MatrixOption,
     QuietOption,
     ResultsOption,
     VerboseOption,
     WhereOption,
+    WholeSummaries,
     a_file,
+    app,
 )
-from torchmatrix.ground.errors import BadInput, BuildFailed, NothingSelected
-from torchmatrix.ground.formatting import count
+from torchmatrix.ground.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
+from torchmatrix.ground.formatting import count, printable
 
 
 @app.command()
@@ -35,7 +37,7 @@ def lock(
             metavar="[STACK]...",
             help="Stack names or globs on them; default: all.",
             show_default=False,
-            autocompletion=completing.stacks,
+            autocompletion=options.complete_stacks,
         ),
     ] = None,
     matrix: MatrixOption = MATRIX,
@@ -50,11 +52,11 @@ def lock(
     """
     from torchmatrix.engines import lockfile as locks
     from torchmatrix.engines import recipes
-    from torchmatrix.running import housekeeping
+    from torchmatrix.running import session
 
     volume = volume_of(quiet, verbose)
     log = say if volume is Volume.VERBOSE else _drop
-    chosen, its_engine, unreachable = housekeeping.lockable(matrix, results, engine, stacks or [])
+    chosen, its_engine, unreachable = session.lockable(matrix, results, engine, stacks or [])
     if not chosen:
         _refuse_stacks(matrix, stacks or [])
     path, failed = recipes.lock_path(matrix), 0
@@ -68,7 +70,7 @@ def lock(
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix", volume)
         del held[name]
-    for stack, found in recipes.resolve_stacks(chosen, its_engine, unreachable, housekeeping.marks_folder(), log):
+    for stack, found in recipes.resolve_stacks(chosen, its_engine, unreachable, session.marks_folder(), log):
         if isinstance(found, BuildFailed):
             failed += 1
             say(f"not locked  {stack.name}: {found}")
@@ -83,7 +85,7 @@ def lock(
     kept = f"; {failed} not resolved: the old entries stay" if failed else ""
     say(f"{count(len(held), 'stack')} in the lock{kept}", volume)
     print(path)
-    raise typer.Exit(exit_codes.of_failures(failed))
+    raise typer.Exit(options.exit_code_of_failures(failed))
 
 
 def _drop(line: str) -> None:
@@ -171,7 +173,7 @@ def bundle_kubernetes(
     claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
     gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
     vendor: Annotated[
-        str, typer.Option("--vendor", help="nvidia or amd.", autocompletion=completing.one_of("nvidia", "amd"))
+        str, typer.Option("--vendor", help="nvidia or amd.", autocompletion=options.complete_one_of("nvidia", "amd"))
     ] = "nvidia",
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each on its own.")] = 1,
     name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
@@ -206,9 +208,9 @@ def clean(
 
     With --yes, remove them. Results stay.
     """
-    from torchmatrix.running import housekeeping
+    from torchmatrix.running import session
 
-    found = housekeeping.leftovers(matrix, results, engine, everything)
+    found = session.leftovers(matrix, results, engine, everything)
     for _, leftover in found:
         size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
         print(f"{leftover.kind:<10} {leftover.name}{size}")
@@ -223,4 +225,68 @@ def clean(
     problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
     for problem in problems:
         say(f"kept {problem}")
-    raise typer.Exit(exit_codes.of_failures(problems))
+    raise typer.Exit(options.exit_code_of_failures(problems))
+
+
+# The verb that brings results of other machines together: gather.
+
+if TYPE_CHECKING:
+    from torchmatrix.facts.gathering import Brought
+
+MOST_REFUSED = 20
+"""How many refused files are named on stderr; --json names all."""
+
+
+@app.command()
+def gather(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="A folder, a .tar, .tar.gz or .zip, user@host:path, or a site's address."),
+    ],
+    results: ResultsOption = RESULTS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be copied; check nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy results of other machines into one folder.
+
+    Copies what is new and lists files that are damaged. Run it again to continue.
+    """
+    from torchmatrix.facts.gathering import gather as bring
+    from torchmatrix.facts.store import Results
+
+    found: list[Brought] = []
+    errors: list[ToolError] = []
+    for source in sources:
+        try:
+            found.append(bring(Results(results), source, dry_run=dry_run, tell=say))
+        except ToolError as error:
+            complain(printable(str(error)), error.hint)
+            errors.append(error)
+            continue
+        _name_refused(found[-1])
+        if not as_json:
+            print(_in_words(found[-1], dry_run))
+    if as_json:
+        failed = [{"error": str(error), "hint": error.hint} for error in errors]
+        print(json.dumps({"dry_run": dry_run, "sources": [one.as_record() for one in found], "errors": failed}))
+    refused = options.exit_code_of_failures(sum(len(one.refused) for one in found))
+    raise typer.Exit(max([*(error.exit_code for error in errors), refused], default=ExitCode.OK))
+
+
+def _name_refused(brought: "Brought") -> None:
+    for name, why in list(brought.refused.items())[:MOST_REFUSED]:
+        say(f"refused  {printable(name)}: {printable(why)}")
+    if len(brought.refused) > MOST_REFUSED:
+        say(f"refused  {count(len(brought.refused) - MOST_REFUSED, 'further file')}; --json names all")
+
+
+def _in_words(brought: "Brought", dry_run: bool) -> str:
+    launches = [f"{brought.new} new", f"{brought.updated} updated"] if brought.updated else [f"{brought.new} new"]
+    parts = [
+        f"{count(len(brought.runs), 'run')} {'would come' if dry_run else 'came'}, {len(brought.runs_here)} already here",
+        f"launches: {', '.join([*launches, f'{brought.here} already here'])}",
+    ]
+    parts += [f"{brought.unverified} unverified"] if brought.unverified else []
+    parts += [f"{len(brought.refused)} refused"] if brought.refused else []
+    parts += [f"{count(brought.others, 'other file')} left out"] if brought.others else []
+    return f"{printable(brought.source)}: {'; '.join(parts)}"

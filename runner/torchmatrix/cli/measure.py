@@ -6,10 +6,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from torchmatrix.cli import completing, exit_codes
-from torchmatrix.cli.application import app
+from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
-from torchmatrix.cli.measured import Measured, as_typed, compared, measure, tell_cells
+from torchmatrix.cli.measured import Measured, as_typed, compared, measure, refuse_nothing, skips_in_words, tell_cells
 from torchmatrix.cli.options import (
     MATRIX,
     REPORT,
@@ -33,8 +32,8 @@ from torchmatrix.cli.options import (
     UntilOption,
     VerboseOption,
     WhereOption,
+    app,
 )
-from torchmatrix.cli.planned import refuse_nothing, skips_in_words
 from torchmatrix.engines.choose import SLURM
 from torchmatrix.ground.errors import BadInput, ExitCode, NothingSelected
 
@@ -60,7 +59,7 @@ def build(
     refuse_nothing(s, globs or [], where or [])
     with running.opened(s) as job:
         failed = tell(running.build(s, job), [], {}, volume, name_ready=True)
-    raise typer.Exit(exit_codes.of_failures(failed))
+    raise typer.Exit(options.exit_code_of_failures(failed))
 
 
 @app.command()
@@ -143,14 +142,16 @@ def batch(
     refuse_nothing(s, globs or [], where or [])
     with running.opened(s, new=True) as job:
         found = tell(running.find_batches(s, job), [], {}, volume)
-    raise typer.Exit(exit_codes.of_batches(found))
+    raise typer.Exit(options.exit_code_of_batches(found))
 
 
 @app.command()
 def explain(
     globs: Annotated[
         list[str],
-        typer.Argument(metavar="CELL...", help="Cells on several devices: ids or globs.", autocompletion=completing.cells),
+        typer.Argument(
+            metavar="CELL...", help="Cells on several devices: ids or globs.", autocompletion=options.complete_cells
+        ),
     ],
     where: WhereOption = None,
     matrix: MatrixOption = MATRIX,
@@ -196,7 +197,7 @@ def reproduce(
         typer.Argument(
             metavar="PRESET|LAUNCH-FILE|CELL",
             help="What to repeat; torchmatrix presets lists the presets.",
-            autocompletion=completing.presets,
+            autocompletion=options.complete_presets,
         ),
     ],
     globs: GlobsArgument = None,
@@ -257,7 +258,7 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
     outcomes = running.outcomes(job.folder)
     tell_cells(s, job.folder, outcomes, volume)
     say(reproducing.outcome_in_words(again, job.folder), volume)
-    raise typer.Exit(exit_codes.of_launches(outcomes))
+    raise typer.Exit(options.exit_code_of_launches(outcomes))
 
 
 def _end(done: Measured, as_json: bool = False) -> NoReturn:

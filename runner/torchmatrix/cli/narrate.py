@@ -18,7 +18,7 @@ from torchmatrix.ground.formatting import clipped, figure, printable
 from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.reporting import words
-from torchmatrix.running.allocation import Lane
+from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.news import (
     BatchFound,
     BatchTried,

@@ -1,13 +1,138 @@
-"""The arguments and options that several verbs share, each defined once."""
+"""Declare the command's options and arguments, their completion, its exit codes, and the groups of verbs."""
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from torchmatrix.cli import completing
 from torchmatrix.engines.choose import NAMES, SLURM
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.errors import BadInput, ExitCode, ToolError
+
+# The Typer application that the verbs' modules add to, and how its help lists them.
+
+GROUPS = {
+    "Start": ("init", "presets", "doctor", "plan"),
+    "Measure": ("build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"),
+    "Read": ("gather", "report", "compare", "advise", "history", "audit", "export"),
+    "Every night": ("gate", "nightly"),
+    "Keep": ("lock", "bundle", "clean"),
+}
+"""The verbs in the order of use."""
+LONGEST_SUMMARY = 1_000
+"""Click cuts summaries to one line; they are wrapped here instead."""
+
+
+class VerbsInGroups(TyperGroup):
+    """Lists the verbs under their headings. Typer's own headings would load Rich, which takes longer than everything else."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [verb for verbs in GROUPS.values() for verb in verbs]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for heading, verbs in GROUPS.items():
+            _write_section(formatter, heading, {verb: self.commands[verb] for verb in verbs})
+
+
+class WholeSummaries(TyperGroup):
+    """Lists the commands below a verb."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        _write_section(formatter, "Commands", self.commands)
+
+
+def _write_section(formatter: Any, heading: str, commands: Mapping[str, Any]) -> None:
+    with formatter.section(heading):
+        rows = [(f"{name:<9}", command.get_short_help_str(LONGEST_SUMMARY)) for name, command in commands.items()]
+        formatter.write_dl(rows)
+
+
+app = typer.Typer(
+    name="torchmatrix",
+    cls=VerbsInGroups,
+    help="A reproducible benchmark matrix for PyTorch: versions x CUDA/ROCm/CPU x GPUs, one HTML report.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+# What the shell may complete besides verbs and options: cells, stacks, presets, runs. Nothing if nothing is known.
+
+MOST = 200
+"""Nobody reads a longer list."""
+
+
+def complete_cells(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of the matrix's cells, including those that this machine skips."""
+    from torchmatrix.machine import host
+    from torchmatrix.matrix import matrix_file
+    from torchmatrix.planning.fit import Supplies
+    from torchmatrix.planning.plan import make_plan
+
+    def ids() -> list[str]:
+        made = make_plan(matrix_file.load(_path(ctx, "matrix")), host.detect(), Supplies(containers=True))
+        return [cell.id for cell in (*made.cells, *(skip.cell for skip in made.skips))]
+
+    return _beginning(incomplete, ids)
+
+
+def complete_stacks(ctx: Any, incomplete: str) -> list[str]:
+    from torchmatrix.matrix import matrix_file
+
+    return _beginning(incomplete, lambda: [stack.name for stack in matrix_file.load(_path(ctx, "matrix")).stacks])
+
+
+def complete_presets(incomplete: str) -> list[str]:
+    from torchmatrix.matrix import variants
+
+    return _beginning(incomplete, variants.preset_names)
+
+
+def complete_runs(ctx: Any, incomplete: str) -> list[str]:
+    """`last` and `last~1`, then the runs, newest first."""
+    from torchmatrix.facts.store import Results
+
+    def words() -> list[str]:
+        return ["last", "last~1", *(run.id for run in reversed(Results(_path(ctx, "results")).runs()))]
+
+    return _beginning(incomplete, words)
+
+
+def complete_runs_and_machines(ctx: Any, incomplete: str) -> list[str]:
+    """Machines by their labels, then as `runs`."""
+    from torchmatrix.analysis import machines
+    from torchmatrix.facts.store import Results
+
+    def labels() -> list[str]:
+        return [machine.label for machine, _ in machines.grouped(Results(_path(ctx, "results")).runs())]
+
+    return [*_beginning(incomplete, labels), *complete_runs(ctx, incomplete)]
+
+
+def complete_one_of(*words: str) -> Callable[[str], list[str]]:
+    """Completes one of a few fixed words."""
+    return lambda incomplete: _beginning(incomplete, lambda: words)
+
+
+def complete_metrics(incomplete: str) -> list[str]:
+    from torchmatrix.analysis.metrics import BY_NAME
+
+    return _beginning(incomplete, lambda: BY_NAME)
+
+
+def _path(ctx: Any, name: str) -> Path:
+    """The option that was typed before, or its default."""
+    pass
+
+    return Path(ctx.params.get(name) or {"matrix": MATRIX, "results": RESULTS}[name])
+
+
+def _beginning(incomplete: str, words: Callable[[], Iterable[str]]) -> list[str]:
+    with suppress(ToolError):  # the verb reports a broken matrix; completion doesn't
+        return [word for word in words() if word.startswith(incomplete)][:MOST]
+    return []
 
 
 def a_file(path: Path | None) -> Path | None:
@@ -21,11 +146,11 @@ MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")
 ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
 EngineOption = Annotated[
     str,
-    typer.Option("--engine", help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}.", autocompletion=completing.one_of(*NAMES)),
+    typer.Option("--engine", help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}.", autocompletion=complete_one_of(*NAMES)),
 ]
 RunEngineOption = Annotated[
     str,
-    typer.Option("--engine", help=f"{', '.join(NAMES)} or {SLURM}.", autocompletion=completing.one_of(*NAMES, SLURM)),
+    typer.Option("--engine", help=f"{', '.join(NAMES)} or {SLURM}.", autocompletion=complete_one_of(*NAMES, SLURM)),
 ]
 GlobsArgument = Annotated[
     list[str] | None,
@@ -33,7 +158,7 @@ GlobsArgument = Annotated[
         metavar="[CELL]...",
         help="Cell ids, or globs that match them; default: all.",
         show_default=False,
-        autocompletion=completing.cells,
+        autocompletion=complete_cells,
     ),
 ]
 WhereOption = Annotated[
@@ -42,7 +167,7 @@ WhereOption = Annotated[
 ]
 MetricOption = Annotated[
     str,
-    typer.Option("--metric", metavar="NAME", help="Which figure, such as latency_p50.", autocompletion=completing.metrics),
+    typer.Option("--metric", metavar="NAME", help="Which figure, such as latency_p50.", autocompletion=complete_metrics),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
@@ -53,7 +178,7 @@ MethodOption = Annotated[
     typer.Option(
         "--method",
         help="steady, cold, aime or sustained; overrides the matrix.",
-        autocompletion=completing.one_of("steady", "cold", "aime", "sustained"),
+        autocompletion=complete_one_of("steady", "cold", "aime", "sustained"),
     ),
 ]
 LaunchesOption = Annotated[
@@ -83,7 +208,7 @@ AbOption = Annotated[
         metavar="STACK STACK",
         help="Alternate two stacks and report how much faster or slower the first is.",
         show_default=False,
-        autocompletion=completing.stacks,
+        autocompletion=complete_stacks,
     ),
 ]
 ParallelOption = Annotated[
@@ -122,3 +247,23 @@ HISTORY = Path("reports/history.html")
 PROFILES = Path("profiles")
 PROFILE = Path("reports/profile.html")
 WHY = Path("reports/why.html")
+
+
+# A verb's exit code: from the facts or from what running returned, never from what was printed.
+
+
+def exit_code_of_launches(outcomes: Mapping[str, int]) -> ExitCode:
+    """`outcomes`: the number of launches by outcome."""
+    from torchmatrix.facts.launch import UNLIKE
+
+    return ExitCode.OK if set(outcomes) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
+
+
+def exit_code_of_batches(found: Sequence[int | None]) -> ExitCode:
+    """`found`: the largest batches; None if none fits or it could not be found out."""
+    return ExitCode.OK if found and all(found) else ExitCode.CELL_NOT_OK
+
+
+def exit_code_of_failures(failed: Collection[object] | int) -> ExitCode:
+    """`failed`: the stacks that couldn't be built or locked, or the things that couldn't be removed."""
+    return ExitCode.CELL_NOT_OK if failed else ExitCode.OK

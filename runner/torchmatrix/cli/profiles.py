@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchmatrix.cli import completing
-from torchmatrix.cli.application import app
+from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, volume_of
 from torchmatrix.cli.options import (
     MATRIX,
@@ -27,6 +26,7 @@ from torchmatrix.cli.options import (
     StepsOption,
     VerboseOption,
     WhereOption,
+    app,
 )
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import printable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @app.command()
 def profile(
     cell: Annotated[
-        str, typer.Argument(metavar="CELL", help="The id of a planned cell, or a glob.", autocompletion=completing.cells)
+        str, typer.Argument(metavar="CELL", help="The id of a planned cell, or a glob.", autocompletion=options.complete_cells)
     ],
     where: WhereOption = None,
     matrix: MatrixOption = MATRIX,
@@ -77,9 +77,9 @@ def profile(
 
 @app.command()
 def why(
-    a: Annotated[str, typer.Argument(metavar="A", help="A cell: its id, or a glob.", autocompletion=completing.cells)],
+    a: Annotated[str, typer.Argument(metavar="A", help="A cell: its id, or a glob.", autocompletion=options.complete_cells)],
     b: Annotated[
-        str, typer.Argument(metavar="B", help="Another cell. Differences are B minus A.", autocompletion=completing.cells)
+        str, typer.Argument(metavar="B", help="Another cell. Differences are B minus A.", autocompletion=options.complete_cells)
     ],
     where: WhereOption = None,
     matrix: MatrixOption = MATRIX,

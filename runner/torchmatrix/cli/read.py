@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchmatrix.cli import completing
-from torchmatrix.cli.application import app
+from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, say_unreadable
 from torchmatrix.cli.options import (
     HISTORY,
@@ -22,6 +21,7 @@ from torchmatrix.cli.options import (
     ResultsOption,
     SinceOption,
     a_file,
+    app,
 )
 from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import scratch
@@ -40,13 +40,13 @@ def compare(
         typer.Argument(
             metavar="A",
             help="A run, last, last~1, a machine, a file or folder, a stack, or RUN:STACK.",
-            autocompletion=completing.runs_and_machines,
+            autocompletion=options.complete_runs_and_machines,
         ),
     ],
     b: Annotated[
         str,
         typer.Argument(
-            metavar="B", help="What to compare it with. Ratios are A over B.", autocompletion=completing.runs_and_machines
+            metavar="B", help="What to compare it with. Ratios are A over B.", autocompletion=options.complete_runs_and_machines
         ),
     ],
     results: ResultsOption = RESULTS,
@@ -88,7 +88,7 @@ def history(
     word: Annotated[
         str,
         typer.Argument(
-            metavar="[RUNS]", help="all, last-30d (or h, w), last, last~1, a run's id.", autocompletion=completing.runs
+            metavar="[RUNS]", help="all, last-30d (or h, w), last, last~1, a run's id.", autocompletion=options.complete_runs
         ),
     ] = "all",
     results: ResultsOption = RESULTS,
@@ -133,7 +133,9 @@ def audit(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.csv|RUN", help="A published table, or a run, last, last~1, a folder.", autocompletion=completing.runs
+            metavar="FILE.csv|RUN",
+            help="A published table, or a run, last, last~1, a folder.",
+            autocompletion=options.complete_runs,
         ),
     ],
     results: ResultsOption = RESULTS,

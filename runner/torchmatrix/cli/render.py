@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchmatrix.cli import completing
-from torchmatrix.cli.application import app
+from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, width
 from torchmatrix.cli.options import (
     REPORT,
@@ -20,6 +19,7 @@ from torchmatrix.cli.options import (
     RedactOption,
     ResultsOption,
     SinceOption,
+    app,
 )
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import scratch
@@ -54,12 +54,12 @@ def report(
             metavar="[RUN]...",
             help="last (the default), last~1 or a run's id. Several runs, all or last-30d: their machines side by side.",
             show_default=False,
-            autocompletion=completing.runs,
+            autocompletion=options.complete_runs,
         ),
     ] = None,
     results: ResultsOption = RESULTS,
     output: OutputOption = REPORT,
-    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=completing.runs)] = None,
+    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=options.complete_runs)] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Compare all machines, each by its newest complete run.")
     ] = False,
@@ -80,7 +80,9 @@ def report(
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline", help="The stack that speed-ups are relative to; default: the first.", autocompletion=completing.stacks
+            "--baseline",
+            help="The stack that speed-ups are relative to; default: the first.",
+            autocompletion=options.complete_stacks,
         ),
     ] = None,
 ) -> None:

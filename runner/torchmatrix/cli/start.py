@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchmatrix.cli import checkup, completing, planned
-from torchmatrix.cli.application import app
+from torchmatrix import __version__
+from torchmatrix.cli import measured, options
 from torchmatrix.cli.console import preamble, say
 from torchmatrix.cli.options import (
     MATRIX,
@@ -22,10 +22,78 @@ from torchmatrix.cli.options import (
     ResultsOption,
     WhereOption,
     a_file,
+    app,
 )
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import write_to
-from torchmatrix.ground.formatting import count
+from torchmatrix.ground.formatting import count, printable
+
+# `torchmatrix doctor --deep`: runs the self-check, says what it found, and writes what can be attached to an issue.
+
+if TYPE_CHECKING:
+    from torchmatrix.facts.store import Results
+    from torchmatrix.running.deep import Seen
+    from torchmatrix.running.doctor import Check
+
+ATTACHMENT = Path("reports/doctor")
+
+
+def check_deeply(
+    matrix: Path, results: Path, engine: str, stack: str | None, seconds: float, output: Path, as_json: bool
+) -> ExitCode:
+    """Examine all devices in the box of one stack; returns the exit code that the findings give."""
+    from torchmatrix.running import deep as examination
+    from torchmatrix.running import session
+    from torchmatrix.running.deep import findings
+    from torchmatrix.running.doctor import as_records, as_text
+
+    s = session.prepare(matrix, results, engine, [], [])
+    chosen, recipe = examination.choose_stack(s, stack)
+    preamble(s)
+    say(f"stack: {chosen.name}; a load of {seconds:g} s on every device")
+    steps = examination.examine(s, chosen, recipe, seconds)
+    while True:
+        try:
+            say(printable(next(steps)))
+        except StopIteration as over:
+            seen: Seen = over.value
+            break
+    checks = findings(seen)
+    print(json.dumps(as_records(checks)) if as_json else printable_lines(as_text(checks)))
+    written = _attach(s.results, seen, checks, output)
+    say(f"written for an issue, with names and identities replaced: {', '.join(map(str, written))}")
+    return max(check.exit_code for check in checks)
+
+
+def printable_lines(text: str) -> str:
+    """A text of several lines without what could steer a terminal."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def _attach(store: "Results", seen: "Seen", checks: "list[Check]", output: Path) -> list[Path]:
+    """The findings as text, and with everything that was seen as JSON. Raises BadInput."""
+    from torchmatrix.reporting import redaction
+    from torchmatrix.reporting.redaction import names
+    from torchmatrix.running import deep
+    from torchmatrix.running.doctor import as_records, as_text
+
+    record: dict[str, Any] = {"torchmatrix": __version__, **deep.as_record(seen), "findings": as_records(checks)}
+    pseudonyms = names.load(store.root)
+    clean = redaction.for_results(store, True, pseudonyms)
+    clean.know("host", seen.host.name)
+    clean.learn(record)
+    text = f"torchmatrix {__version__}, doctor --deep\n{as_text(checks)}\n"
+    contents = {".txt": clean.text(text), ".json": json.dumps(clean.value(record), indent=1) + "\n"}
+    paths = [output.with_name(output.name + ending) for ending in contents]
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        for path, content in zip(paths, contents.values(), strict=True):
+            write_to(path, content.encode())
+    except OSError as error:
+        raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere: --output PATH") from None
+    pseudonyms.save(store.root)
+    return paths
+
 
 if TYPE_CHECKING:
     from torchmatrix.machine.host import Host
@@ -39,7 +107,9 @@ def init(
     python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that already has PyTorch.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option("--preset", help="A benchmark from the list of torchmatrix presets.", autocompletion=completing.presets),
+        typer.Option(
+            "--preset", help="A benchmark from the list of torchmatrix presets.", autocompletion=options.complete_presets
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
@@ -124,7 +194,7 @@ def doctor(
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="With --deep: the length of the load.")] = 30.0,
     output: Annotated[
         Path, typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.", callback=a_file)
-    ] = checkup.ATTACHMENT,
+    ] = ATTACHMENT,
 ) -> None:
     """Check the engine, GPUs, driver, disk and network.
 
@@ -134,7 +204,7 @@ def doctor(
     from torchmatrix.running.doctor import as_records, as_text
 
     if deep:
-        raise typer.Exit(checkup.deep(matrix, results, engine, stack, seconds, output, as_json))
+        raise typer.Exit(check_deeply(matrix, results, engine, stack, seconds, output, as_json))
     if stack is not None:
         raise BadInput("--stack needs --deep", hint="torchmatrix doctor --deep --stack NAME")
     checks = examination.examine(matrix, results, engine)
@@ -159,31 +229,31 @@ def plan(
     Runs nothing. Cells marked * would run; those marked - are skipped.
     """
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
-    from torchmatrix.running import launch_order, session, time_needed
+    from torchmatrix.running import launch_order, run, session
 
     request = Request(at_least=AB_LAUNCHES if ab else 1)
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, ab=ab, parallel=parallel)
     if not s.plan.skips:
-        planned.refuse_nothing(s, globs or [], where or [])
+        measured.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
-    known = time_needed.known_seconds(s)
-    seconds = time_needed.estimate_seconds(s, launches, known)
-    say(f"{planned.in_one_line(s, launches, seconds)}")
-    planned.tell_lanes(s, launches, known)
-    planned.tell_longest(s, launches, seconds)
+    known = run.known_seconds(s)
+    seconds = run.estimate_seconds(s, launches, known)
+    say(f"{measured.plan_in_one_line(s, launches, seconds)}")
+    measured.tell_lanes(s, launches, known)
+    measured.tell_longest(s, launches, seconds)
     if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
-        planned.tell_estimate(newest)
+        measured.tell_estimate(newest)
     say()
     preamble(s)
     say()
     if as_json:
         print(json.dumps(_plan_as_json(s)))
         return
-    for line in planned.batches_in_words(s):
+    for line in measured.batches_in_words(s):
         say(line)
     for cell in s.plan.cells:
         print(f"* {cell.id}")
-    for line in _every_skip(s) if skipped else planned.skips_in_words(s):
+    for line in _every_skip(s) if skipped else measured.skips_in_words(s):
         print(f"- {line}")
     if s.plan.skips and not skipped:
         say("\ntorchmatrix plan --skipped lists every skipped cell with the fix")

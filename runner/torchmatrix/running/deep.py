@@ -1,25 +1,31 @@
 """One launch of the box's self-check (images/workload/deep.py) over all devices of this machine, watched from the host."""
 
+import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+from torchmatrix.analysis import watched
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file
+from torchmatrix.facts.launch import bare_uuid
 from torchmatrix.facts.lines import Event
 from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, LaunchFailed, NothingSelected
-from torchmatrix.machine.host import Host
-from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
+from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, ExitCode, LaunchFailed, NothingSelected
+from torchmatrix.ground.formatting import count, figure, number_or_nan
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.machine.telemetry import SLOWDOWNS, Reading, Sensor, Watcher
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning import fit
 from torchmatrix.planning.plan import GpuSet, cpu_set, cut_slots
 from torchmatrix.planning.selection import nearest_words
-from torchmatrix.running import housekeeping, readiness, run
+from torchmatrix.running import readiness, run, session
+from torchmatrix.running.doctor import Check
 from torchmatrix.running.session import Session
 
 LIMIT_SECONDS = 600.0
@@ -75,7 +81,7 @@ def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generat
     """Wait for the devices, then look at all of them at once; yields what is being done. Raises EngineUnusable."""
     engine = s.engine_for(stack)
     with s.results.hold(), run.watching(s) as (sensors, notes):
-        housekeeping.remove_orphans(s)
+        session.remove_orphans(s)
         try:
             image = engine.build(recipe, lambda line: None)
         except BuildFailed as failure:
@@ -179,3 +185,237 @@ def as_record(seen: Seen) -> dict[str, Any]:
         "watch_notes": list(seen.watch_notes),
         "tail": list(seen.tail),
     }
+
+
+# What the self-check found, in words: each device, link, precision, all-reduce and the load, with what to do about it.
+
+SLOWER_BY = 0.05
+"""A load that loses more than this from its first to its last third, or from device to device, is worth a note."""
+_LINKS = "look at nvidia-smi topo -m, the IOMMU's settings and ACS in the BIOS"
+
+
+def findings(seen: Seen) -> list[Check]:
+    """All findings, in the order in which the box made them; the first tells whether it came to its end."""
+    checks = [_end(seen), *_devices(seen), *_peers(seen), *_precisions(seen), *_all_reduce(seen), *_load(seen)]
+    return [*checks, *_watched(seen), *_energy(seen), _phases(seen)]
+
+
+def _ok(subject: str, finding: str) -> Check:
+    return Check(mark="ok", subject=subject, finding=finding)
+
+
+def _note(subject: str, finding: str, fix: str = "") -> Check:
+    return Check(mark="note", subject=subject, finding=finding, fix=fix)
+
+
+def _bad(subject: str, finding: str, fix: str) -> Check:
+    return Check(mark="bad", subject=subject, finding=finding, fix=fix, exit_code=ExitCode.CELL_NOT_OK)
+
+
+def _end(seen: Seen) -> Check:
+    what = f"{seen.stack} on {count(len(seen.gpus.indices), 'device')}, {seen.seconds:.0f} s"
+    if seen.ended is None:
+        return _ok("box", what)
+    return _bad("box", f"{what}: {seen.ended}", "the last lines of the log are in the JSON file, under `tail`")
+
+
+def _devices(seen: Seen) -> Iterator[Check]:
+    told = seen.only("devices")
+    if told is None:
+        return
+    if not seen.gpus.gpus:
+        yield _note("device mapping", "not checked: this machine has no GPU", "run it on the GPU server")
+        return
+    left = [f"{place} ({gpu.name})" for place, gpu in enumerate(seen.host.gpus) if place not in seen.gpus.indices]
+    if left:
+        yield _note("GPUs", f"not checked, since {seen.stack} has no code for it: GPU {', '.join(left)}")
+    names = [str(device["name"]) for device in told.get("devices") or ()]
+    pairs = list(zip(seen.gpus.gpus, told["devices"], strict=False))
+    unknown = [str(gpu.index) for gpu, device in pairs if not device.get("uuid") or gpu.vendor != "nvidia"]
+    wrong = [
+        f"device {place} of the box is {device['uuid']}, GPU {gpu.index} of the host is {gpu.uuid}"
+        for place, (gpu, device) in enumerate(pairs)
+        if str(gpu.index) not in unknown and bare_uuid(device["uuid"]) not in _names(gpu)
+    ]
+    if wrong or len(names) != len(seen.gpus.gpus):
+        fix = "the engine gives the box other GPUs than it was asked for: attach both files to an issue"
+        yield _bad("device mapping", "; ".join(wrong) or f"the box has {count(len(names), 'device')}", fix)
+    elif unknown:
+        is_nvidia = seen.gpus.vendor == "nvidia"
+        teller, fix = ("this torch", "take a stack with torch 2.5 or newer: --stack NAME") if is_nvidia else ("HIP", "")
+        finding = f"{', '.join(sorted(set(names)))}; {teller} doesn't tell the UUID of GPU {', '.join(unknown)}"
+        yield _note("device mapping", finding, fix)
+    else:
+        yield _ok("device mapping", f"{count(len(names), 'device')}, in the host's order, by UUID: {', '.join(names)}")
+
+
+def _names(gpu: Gpu) -> set[str]:
+    """What CUDA may call it: its own UUID, or that of the GPU that it is a slice of."""
+    return {bare_uuid(name) for name in (gpu.uuid, gpu.slice_of) if name}
+
+
+def _peers(seen: Seen) -> Iterator[Check]:
+    told = seen.only("peers")
+    if told is None:
+        return
+    if not told.get("access") or not told.get("bytes_per_second"):
+        yield _note("peer access", "not checked: that needs two GPUs")
+        return
+    ids = range(len(told["access"]))
+    if len(ids) != len(seen.gpus.indices):
+        yield _bad("peer access", f"the box told of {count(len(ids), 'device')}", "attach both files to an issue")
+        return
+    pairs = [(one, other) for one, other in product(ids, ids) if one != other]
+    if told.get("wrong"):
+        listing = ", ".join(f"{one} to {other}" for one, other in told["wrong"])
+        yield _bad("peer access", f"a copy arrives wrong from GPU {listing}", f"don't measure before that is mended: {_LINKS}")
+        return
+    without = [f"{one} and {other}" for one, other in pairs if one < other and not told["access"][one][other]]
+    speeds = [told["bytes_per_second"][one][other] / 1e9 for one, other in pairs]
+    finding = f"copies arrive whole, at {figure(min(speeds))} to {figure(max(speeds))} GB/s"
+    if without:
+        yield _note("peer access", f"{finding}; through the host's memory between GPU {'; '.join(without)}", _LINKS)
+    else:
+        yield _ok("peer access", f"between all GPUs; {finding}")
+    driver = [f"{a} to {b}" for a, b in pairs if _driver_says(seen, a, b) not in (None, told["access"][a][b])]
+    if driver:
+        yield _note("peer access", f"driver and box disagree about GPU {', '.join(driver)}", _LINKS)
+
+
+def _driver_says(seen: Seen, one: int, other: int) -> bool | None:
+    """What the driver reports of two GPUs; None where it can't tell."""
+    if not seen.host.p2p:
+        return None
+    word = seen.host.p2p[seen.gpus.indices[one]][seen.gpus.indices[other]]
+    return None if word == "n/a" else word == "ok"
+
+
+def _precisions(seen: Seen) -> Iterator[Check]:
+    for told in seen.every("precision"):
+        subject = f"precision {told.get('requested')}"
+        if told.get("unsupported") or not told.get("effective"):
+            yield _note(subject, str(told.get("unsupported")))
+            continue
+        used = sorted({f"{kind} {one[kind]}" for one in told["effective"] for kind in ("matmul", "convolution")}, reverse=True)
+        if told.get("problems"):
+            fix = "an environment variable or the image overrides the precision: attach both files to an issue"
+            yield _bad(subject, told["problems"][0], fix)
+        else:
+            yield _ok(subject, f"really computes in: {', '.join(used)}")
+
+
+def _all_reduce(seen: Seen) -> Iterator[Check]:
+    told, devices = seen.only("all-reduce"), seen.only("devices")
+    if told is None:
+        if devices and len(seen.gpus.indices) == 1:
+            yield _note("all-reduce", "not checked: that needs two devices")
+        return
+    if any(told.get("wrong_elements") or ()):
+        ranks = ", ".join(str(rank) for rank, wrong in enumerate(told["wrong_elements"]) if wrong)
+        yield _bad("all-reduce", f"the sum is wrong on rank {ranks}", f"try NCCL_P2P_DISABLE=1 to find the link; {_LINKS}")
+        return
+    largest = (told.get("sizes") or [{}])[-1]
+    backend = devices["backend"] if devices else "the backend"
+    size, rate = (number_or_nan(largest.get(name)) for name in ("bytes", "bus_bytes_per_second"))
+    speed = f"{figure(rate / 1e9)} GB/s bus bandwidth at {'n/a' if math.isnan(size) else f'{size / 2**20:.0f}'} MiB"
+    yield _ok("all-reduce", f"every element right on every rank; {backend}, {speed}")
+
+
+def _load(seen: Seen) -> Iterator[Check]:
+    told = seen.only("load")
+    if told is None:
+        return
+    if not all(told["finite"]):
+        yield _bad("load", "a product is not finite", "the GPU computes wrongly: look for Xid in the kernel log (sudo dmesg)")
+        return
+    rates = told["flops_per_second"]
+    means = [sum(rank) / len(rank) for rank in rates]
+    finding = f"{told['stop_monotonic_seconds'] - told['start_monotonic_seconds']:.0f} s of {told['dtype']} products: "
+    finding += f"{figure(min(means) / 1e9)} to {figure(max(means) / 1e9)} GFLOP/s per device"
+    drops = [1 - watched.last_third(rank) / watched.first_third(rank) for rank in rates]
+    slower = [f"device {rank} became {drop:.0%} slower" for rank, drop in enumerate(drops) if drop > SLOWER_BY]
+    apart = 1 - min(means) / max(means)
+    slower += [f"the slowest device is {apart:.0%} behind the fastest"] if apart > SLOWER_BY else []
+    if slower:
+        yield _note("load", f"{finding}; {'; '.join(slower)}", "see the clocks, temperatures and reasons below")
+    else:
+        yield _ok("load", f"{finding}, from its beginning to its end")
+
+
+def _window(seen: Seen) -> list[tuple[float, float]]:
+    told = seen.only("load")
+    return [(told["start_monotonic_seconds"], told["stop_monotonic_seconds"])] if told else []
+
+
+def _series(seen: Seen) -> dict[str, watched.Series]:
+    """The readings of each device that was used."""
+    wanted = [gpu.uuid for gpu in seen.gpus.gpus] or ["cpu"]
+    return {
+        device: watched.Series(points=tuple((at, reading) for at, reading in seen.readings if reading["device"] == device))
+        for device in wanted
+    }
+
+
+def _watched(seen: Seen) -> Iterator[Check]:
+    """Temperature, clock, power and slow-downs of each device while the load ran."""
+    for place, (device, series) in enumerate(_series(seen).items()):
+        subject = "CPU under load" if device == "cpu" else f"GPU {seen.gpus.indices[place]} under load"
+        inside = series.inside(_window(seen))
+        errors = sorted({str(reading["error"]) for _, reading in series.points if "error" in reading})
+        if errors:
+            yield _bad(subject, errors[0], "the driver lost the device: reset it or reboot, then try again")
+            continue
+        if not inside:
+            yield _note(subject, "no reading while the load ran", "; ".join(seen.watch_notes))
+            continue
+        reasons = watched.reason_shares(inside)
+        finding = ", ".join(_told(series, _window(seen))) or "neither temperature, clock nor power can be read"
+        finding += f"; clock-event reasons: {_in_words(reasons)}" if reasons else ""
+        if SLOWDOWNS & set(reasons):
+            yield _note(subject, finding, "the device slows down under load: check cooling and power supply")
+        else:
+            yield _ok(subject, finding)
+
+
+def _told(series: watched.Series, windows: list[tuple[float, float]]) -> Iterator[str]:
+    for word, unit, keys in _SHOWN:
+        values = series.values(windows, *keys)
+        if values:
+            yield f"{word} {_span(values)} {unit}"
+
+
+_SHOWN = (
+    ("temperature", "°C", ("temperature_celsius",)),
+    ("clock", "MHz", ("sm_clock_mhz", "clock_mhz")),
+    ("power", "W", ("power_watts",)),
+)
+
+
+def _span(values: Sequence[float]) -> str:
+    first, last = values[0], values[-1]
+    return f"{first:.0f}" if round(first) == round(last) else f"{first:.0f} to {last:.0f}"
+
+
+def _in_words(shares: dict[str, float]) -> str:
+    return ", ".join(f"{word} {share:.0%}" for word, share in shares.items())
+
+
+def _energy(seen: Seen) -> Iterator[Check]:
+    window = _window(seen)
+    if not window:
+        return
+    joules, problem = watched.energy_of(list(_series(seen).values()), window)
+    said = "" if math.isnan(joules) else f"{joules:.0f} J in {window[0][1] - window[0][0]:.0f} s"
+    if problem:
+        yield _note("energy counter", "; ".join(_known((said, problem))), "; ".join(seen.watch_notes))
+    else:
+        yield _ok("energy counter", f"{said}; the power readings agree within {watched.ENERGY_MUST_AGREE_WITHIN:.0%}")
+
+
+def _known(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word]
+
+
+def _phases(seen: Seen) -> Check:
+    spent = [f"{event['phase']} {event['seconds']:.1f} s" for event in seen.every("phase")]
+    return _ok("time", ", ".join(spent) or "the box named no phase")

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -23,15 +23,51 @@ from torchmatrix.ground import settings
 from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host, before_launch
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
+from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
-from torchmatrix.running.box_flags import device_options, factors_in_words, options_in_words
+from torchmatrix.running.lanes import Turns
 from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
 from torchmatrix.running.readiness import Ready
-from torchmatrix.running.turns import Turns
+
+# What is asked of the box, as flags on its command line; a person can paste them.
+
+DEADLINE_MARGIN_SECONDS = 60.0
+"""A box ends itself so long after the host should have ended it: for the case that the host is dead."""
+
+
+def factor_flags(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a step does and how it is measured; `values`: of all factors, by name."""
+    return tuple(word for factor in FACTORS for word in factor.words_for(values[factor.name]))
+
+
+def device_flags(cell: Cell, host: Host, seed: int, timeout_seconds: float) -> dict[str, Any]:
+    """The options that say on what a launch runs, and for how long at most; None: as the box has it."""
+    gpus = cell.gpus
+    return {
+        "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
+        "--threads": gpus.threads,
+        "--cpus": ":".join(gpus.cpus) or _near(host, gpus) or None,
+        "--seed": seed,
+        "--deadline": round(timeout_seconds + DEADLINE_MARGIN_SECONDS),
+        "--model-builder": cell.workload.own.name if cell.workload.own else None,
+        "--model-sha256": cell.workload.own.sha256 if cell.workload.own else None,
+    }
+
+
+def flags_in_words(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """As they stand on a command line."""
+    return tuple(word for key, value in options.items() if value is not None for word in (key, str(value)))
+
+
+def _near(host: Host, gpus: GpuSet) -> str:
+    """The CPUs of each GPU's NUMA node, where the machine has several; empty where they aren't known."""
+    cpus = [gpu.local_cpus or "" for gpu in gpus.gpus]
+    return ":".join(cpus) if host.numa_nodes > 1 and any(cpus) else ""
+
 
 INTERRUPTED = "interrupted by the user"
 HEATING = "heating"
@@ -109,8 +145,8 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
         "--peak-flops": _peak_flops(attempt),
     }
     words = (
-        *factors_in_words(own),
-        *options_in_words(device_options(attempt.cell, job.host, job.seed, job.timeout_seconds) | proofs),
+        *factor_flags(own),
+        *flags_in_words(device_flags(attempt.cell, job.host, job.seed, job.timeout_seconds) | proofs),
     )
     probe = (workload.explain or gpus.nodes > 1) and workload.makes_figures and gpus.count > 1
     return (*words, *(("--all-reduce-probe",) if probe else ()))

@@ -31,9 +31,8 @@ from torchmatrix.ground.errors import (
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.workloads import AUTO, Workload
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import housekeeping, readiness, run
-from torchmatrix.running.box_flags import device_options, factors_in_words, options_in_words
-from torchmatrix.running.launch_cell import cache_name, devices_of
+from torchmatrix.running import readiness, run, session
+from torchmatrix.running.launch_cell import cache_name, device_flags, devices_of, factor_flags, flags_in_words
 from torchmatrix.running.session import Session
 
 TAIL_LINES = 20
@@ -116,7 +115,7 @@ def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Gene
         raise NothingSelected(f"stack {cell.stack.name} is not built", hint=f"torchmatrix build '{cell.stack.name}/*'")
     batch = _batch(s, cell)
     with s.results.hold(), run.watching(s) as (sensors, _):
-        housekeeping.remove_orphans(s)
+        session.remove_orphans(s)
         try:
             image = engine.build(recipe, lambda line: None)
         except BuildFailed as failure:
@@ -143,11 +142,11 @@ def _batch(s: Session, cell: Cell) -> int:
 
 
 def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> LaunchSpec:
-    options = device_options(cell, s.host, s.matrix.seed, s.matrix.timeout_seconds) | {"--profile": steps}
+    options = device_flags(cell, s.host, s.matrix.seed, s.matrix.timeout_seconds) | {"--profile": steps}
     return LaunchSpec(
         arguments=(
-            *factors_in_words({**cell.workload.factors, "batch": batch}),
-            *options_in_words(options),
+            *factor_flags({**cell.workload.factors, "batch": batch}),
+            *flags_in_words(options),
             *(("--name-kernels",) if named else ()),
         ),
         processes=len(cell.gpus.indices),

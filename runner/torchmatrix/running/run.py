@@ -6,22 +6,25 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import throughput
+from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import UNWATCHED, Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
+from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
-from torchmatrix.running import allocation, housekeeping, launch_order, rounds
-from torchmatrix.running.allocation import Lane
-from torchmatrix.running.build_stacks import build_all
+from torchmatrix.running import launch_order, rounds, session
 from torchmatrix.running.launch_cell import Job
+from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.news import News
+from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
 
 
@@ -43,19 +46,19 @@ def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]
 def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
     """What launches on this machine need, into `folder`: sensors, engines without orphans; cleans up again on the way out."""
     with watching(s) as (sensors, notes):
-        housekeeping.remove_orphans(s)
+        session.remove_orphans(s)
         job = replace(
             job_of(s, folder()),
             sensors=sensors,
             watch_notes=notes,
-            marks=housekeeping.marks_folder(),
+            marks=session.marks_folder(),
             engine_facts={engine.name: engine.facts() for engine in s.engines.every},
         )
         try:
             yield job
         finally:
             with suppress(EngineUnusable):  # a lost engine has been reported; the next start finds what it left
-                housekeeping.remove_orphans(s)
+                session.remove_orphans(s)
 
 
 def job_of(s: Session, folder: RunFolder) -> Job:
@@ -200,7 +203,7 @@ def _measure_at_once(
     )
     built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
     yield from rounds.heat(job, built, list(s.plan.cells))
-    yield from parallel.measure(job, built, allocation.allocate(s.plan.cells), schedules)
+    yield from parallel.measure(job, built, launch_order.allocate(s.plan.cells), schedules)
 
 
 @contextmanager
@@ -230,3 +233,82 @@ def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]
 def outcomes(folder: RunFolder) -> dict[str, int]:
     """How many launches ended how, counting the last try of each."""
     return dict(Counter(launch.outcome for launch in counting(folder.launches())))
+
+
+# How long a session's launches, and what comes before them, may take on this machine.
+
+
+def known_seconds(s: Session) -> dict[str, float]:
+    """How long a launch of each cell took on this machine before, on average, by id: some drift, and take far longer."""
+    return {cell: fmean(taken) for cell, taken in _taken(s).items()}
+
+
+def longest_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
+    """One after the other, if all take as long as the longest of their cell before; where none is known, if they warm up until
+    the cap and are timed once more.
+    """
+    taken = _taken(s)
+    longest = {cell.id: max(taken.get(cell.id, ()), default=0.0) for cell, _ in launches}
+    return sum(longest[cell.id] or _drifting_seconds(cell, number) for cell, number in launches)
+
+
+def _drifting_seconds(cell: Cell, number: int) -> float:
+    factors = cell.workload.factors
+    again = float(factors["warmup_cap_seconds"] + factors["windows"] * factors["seconds"])
+    return plan.launch_seconds(cell, number, {}) + again
+
+
+def _taken(s: Session) -> dict[str, list[float]]:
+    return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine), s.matrix.method.name)
+
+
+def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
+    """The lanes that run at once, as far as is known; `test`: what was found already, if that is so."""
+    if not s.parallel or (test and not test.shown):
+        return ()
+    return launch_order.allocate(s.plan.cells).together
+
+
+def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
+    """For the launches: the longest of the lanes, and the others one after the other."""
+    if not lanes:
+        return plan.total_seconds(launches, [], known)
+    own = launch_order.split_by_lane(launches, lanes)
+    at_once = {cell.id for lane in lanes for cell in lane.cells}
+    others = [(cell, number) for cell, number in launches if cell.id not in at_once]
+    longest = max(plan.total_seconds(lane, [], known) for lane in own)
+    return longest + plan.total_seconds(others, [], known)
+
+
+def preparing_seconds(
+    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
+) -> float:
+    """For what comes before the launches: stacks that aren't built, heating, and the test of the lanes if there is none yet."""
+    stacks = recipes.stacks_of(cell for cell, _ in launches)
+    builds = [
+        s.engine_for(stack).capabilities.build_seconds
+        for stack in stacks
+        if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
+    ]
+    lanes, before = (
+        lanes_of(s, test),
+        sum(builds) + (_heating_seconds(launches, known) if s.matrix.method.warm_seconds else 0.0),
+    )
+    if not lanes or test:
+        return before
+    from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
+
+    return before + parallel.least_test_seconds(lanes, known)
+
+
+def _heating_seconds(launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
+    """At most as long as a launch of the same, which has windows too."""
+    cells = [cell for cell, _ in launches]
+    return plan.launch_seconds(rounds.heating_cell(cells), 2, known) if cells else 0.0
+
+
+def estimate_seconds(
+    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
+) -> float:
+    """For the launches, and for what comes before them."""
+    return preparing_seconds(s, launches, known, test) + measuring_seconds(launches, known, lanes_of(s, test))

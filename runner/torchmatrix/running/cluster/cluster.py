@@ -23,10 +23,10 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.planning import selection
 from torchmatrix.planning.plan import Cell, make_plan, select
 from torchmatrix.planning.selection import TwoStacks
-from torchmatrix.running.allocation import Lane
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Wish
+from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Submission
+from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
 LAUNCHERS = {"docker": "docker", "podman": "podman", "apptainer": "apptainer", "pyxis": "pyxis", "bare": "local"}
@@ -192,7 +192,7 @@ def _asked(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
     if orders.said_by(order, node.name) is None:
         script = orders.script("describe", str(order.place), node.name)
         output = str(order.place / "jobs" / f"{node.name}.out")
-        slurm.submit(Wish(script=script, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus))
+        slurm.submit(Submission(script=script, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus))
     try:
         yield name
     finally:

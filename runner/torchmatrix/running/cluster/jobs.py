@@ -17,7 +17,16 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, NotNow, Task, Wish, array_index
+from torchmatrix.running.cluster.slurm import (
+    OVER,
+    POLL_SECONDS,
+    SETTLING_POLLS,
+    STALE_POLLS,
+    NotNow,
+    Submission,
+    Task,
+    array_index,
+)
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
@@ -134,7 +143,7 @@ class Submitted:
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
         number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in batch.launches])
-        wish = Wish(
+        wish = Submission(
             script=orders.script("launch", str(order.place), str(number)),
             name=self.cluster.name,
             nodes=batch.nodes,
