@@ -15,8 +15,17 @@ from torchmatrix.ground import process
 from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
 
 __all__ = [
-    "advising", "bisecting", "clustered", "gathering", "invoke", "judge", "keep", "main", "measure", "nights", "profiles",
-    "read", "render", "start", "advise",
+    "advise",
+    "clustered",
+    "invoke",
+    "keep",
+    "main",
+    "measure",
+    "nights",
+    "profiles",
+    "read",
+    "render",
+    "start",
 ]  # fmt: skip
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""

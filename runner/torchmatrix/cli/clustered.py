@@ -18,6 +18,7 @@ from torchmatrix.ground.formatting import count
 if TYPE_CHECKING:
     from torchmatrix.matrix.method import Request
     from torchmatrix.planning.plan import Cell
+    from torchmatrix.planning.selection import TwoStacks
     from torchmatrix.running.cluster.cluster import Cluster, Kind
     from torchmatrix.running.cluster.jobs import Submitted
 
@@ -35,7 +36,7 @@ def measure(
     output: Path,
     *,
     locked: bool,
-    ab: "Two | None",
+    ab: "TwoStacks | None",
     new: bool,
     detach: bool,
     volume: Volume,

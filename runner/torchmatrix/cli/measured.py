@@ -15,8 +15,12 @@ from torchmatrix.ground.formatting import count, printable
 # What the verbs print about a plan: a summary, what is skipped and why, and suggestions if a selection matches nothing.
 
 if TYPE_CHECKING:
+    from torchmatrix.analysis.comparison import Comparison
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
+    from torchmatrix.reporting.cell_summaries import CellSummary
+    from torchmatrix.reporting.overview import Answers
+    from torchmatrix.running.launch_cell import Job
     from torchmatrix.running.session import Session
 
 
@@ -130,15 +134,6 @@ def note_misses(s: "Session", globs: Sequence[str], where: Sequence[str], volume
         for asked, near in misses(s, globs, where).items():
             say(f"note: {asked} matches no cell; the nearest: {near[0]}", volume)
 
-
-if TYPE_CHECKING:
-    from torchmatrix.analysis.comparison import Comparison
-    from torchmatrix.facts.store import RunFolder
-    from torchmatrix.planning.plan import Cell
-    from torchmatrix.reporting.cell_summaries import CellSummary
-    from torchmatrix.reporting.overview import Answers
-    from torchmatrix.running.launch_cell import Job
-    from torchmatrix.running.session import Session
 
 MOST_ROWS = 20
 """The most rows of the table; --verbose shows all."""

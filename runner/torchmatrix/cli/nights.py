@@ -33,6 +33,7 @@ from torchmatrix.ground.files import write_to
 from torchmatrix.ground.formatting import count
 
 if TYPE_CHECKING:
+    from torchmatrix.nightly.gate.judged import Gate
     from torchmatrix.nightly.night import Order
 
 nightly_app = typer.Typer(
@@ -301,9 +302,6 @@ def _hide(data: bytes) -> None:
 
 
 # The verb that judges a run by the nights before it: gate.
-
-if TYPE_CHECKING:
-    from torchmatrix.nightly.gate.judged import Gate
 
 _CODES = {
     "PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE": ExitCode.NOTHING_SELECTED,

@@ -124,8 +124,6 @@ def complete_metrics(incomplete: str) -> list[str]:
 
 def _path(ctx: Any, name: str) -> Path:
     """The option that was typed before, or its default."""
-    pass
-
     return Path(ctx.params.get(name) or {"matrix": MATRIX, "results": RESULTS}[name])
 
 

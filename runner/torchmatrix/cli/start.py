@@ -32,8 +32,11 @@ from torchmatrix.ground.formatting import count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.store import Results
+    from torchmatrix.machine.host import Host
+    from torchmatrix.planning.fit import Supplies
     from torchmatrix.running.deep import Seen
     from torchmatrix.running.doctor import Check
+    from torchmatrix.running.session import Session
 
 ATTACHMENT = Path("reports/doctor")
 
@@ -93,12 +96,6 @@ def _attach(store: "Results", seen: "Seen", checks: "list[Check]", output: Path)
         raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere: --output PATH") from None
     pseudonyms.save(store.root)
     return paths
-
-
-if TYPE_CHECKING:
-    from torchmatrix.machine.host import Host
-    from torchmatrix.planning.fit import Supplies
-    from torchmatrix.running.session import Session
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Keep compile caches between launches, in volumes for containers and in folders for local processes, each sealed by a digest."""
+"""Keep compile caches between launches, in volumes for containers and folders for local processes, each sealed by a digest."""
 
 import fcntl
 import hashlib

@@ -15,8 +15,7 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning.fit import Supplies
 
 if TYPE_CHECKING:
-    from torchmatrix.engines.engine import Engine
-    from torchmatrix.matrix.stacks import Stack
+    pass
 
 NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""

@@ -1,6 +1,7 @@
 """The one seam behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
 
-Every engine offers `Engine` and `Execution`; the other nouns are what passes through this seam."""
+Every engine offers `Engine` and `Execution`; the other nouns are what passes through this seam.
+"""
 
 import shlex
 import shutil

@@ -1,6 +1,7 @@
 """The engine whose images are files (image_files.py): what its programs have in common; apptainer.py and pyxis.py are those.
 
-A launch is a process of this user, as with the local engine, and ends with all that it started."""
+A launch is a process of this user, as with the local engine, and ends with all that it started.
+"""
 
 import os
 import shutil

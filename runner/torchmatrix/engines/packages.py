@@ -35,7 +35,8 @@ def run_logged(
     log("$ " + shlex.join(command))
     lines = []
     with subprocess.Popen(
-        containment.supervised_command(command), env=variables, cwd=folder, start_new_session=True, encoding="utf-8", errors="replace",
+        containment.supervised_command(command),
+        env=variables, cwd=folder, start_new_session=True, encoding="utf-8", errors="replace",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         assert process.stdout is not None

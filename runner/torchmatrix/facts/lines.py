@@ -4,7 +4,8 @@ The last field of a line, `crc`, is the CRC-32 of all bytes of the file before t
 vouches for the whole file, also for the order and number of its lines; reading needs one pass. It finds damage and mistakes; it
 is no signature. Files of earlier versions have no checksums: they are read, and count as unverified. A checksum that is there
 is verified or refuses: a byte order mark changes no fact, nor do other line ends (Git's autocrlf, FTP) in a record that goes
-on; whatever else changes does. A launch file is never written again: other line ends refuse it."""
+on; whatever else changes does. A launch file is never written again: other line ends refuse it.
+"""
 
 import codecs
 import io

@@ -1,6 +1,7 @@
 """What the host writes into a launch file, as structs that Launch holds. Times in seconds, memory in bytes.
 
-A part that is missing, null or empty has the value that stands here, if there is one; a malformed one makes a file unreadable."""
+A part that is missing, null or empty has the value that stands here, if there is one; a malformed one makes a file unreadable.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """The border of the facts: lines of JSON -> Launch or Unreadable. Malformed facts are handled here and nowhere else.
 
-The host's own lines (the first and the last) make a file unreadable; a malformed line of the box makes a crashed launch."""
+The host's own lines (the first and the last) make a file unreadable; a malformed line of the box makes a crashed launch.
+"""
 
 import copy
 import math

@@ -8,7 +8,8 @@ results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other de
 results/HOST/RUN/builds/STACK.log               build logs
 results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
 results/HOST/RUN/models/PATH                    the users' own models as they were measured, below the folder of the matrix
-results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)"""
+results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)
+"""
 
 import calendar
 import hashlib

@@ -1,7 +1,8 @@
 """Files that a user gives, whatever is in them: read and parsed within bounds, or refused with a reason. All raise BadInput.
 
 Every kind of input comes in through here: TOML (matrix, lock, settings, prices), JSON and CSV. What comes out is plain data of
-bounded size and depth, whose whole numbers fit 64 bits."""
+bounded size and depth, whose whole numbers fit 64 bits.
+"""
 
 import csv
 import json

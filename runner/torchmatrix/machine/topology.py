@@ -1,7 +1,8 @@
 """How this machine's GPUs are linked, to each other and to the host, as NVML and the kernel report it.
 
 A matrix has a row and a column per GPU, in the order of the handles (NVIDIA) or of KFD's nodes (AMD): "X" on the diagonal,
-"n/a" where it can't be told."""
+"n/a" where it can't be told.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,8 @@
 
 Derived from the entries: the keys of [[workload]], the conditions of --where, the box's flags, the ids, what two launches must
 share to be compared, the columns of tables and exports, the labels and pairs of the charts. A new factor is one entry here and
-the lines in images/workload that take its flag and act on it."""
+the lines in images/workload that take its flag and act on it.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -2,7 +2,8 @@
 
 results/nightly/.lock                 who is running a night now
 results/nightly/nights.jsonl          installations, starts and ends of nights
-results/nightly/20250102T013000Z.log  every command of a night with its output, under the night's beginning in UTC"""
+results/nightly/20250102T013000Z.log  every command of a night with its output, under the night's beginning in UTC
+"""
 
 import hashlib
 import json

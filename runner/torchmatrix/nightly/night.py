@@ -1,5 +1,6 @@
 """One night: measure all cells, let the gate judge, write the pages, remove old runs. Every step is a command of its own, so
-that the failure of one does not affect the others, and the log shows commands that can be pasted."""
+that the failure of one does not affect the others, and the log shows commands that can be pasted.
+"""
 
 import os
 import select

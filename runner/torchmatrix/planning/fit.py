@@ -10,7 +10,6 @@ from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack, architecture_of, without_igpu
 from torchmatrix.matrix.workloads import Workload
 from torchmatrix.planning.fit_gpu import Why, nearest_stack, why_not_architecture, why_not_driver
-from torchmatrix.planning.fit_gpu import Why as Why  # callers know it as fit.Why
 from torchmatrix.planning.fit_gpu import why_not_memory as why_not_memory
 
 # Can a runtime run this workload on this stack? Pure.

@@ -17,7 +17,6 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch_on, changed, ddp_id
 from torchmatrix.planning.fit import (
     Supplies,
-    Why,
     least_disk_bytes,
     why_not_gpus,
     why_not_memory,
@@ -28,6 +27,7 @@ from torchmatrix.planning.fit import (
     why_not_supplied,
     why_not_workload,
 )
+from torchmatrix.planning.fit_gpu import Why
 
 # CPU slots: equal shares of a machine's cores, cut along its topology. Pure.
 #

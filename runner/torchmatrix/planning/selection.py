@@ -13,7 +13,7 @@ from torchmatrix.ground.toml_keys import nearest, shown
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
-from torchmatrix.planning.fit import Why
+from torchmatrix.planning.fit_gpu import Why
 from torchmatrix.planning.plan import Cell, Plan, Skip, values_of
 
 # A selection that matches nothing -> the ids, or values, that may have been meant. Pure.

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-
-Row = dict[str, Any]
+from torchmatrix.analysis.column import Row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """In which order cells are launched, and how often: rounds, shuffled by a recorded seed, interleaved within a block.
 
 Two cells measured one after the other on a warming device differ; interleaved over rounds they don't. A block is all cells on
-the same devices, and those on sets that share a device with them."""
+the same devices, and those on sets that share a device with them.
+"""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,8 @@ here stays, and nothing outside of the results folder is written, whatever a sou
 
 It is a part of the facts because it knows nothing but their format; it reads no tables and needs no engine. Open first:
 taking.py, which takes one run. sources.py says what a source is; folders.py, archives.py, remote.py and sites.py make one;
-placing.py finds the folder of a machine."""
+placing.py finds the folder of a machine.
+"""
 
 import hashlib
 import json

@@ -1,5 +1,6 @@
 """What is learned from the nights of all cells: how alike neighbouring nights are, how far limits lie, how many nights
-tell."""
+tell.
+"""
 
 import math
 from functools import lru_cache

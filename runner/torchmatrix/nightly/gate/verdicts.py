@@ -1,6 +1,7 @@
 """The gate's verdict for those who read it: text for the terminal and the mail, Markdown for an issue, JUnit XML for CI.
 
-Names and messages come from files that others wrote: control characters are replaced, and each format gets what is inert in it."""
+Names and messages come from files that others wrote: control characters are replaced, and each format gets what is inert in it.
+"""
 
 import json
 import math

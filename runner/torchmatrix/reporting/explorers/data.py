@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import makes_figures
+from torchmatrix.analysis.column import Row, makes_figures
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.ratios import Ratios
@@ -17,7 +17,7 @@ from torchmatrix.ground.formatting import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import figures
-from torchmatrix.reporting.explorers.figures import Metric, Row, key_of
+from torchmatrix.reporting.explorers.figures import Metric, key_of
 from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
 
 Keys: TypeAlias = dict[str, tuple[str, str]]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import Data
-from torchmatrix.reporting.explorers.figures import Metric, Row, rounded
+from torchmatrix.reporting.explorers.figures import Metric, rounded
 
 _CARRIED = ("n", "failed", "bs", "unit", "which")
 

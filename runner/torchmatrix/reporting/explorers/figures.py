@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import prices
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.ground.formatting import in_digits
-
-Row = dict[str, Any]
-"""A cell: for each dimension the index of its value, and its figures; None is unknown."""
 
 
 def rounded(value: float | None, digits: int = 5) -> float | int | None:

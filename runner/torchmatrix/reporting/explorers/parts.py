@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.explorers.figures import Row, rounded
+from torchmatrix.reporting.explorers.figures import rounded
 
 Parts: TypeAlias = Mapping[str, tuple[Row, ...]]
 """By explorer its rows; `at`: the place of the cell."""

@@ -5,13 +5,12 @@ from typing import Protocol
 
 from torchmatrix.analysis import across, fleet_tables
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.column import Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
+from torchmatrix.analysis.column import Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.reporting.exports import rows
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
-from torchmatrix.reporting.exports.rows import Row
 
 _MACHINE = a_text("machine", "the machine's name on the page of machines")
 _GPU = a_text("gpu", "the GPU model by its short name; of machines without GPUs their CPU")

@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.ground.formatting import figure
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import Values, by_row
 
-Row = dict[str, Any]
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()!|~$])")
 _CALLS = re.compile(r"(?<![&\w])([@#])(?=\w)")
 """What GitHub would turn into a mention of a person or a link to an issue."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchmatrix.analysis import gpu_table, prices
-from torchmatrix.analysis.column import is_ok
+from torchmatrix.analysis.column import Row, is_ok
 from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.published import audit, beside, figures
@@ -16,8 +16,6 @@ from torchmatrix.facts.run_record import Skipped
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.exports import cube_rows
 from torchmatrix.reporting.view import View
-
-Row = dict[str, Any]
 
 
 def cells(table: Sequence[Row], held: PriceList) -> list[Row]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.column import Column
+from torchmatrix.analysis.column import Column, Row
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.ground.formatting import number_or_nan
 from torchmatrix.reporting.exports import machines, rows
@@ -71,7 +71,7 @@ def frame(name: str, table: Values) -> "pd.DataFrame":
     return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
 
 
-def _values(kinds: Iterable[Column], found: Iterable[rows.Row]) -> Values:
+def _values(kinds: Iterable[Column], found: Iterable[Row]) -> Values:
     """Rows as a table; lists as JSON text."""
     every = list(kinds)
     columns = list(zip(*([row.get(c.source) for c in every] for row in found), strict=True)) or [()] * len(every)
@@ -89,7 +89,7 @@ def _column(kind: str, values: list[Any]) -> list[Any]:
     return list(map(made, values))
 
 
-def by_row(table: Values) -> list[rows.Row]:
+def by_row(table: Values) -> list[Row]:
     """The rows of a table: str, float, int and bool; None for what is unknown."""
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 

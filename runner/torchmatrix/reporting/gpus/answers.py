@@ -3,11 +3,12 @@
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import Moments, geometric_mean
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.gpus.facts import Gpus, Row
+from torchmatrix.reporting.gpus.facts import Gpus
 from torchmatrix.reporting.overview.answers import Answer, Answers, pairs_of
 from torchmatrix.reporting.overview.cells import span
 

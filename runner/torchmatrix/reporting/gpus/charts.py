@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
@@ -9,7 +10,7 @@ from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Bar
 from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.gpus import answers
-from torchmatrix.reporting.gpus.facts import Gpus, Row
+from torchmatrix.reporting.gpus.facts import Gpus
 from torchmatrix.reporting.overview.cells import grouped, span
 
 MOST_MODELS = 6

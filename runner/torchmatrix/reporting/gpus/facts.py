@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.means import MeanRatio
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.reporting.overview.cells import Cells, grouped
 
-Row = dict[str, Any]
 _BEST = {"amp": 3, "amp-bf16": 2, "tf32": 1}
 """The setting that charts of one setting show: the mixed precision, compiled."""
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmatrix.analysis import best
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import SEEN_FROM, Interval
 from torchmatrix.analysis.means import MeanRatio, mean_ratio
 from torchmatrix.analysis.prices import PriceList
@@ -19,7 +20,7 @@ from torchmatrix.analysis.two_levels import WIDER
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.reporting import words
-from torchmatrix.reporting.overview.cells import Cells, Row, span
+from torchmatrix.reporting.overview.cells import Cells, span
 
 AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights")
 COMPILE = "compile"

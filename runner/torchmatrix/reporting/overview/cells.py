@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import colours
 
-Row = dict[str, Any]
 MOST_NAME = 40
 """Characters of a name in a chart; a bar's tooltip and the tables have all of it."""
 _UNNAMED = ("gpu", "machine", "stack", "model", "mode", "devices", "set", "variant", "batch", "image_size", "sequence_length")

@@ -5,13 +5,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Dot
 from torchmatrix.reporting.charts.ticks import round_values
 from torchmatrix.reporting.overview import answers
-from torchmatrix.reporting.overview.cells import Cells, Row, grouped, span
+from torchmatrix.reporting.overview.cells import Cells, grouped, span
 
 MOST_ROWS, MOST_STROKES = 10, 40
 _IDLE = {pair.name: factor.idle_for for factor in CONTRASTED for pair in factor.contrasts}

@@ -1,12 +1,13 @@
 """Energy and cost: items per joule, and what a million items cost, for each model at three settings."""
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Bar
 from torchmatrix.reporting.overview import answers
-from torchmatrix.reporting.overview.cells import Cells, Row, grouped
+from torchmatrix.reporting.overview.cells import Cells, grouped
 
 MOST_MODELS = 6
 

@@ -2,12 +2,13 @@
 
 import math
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.ground.formatting import is_known, number_or_nan
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Dot
 from torchmatrix.reporting.charts.ticks import round_values
-from torchmatrix.reporting.overview.cells import Cells, Row, grouped
+from torchmatrix.reporting.overview.cells import Cells, grouped
 
 MOST_ROWS = 24
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Bar
 from torchmatrix.reporting.charts.ticks import round_values
-from torchmatrix.reporting.overview.cells import Cells, Row, grouped, span
+from torchmatrix.reporting.overview.cells import Cells, grouped, span
 
 MOST_MODELS, MOST_SERIES = 6, 12
 

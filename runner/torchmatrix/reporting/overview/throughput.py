@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from torchmatrix.analysis.column import Row
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Bar
 from torchmatrix.reporting.overview import answers
-from torchmatrix.reporting.overview.cells import Cells, Row, grouped
+from torchmatrix.reporting.overview.cells import Cells, grouped
 
 MOST_MODELS, MOST_BARS = 8, 40
 """More are in the explorer and in the table of all cells."""

@@ -129,7 +129,8 @@ def prepare(
 
 
 def _order(
-    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request, ab: TwoStacks | None,
+    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request,
+    ab: TwoStacks | None,
     *, new: bool, tell: Callable[[str], None],
 ) -> Order:  # fmt: skip
     """The unfinished order of the same cells, with the same lock, measured in the same way, or a new one."""
