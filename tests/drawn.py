@@ -8,12 +8,12 @@ from typing import Any
 from read_back import spent, traces_of
 
 from records import launch_lines
-from torchmatrix.analysis import ratios, scaling, time_split
-from torchmatrix.analysis import tables as run_tables
+from torchmatrix.analysis import run_summary as run_tables
+from torchmatrix.analysis import scaling, speedups, time_split
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.prices import NONE, Price, PriceList
-from torchmatrix.analysis.ratios import Ratios
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting import explorers
@@ -57,7 +57,7 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
     return Tables(
         index=index,
         cells=run_tables.cells_table(index),
-        ratios=ratios.ratios_of(index, baseline),
+        ratios=speedups.ratios_of(index, baseline),
         scales=scaling.scaling_table(index),
         decomposition=scaling.decomposition_table(index),
         devices=scaling.devices_table(index),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from torchmatrix.analysis import traces
-from torchmatrix.analysis.spent import Spent, spent_by
+from torchmatrix.analysis.time_split import Spent, spent_by
 from torchmatrix.analysis.traces import Trace
 from torchmatrix.facts.launch import Launch
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import across, comparable, fleet_tables, machines, prices, tables
+from torchmatrix.analysis import across, machines, prices, run_summary
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.comparable import Refused, StackUsed
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.prices import Price, PriceList
+from torchmatrix.analysis.rows import Refused, Row, StackUsed, stack_match
 from torchmatrix.ground.errors import BadInput
 
 GPUS = {
@@ -38,7 +37,7 @@ def fleet(root: Path, **boxes: tuple[str, list[dict[str, Any]]]) -> list[Row]:
         host = {"name": name, "cpu": "c", "gpus": [known] * 2, "cores": [0], "driver": f"5{len(parts)}"}
         own = [{"device": driver, "memory_bytes": gib * 2**30, "cell": _cell(one), **one} for one in launches]
         run = write_run(root / name, own, folder=name, host=host, machine=f"id-{name}")
-        parts.append((machines.of_runs([run])[0], tables.launch_rows(run.launches())))
+        parts.append((machines.of_runs([run])[0], run_summary.launch_rows(run.launches())))
     return machines.fleet_rows(parts)
 
 
@@ -147,7 +146,7 @@ def test_an_unknown_recipe_is_like_no_other_not_even_an_unknown_one(
     table = fleet(tmp_path, a=("4090", [launch(100.0, **told)]), b=("h100", [launch(200.0, **told)]))
     assert shown(across.relative_table(CellIndex(table), "4090"), "stack_match") == [("equal",), (match,)]
     mine = StackUsed(name="mine", release=torch, recipe="r1")
-    assert comparable.stack_match(mine, replace(mine, recipe=None)) == match and comparable.stack_match(mine, mine) == "equal"
+    assert stack_match(mine, replace(mine, recipe=None)) == match and stack_match(mine, mine) == "equal"
 
 
 def test_each_gpu_at_its_own_batch_only_on_request_and_with_both_batches_shown(tmp_path: Path) -> None:
@@ -266,7 +265,7 @@ def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp
 def test_a_fleet_s_gpus_have_their_specifications_their_machines_and_the_driver_s_own_limits(tmp_path: Path) -> None:
     table = fleet(tmp_path, a=("4090", [launch(1.0)]), b=("h100", [launch(1.0)]), c=("h100", [launch(1.0)]))
     runs = [machines.RunFolder(path.parent) for path in sorted(tmp_path.glob("*/*/*/run.jsonl"))]
-    found = fleet_tables.fleet_gpu_table(machines.of_runs(runs), tables.cells_table(CellIndex(table)))
+    found = machines.fleet_gpu_table(machines.of_runs(runs), run_summary.cells_table(CellIndex(table)))
     names = (
         "gpu",
         "machines",
@@ -289,8 +288,8 @@ def test_throughput_per_watt_joule_gigabyte_and_price(tmp_path: Path) -> None:
     ]
     table = fleet(tmp_path, a=("4090", [launch(2.0, readings=readings)]))  # 40 items in 20 s
     price = Price(gpu="GeForce RTX 4090", per_hour=0.5, purchase=1600.0, currency="EUR", source="s", date="2026-01-01")
-    (row,) = fleet_tables.worth_table(tables.cells_table(CellIndex(table)), PriceList(prices={price.gpu: price}))
+    (row,) = machines.worth_table(run_summary.cells_table(CellIndex(table)), PriceList(prices={price.gpu: price}))
     assert row["per_watt"] == pytest.approx(2 / 200) and row["per_gb"] == pytest.approx(2 / 24)
     assert row["per_price"] == pytest.approx(2 / 1.6) and row["per_rent"] == pytest.approx(2 * 3600 / 0.5)
-    (unpriced,) = fleet_tables.worth_table(tables.cells_table(CellIndex(table)), prices.NONE)
+    (unpriced,) = machines.worth_table(run_summary.cells_table(CellIndex(table)), prices.NONE)
     assert math.isnan(unpriced["per_price"]) and unpriced["machine"] == "a"

@@ -7,9 +7,8 @@ import pytest
 
 from records import CLEAN, table, write_run
 from torchmatrix.analysis import glossary, scaling
-from torchmatrix.analysis.published import audit, figure_files, scaling_checks
-from torchmatrix.analysis.published.findings import Finding
-from torchmatrix.analysis.published.scaling_checks import Coverage
+from torchmatrix.analysis.published import audit, figure_files
+from torchmatrix.analysis.published.audit import Coverage, Finding
 from torchmatrix.ground import assets
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import report
@@ -101,7 +100,7 @@ def test_what_is_held_against_nothing_is_counted(tmp_path: Path) -> None:
         {"gpus": 2, "throughput": 2300, "precision": "tf32"}, {"gpus": 4, "throughput": 4300, "precision": "tf32"},
     ]  # fmt: skip
     figures_of = figure_files.read(table(tmp_path, *({**CLEAN, **change} for change in several)))
-    assert scaling_checks.coverage(figures_of) == Coverage(several=4, baseline=1, siblings=1, unchecked=2)
+    assert audit.coverage(figures_of) == Coverage(several=4, baseline=1, siblings=1, unchecked=2)
 
 
 def test_an_efficiency_that_only_rounding_makes_is_none(tmp_path: Path) -> None:
@@ -235,7 +234,7 @@ def test_an_unknown_memory_format_or_batch(tmp_path: Path) -> None:
 def test_the_definition_names_the_limits_that_are_used() -> None:
     text = glossary.DEFINITIONS["audit"]
     assert (
-        f"{scaling_checks.SUSPECT_EFFICIENCY}" in text
+        f"{audit.SUSPECT_EFFICIENCY}" in text
         and f"{scaling.IMPOSSIBLE_UNTESTED:.2f}" in text
         and f"{audit.LEAST_GAIN} times" in text
         and f"{100 * audit.ROUNDING:g} %" in text

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import glossary, intervals, scaling, tables
+from torchmatrix.analysis import glossary, intervals, run_summary, scaling
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.analysis.published import beside, claims, figure_files, figures
+from torchmatrix.analysis.published import claims, figure_files, figures
 from torchmatrix.analysis.published.claims import Claim
 from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.ground import assets
 from torchmatrix.matrix import catalog
 from torchmatrix.reporting import report
 
-THEIRS = next(figure for figure in beside.load() if figure.file == "nvidia_dle" and figure.precision == "amp")
+THEIRS = next(figure for figure in claims.load_figures() if figure.file == "nvidia_dle" and figure.precision == "amp")
 """ResNet-50 in AMP and NHWC, batch 256, on one A100 80GB SXM4: 2470 images/s."""
 A100 = {"device": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30}
 JOB = {"precision": "amp", "channels_last": True, "batch": 256}
@@ -33,7 +33,7 @@ def ours(**other: Any) -> Measured:
 
 
 def run_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> tuple[tuple[Measured, ...], list[dict[str, Any]]]:
-    rows = tables.launch_rows(write_run(tmp_path, list(launches), **header).launches())
+    rows = run_summary.launch_rows(write_run(tmp_path, list(launches), **header).launches())
     index = CellIndex(rows)
     return figures.measured(index.figures), scaling.scaling_table(index)
 
@@ -56,7 +56,7 @@ def preset_text(**other: Any) -> str:
 
 
 def test_the_same_job_is_comparable_and_says_that_the_data_were_real() -> None:
-    (pair,) = beside.beside(THEIRS, [ours()])
+    (pair,) = claims.beside(THEIRS, [ours()])
     assert pair.differs == () and pair.besides == ("data: real, ours synthetic",)
     assert pair.verdict == "reproduced" and pair.ratio.value == pytest.approx(1.0)
     assert (pair.low, pair.high) == pytest.approx((0.95 * 2470, 1.05 * 2470))
@@ -74,50 +74,50 @@ def test_the_same_job_is_comparable_and_says_that_the_data_were_real() -> None:
     ],
 )
 def test_each_field_that_differs_is_named_with_both_values(field: str, value: Any, words: str) -> None:
-    (pair,) = beside.beside(THEIRS, [ours(**{field: value})])
+    (pair,) = claims.beside(THEIRS, [ours(**{field: value})])
     assert pair.differs == (words,) and pair.verdict == "not comparable" and math.isnan(pair.ratio.value)
 
 
 def test_the_settings_that_would_make_a_figure_comparable_are_said() -> None:
-    (pair,) = beside.beside(THEIRS, [ours(precision="fp32", batch_per_gpu=64, memory_format="nchw")])
+    (pair,) = claims.beside(THEIRS, [ours(precision="fp32", batch_per_gpu=64, memory_format="nchw")])
     assert pair.to_match == 'set precision = "amp", batch = 256, channels_last = true'
-    (silent,) = beside.beside(replace(THEIRS, memory_format=""), [ours(batch_per_gpu=64)])
+    (silent,) = claims.beside(replace(THEIRS, memory_format=""), [ours(batch_per_gpu=64)])
     assert silent.to_match == "no setting can: their source doesn't state memory format"
-    (other,) = beside.beside(replace(THEIRS, precision="fp32-conv-tf32"), [ours()])
+    (other,) = claims.beside(replace(THEIRS, precision="fp32-conv-tf32"), [ours()])
     assert other.to_match == "no setting can: fp32-conv-tf32 is none of our precisions"
-    assert beside.beside(THEIRS, [ours()])[0].to_match == ""
+    assert claims.beside(THEIRS, [ours()])[0].to_match == ""
 
 
 @pytest.mark.parametrize("field", ["precision", "memory_format", "compile", "batch_per_gpu", "image_size"])
 def test_what_a_source_does_not_say_differs_and_is_never_assumed(field: str) -> None:
     silent = replace(THEIRS, **{field: None if field in ("compile", "batch_per_gpu", "image_size") else ""})
-    (pair,) = beside.beside(silent, [ours()])
+    (pair,) = claims.beside(silent, [ours()])
     assert len(pair.differs) == 1 and ": not stated, ours " in pair.differs[0] and pair.verdict == "not comparable"
 
 
 def test_unknown_on_both_sides_is_not_the_same() -> None:
-    (pair,) = beside.beside(replace(THEIRS, batch_per_gpu=None), [ours(batch_per_gpu=None)])
+    (pair,) = claims.beside(replace(THEIRS, batch_per_gpu=None), [ours(batch_per_gpu=None)])
     assert pair.differs == ("batch per GPU: not stated, ours not stated",)
 
 
 @pytest.mark.parametrize("change", [{"model": "resnet18"}, {"mode": "infer"}, {"gpu": "H200 SXM"}, {"gpus": 8}])
 def test_another_model_mode_or_gpu_is_not_set_beside_it(change: dict[str, Any]) -> None:
-    assert beside.beside(THEIRS, [ours(**change)]) == []
-    assert beside.beside(replace(THEIRS, gpu=""), [ours(gpu="")]) == []
+    assert claims.beside(THEIRS, [ours(**change)]) == []
+    assert claims.beside(replace(THEIRS, gpu=""), [ours(gpu="")]) == []
 
 
 def test_a_memory_format_means_nothing_for_sequences_but_their_length_does() -> None:
     text = {"model": "bert-large-cased", "unit": "sequences/s", "memory_format": "", "image_size": None, "sequence_length": 384}
     theirs = replace(THEIRS, **text)
-    assert beside.beside(theirs, [ours(**text)])[0].differs == ()
+    assert claims.beside(theirs, [ours(**text)])[0].differs == ()
     shorter = ours(**{**text, "sequence_length": 128})
-    assert beside.beside(theirs, [shorter])[0].differs == ("sequence length: 384, ours 128",)
+    assert claims.beside(theirs, [shorter])[0].differs == ("sequence length: 384, ours 128",)
 
 
 @pytest.mark.parametrize("word", figure_files.OTHER_PRECISIONS)
 def test_precisions_that_are_none_of_ours_equal_none(word: str) -> None:
     for precision in ("fp32", "tf32", "amp", "amp-bf16"):
-        (pair,) = beside.beside(replace(THEIRS, precision=word), [ours(precision=precision)])
+        (pair,) = claims.beside(replace(THEIRS, precision=word), [ours(precision=precision)])
         assert pair.verdict == "not comparable"
 
 
@@ -145,10 +145,10 @@ def test_the_tolerance_is_said_where_the_verdict_is() -> None:
 
 
 def test_all_published_files_are_read_as_they_are() -> None:
-    assert len(beside.load()) == 204 and len(claims.load()) == 10
-    known = {figure.row: figure for figure in beside.load() if figure.file == "lambda"}
+    assert len(claims.load_figures()) == 204 and len(claims.load_claims()) == 10
+    known = {figure.row: figure for figure in claims.load_figures() if figure.file == "lambda"}
     assert known[60].throughput == 9320 and known[60].machine.startswith("LambdaOD_8x") and known[60].compile is False
-    assert {figure.gpu for figure in beside.load() if figure.file == "aime"} == {"A100 80GB PCIe"}
+    assert {figure.gpu for figure in claims.load_figures() if figure.file == "aime"} == {"A100 80GB PCIe"}
 
 
 def test_a_measured_cell_becomes_a_figure_in_the_published_words(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_measured_cell_becomes_a_figure_in_the_published_words(tmp_path: Path)
     assert (figure.gpu, figure.gpus, figure.memory_format, figure.batch_per_gpu) == ("A100 80GB SXM4", 1, "nhwc", 256)
     assert (figure.precision, figure.compile, figure.image_size, figure.unit) == ("amp", False, 224, "images/s")
     assert both.figure.gpus == 2 and both.figure.throughput == pytest.approx(4900.0)
-    assert beside.beside(THEIRS, [one, both])[0].verdict == "reproduced"
+    assert claims.beside(THEIRS, [one, both])[0].verdict == "reproduced"
 
 
 def test_cells_that_failed_are_mixed_or_explain_a_loss_are_no_figures(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from torchmatrix.analysis.best import chances_of_best, may_be_best, of_picked, over_the_others
 from torchmatrix.analysis.intervals import Interval, Moments, center_interval, moments
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.analysis.verdicts import chances_of_best, may_be_best, of_picked, over_the_others
 
 TIGHT, WIDE = (0.999, 1.0, 1.001), (0.97, 1.0, 1.03)
 

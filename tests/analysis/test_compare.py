@@ -8,8 +8,8 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import compare
-from torchmatrix.analysis.chosen import choose
 from torchmatrix.analysis.intervals import Interval, difference_verdict
+from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
@@ -46,7 +46,7 @@ def launches(tmp_path: Path, name: str, rates: tuple[float, ...], **more: Any) -
 
 def sides(results: Results, a: str, b: str) -> compare.Comparison:
     """Of what two words name."""
-    return compare.compare(choose(results, a).launches, choose(results, b).launches)
+    return compare.compare(choose_launches(results, a).launches, choose_launches(results, b).launches)
 
 
 def test_the_ratio_is_a_over_b_with_interval_and_verdict(tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_files_folders_runs_and_stacks_can_be_named(tmp_path: Path) -> None:
     results = Results(tmp_path)
     file = next(run.path.rglob("round1*.jsonl"))
     words = {str(file): 1, str(file.parent): 2, run.id: 2, "last": 2, "stack-a": 2, f"{run.id}:stack-*": 2}
-    assert {word: len(choose(results, word).launches) for word in words} == words
+    assert {word: len(choose_launches(results, word).launches) for word in words} == words
 
 
 @pytest.mark.parametrize("word", ["nosuch", "last~3", "last~²", "20990101T000000Z:stack-a"])
 def test_a_name_that_means_nothing_says_what_there_is(tmp_path: Path, word: str) -> None:
     write_run(tmp_path, [{}])
     with pytest.raises(BadInput) as error:
-        choose(Results(tmp_path), word)
+        choose_launches(Results(tmp_path), word)
     assert "stack-a" in error.value.hint
 
 

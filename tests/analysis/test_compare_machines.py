@@ -7,9 +7,9 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import compare
-from torchmatrix.analysis.chosen import choose
-from torchmatrix.analysis.comparable import Refused
 from torchmatrix.analysis.compare import Comparison
+from torchmatrix.analysis.machines import choose_launches
+from torchmatrix.analysis.rows import Refused
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 
@@ -42,7 +42,7 @@ def compared(root: Path, a: list[dict[str, Any]], b: list[dict[str, Any]], batch
             machine=f"id-{name}",
         )
     results = Results(root)
-    return compare.compare(choose(results, "a").launches, choose(results, "b").launches, batch)
+    return compare.compare(choose_launches(results, "a").launches, choose_launches(results, "b").launches, batch)
 
 
 def shown(found: Comparison, *names: str) -> list[tuple[Any, ...]]:
@@ -158,8 +158,8 @@ def test_a_side_without_any_ok_launch_is_one_sentence(tmp_path: Path) -> None:
 
 def test_launches_of_two_machines_are_never_one_side(tmp_path: Path) -> None:
     compared(tmp_path, cell(1), cell(2))
-    both = choose(Results(tmp_path), str(tmp_path)).launches
-    (row,) = compare.compare(both, choose(Results(tmp_path), "b").launches).rows
+    both = choose_launches(Results(tmp_path), str(tmp_path)).launches
+    (row,) = compare.compare(both, choose_launches(Results(tmp_path), "b").launches).rows
     assert row.refused == "A has launches of 2 machines: name one"
 
 
@@ -173,13 +173,13 @@ def test_a_machine_stands_for_its_newest_complete_run_and_a_stack_of_it_can_be_n
             machine="1234",
             complete=complete,
         )
-    found = choose(Results(tmp_path), "box")
+    found = choose_launches(Results(tmp_path), "box")
     assert {launch.run for launch in found.launches} == {
         "20260101T000000Z"
     } and found.note == "box stands for its run 20260101T000000Z"
-    assert {launch.stack.name for launch in choose(Results(tmp_path), "1234:*2.7*").launches} == {"torch2.7.1-cu128"}
+    assert {launch.stack.name for launch in choose_launches(Results(tmp_path), "1234:*2.7*").launches} == {"torch2.7.1-cu128"}
     with pytest.raises(BadInput, match="no run or machine nobox"):
-        choose(Results(tmp_path), "nobox:*")
+        choose_launches(Results(tmp_path), "nobox:*")
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     broken = sorted(run.path.rglob("round*.jsonl"))[0]
     broken.write_text("{}\n")
     for word in ("last", str(run.path)):
-        found = choose(Results(tmp_path), word)
+        found = choose_launches(Results(tmp_path), word)
         assert [one.path for one in found.unreadable] == [broken] and len(found.launches) == 2
 
 

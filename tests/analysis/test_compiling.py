@@ -8,9 +8,9 @@ import pytest
 from test_time_split import launch, told
 
 from records import write_run
-from torchmatrix.analysis import tables
+from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.compiling import compiles_table
+from torchmatrix.analysis.time_split import compiles_table
 from torchmatrix.reporting import report
 
 
@@ -19,7 +19,7 @@ def compiled(rate: float, cache: str, first: float = 9.0, **more: Any) -> Any:
 
 
 def found(*launches: Any) -> list[dict[str, Any]]:
-    return compiles_table(CellIndex(tables.launch_rows(list(launches))))
+    return compiles_table(CellIndex(run_summary.launch_rows(list(launches))))
 
 
 def test_first_steps_and_both_scatters_are_those_of_their_launches() -> None:

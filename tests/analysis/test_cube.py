@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from records import launch_lines
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.cube import Cube, cubes_of
-from torchmatrix.analysis.cube.front import front_of
-from torchmatrix.analysis.cube.points import COSTS
+from torchmatrix.analysis.cube_points import COSTS, front_of
+from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.metrics import named
+from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from torchmatrix.analysis import disturbance
-from torchmatrix.analysis.disturbance import LOOKS, is_disturbed, is_shown, ratio_of
+from torchmatrix.analysis import pairs
+from torchmatrix.analysis.pairs import LOOKS, is_disturbed, is_shown, ratio_of
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 
 ALONE = [100.0, 100.1, 99.9, 100.0]
@@ -58,8 +58,8 @@ def test_the_reason_names_every_lane_with_its_interval_and_number_of_rounds() ->
         )
         for name, value in (("gpu0", 1.0), ("gpu1", 0.97))
     )
-    test = ParallelTest(shown=False, why=disturbance.why(lanes), lanes=lanes)
-    assert disturbance.in_words(test) == (
+    test = ParallelTest(shown=False, why=pairs.why(lanes), lanes=lanes)
+    assert pairs.in_words(test) == (
         "gpu0 and gpu1 run one after the other: they disturb each other by more than 0.5 %: "
         "gpu0 beside the others / alone 1.0000 (0.9990 to 1.0010, n = 4); "
         "gpu1 beside the others / alone 0.9700 (0.9690 to 0.9710, n = 4)"

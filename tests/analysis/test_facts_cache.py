@@ -13,7 +13,7 @@ import pytest
 
 from records import launch_lines, nights, write_run
 from support import PATIENCE_SECONDS
-from torchmatrix.analysis import facts_cache, tables
+from torchmatrix.analysis import facts_cache, run_summary
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import last_tries
@@ -73,7 +73,7 @@ def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
     cold, warm = read(results), read(results)
     run = results.runs()[0]
     launches = last_tries(run.launches())
-    truth = sorted(tables.launch_rows(launches), key=lambda row: planned_order(run).index(row["cell"]))
+    truth = sorted(run_summary.launch_rows(launches), key=lambda row: planned_order(run).index(row["cell"]))
     for found in (cold[0], warm[0]):
         assert plain(found.launches) == plain(truth)
         assert (found.id, found.host, found.path, found.started) == (run.id, "testhost", run.path, 1767225600.0)

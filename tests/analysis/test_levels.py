@@ -16,7 +16,7 @@ def noisy(seed: int, *steps: tuple[int, float], noise: float = NOISE) -> list[fl
 
 @pytest.mark.parametrize("length", [6, 20, 100])
 def test_noise_alone_is_seldom_a_change(length: int) -> None:
-    alarms = [bool(levels.changes(noisy(seed, (length, 100.0), noise=0.03))) for seed in range(200)]
+    alarms = [bool(levels.level_changes(noisy(seed, (length, 100.0), noise=0.03))) for seed in range(200)]
     assert sum(alarms) / len(alarms) <= 0.05
 
 
@@ -26,7 +26,7 @@ def test_noise_with_outliers_is_seldom_a_change() -> None:
     for seed in range(100):
         random = np.random.default_rng(1000 + seed)
         slow = np.where(random.random(100) < 0.05, 0.7, 1.0)
-        alarms += bool(levels.changes(list(100 * slow * random.normal(1.0, NOISE, 100))))
+        alarms += bool(levels.level_changes(list(100 * slow * random.normal(1.0, NOISE, 100))))
     assert alarms <= 5
 
 
@@ -38,24 +38,24 @@ def test_nights_that_resemble_each_other_seldom_make_a_change() -> None:
         scatter = [float(random.normal(0, NOISE))]
         for _ in range(99):
             scatter.append(0.4 * scatter[-1] + float(random.normal(0, NOISE * 0.84**0.5)))
-        alarms += bool(levels.changes(list(100 * np.exp(scatter))))
+        alarms += bool(levels.level_changes(list(100 * np.exp(scatter))))
     assert alarms <= 10
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 10), (60, 5), (5, 60), (30, 3), (150, 150)])
 def test_a_step_of_five_per_cent_is_found_at_its_place(before: int, after: int) -> None:
-    found = [levels.changes(noisy(seed, (before, 100.0), (after, 95.0))) for seed in range(50)]
+    found = [levels.level_changes(noisy(seed, (before, 100.0), (after, 95.0))) for seed in range(50)]
     exact = sum(len(places) == 1 and abs(places[0] - before) <= 1 for places in found)
     assert exact >= 45
 
 
 def test_a_dip_that_has_passed_is_two_changes() -> None:
-    found = [levels.changes(noisy(seed, (120, 100.0), (8, 95.0), (120, 100.0))) for seed in range(20)]
+    found = [levels.level_changes(noisy(seed, (120, 100.0), (8, 95.0), (120, 100.0))) for seed in range(20)]
     assert sum(len(p) == 2 and abs(p[0] - 120) <= 1 and abs(p[1] - 128) <= 1 for p in found) >= 18
 
 
 def test_several_levels_are_all_found() -> None:
-    assert levels.changes(noisy(3, (30, 100.0), (30, 95.0), (30, 110.0), (30, 104.0))) == [30, 60, 90]
+    assert levels.level_changes(noisy(3, (30, 100.0), (30, 95.0), (30, 110.0), (30, 104.0))) == [30, 60, 90]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,13 @@ def test_several_levels_are_all_found() -> None:
     ],
 )
 def test_figures_without_scatter(figures: list[float], places: list[int]) -> None:
-    assert levels.changes(figures) == places
+    assert levels.level_changes(figures) == places
 
 
 def test_the_same_figures_give_the_same_changes() -> None:
     figures = noisy(5, (40, 100.0), (40, 97.0))
-    assert levels.changes(figures) == levels.changes(figures) == levels.changes([1e6 * figure for figure in figures])
+    assert (
+        levels.level_changes(figures)
+        == levels.level_changes(figures)
+        == levels.level_changes([1e6 * figure for figure in figures])
+    )

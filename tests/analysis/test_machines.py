@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import across, machines, ratios, scaling, tables
+from torchmatrix.analysis import across, machines, run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 
@@ -75,7 +75,7 @@ def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: di
     ]
     found = machines.of_runs(runs)
     assert (found[0].gpu == found[1].gpu) is pooled
-    table = machines.fleet_rows((one, tables.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
+    table = machines.fleet_rows((one, run_summary.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
     assert [row["gpu"] for row in table] == [one.gpu for one in found]
     together = across.relative_table(CellIndex(table)).table
     assert max(row["machines"] for row in together) == (2 if pooled else 1), (
@@ -119,11 +119,11 @@ def fleet(tmp_path: Path) -> list[Row]:
     ours, theirs = ([cell | {"device": gpu["name"]} for cell in side] for side, gpu in ((cells, H100), (other, RTX4090)))
     runs = [run_on(tmp_path / "a", "1111", ours), run_on(tmp_path / "b", "2222", theirs, (RTX4090,))]
     found = zip(machines.of_runs(runs), runs, strict=True)
-    return machines.fleet_rows((machine, tables.launch_rows(run.launches())) for machine, run in found)
+    return machines.fleet_rows((machine, run_summary.launch_rows(run.launches())) for machine, run in found)
 
 
 def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
-    cells = tables.cells_table(CellIndex(fleet(tmp_path)))
+    cells = run_summary.cells_table(CellIndex(fleet(tmp_path)))
     assert [tuple(row[name] for name in ("machine", "gpu", "stack", "count", "n", "throughput")) for row in cells] == [
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 1, 2, pytest.approx(101)),
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 2, 1, pytest.approx(190)),
@@ -140,7 +140,7 @@ def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> No
     assert [(row["machine"], row["S"]) for row in scales] == [
         ("gpu01#1111", pytest.approx(190 / math.sqrt(102 * 100))), ("gpu01#2222", pytest.approx(300 / math.sqrt(204 * 200))),
     ]  # fmt: skip
-    speeds = ratios.speedup_table(table)
+    speeds = speedups.speedup_table(table)
     found = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
     assert found["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / math.sqrt(102 * 100)), "")
     assert found["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
@@ -149,7 +149,7 @@ def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> No
 
 def test_a_fleet_takes_one_run_of_each_machine(tmp_path: Path) -> None:
     run = run_on(tmp_path, "1111")
-    (machine,), rows = machines.of_runs([run]), tables.launch_rows(run.launches())
+    (machine,), rows = machines.of_runs([run]), run_summary.launch_rows(run.launches())
     with pytest.raises(BadInput, match="two runs of gpu01"):
         machines.fleet_rows([(machine, rows), (machine, rows)])
     assert machines.fleet_rows([]) == []

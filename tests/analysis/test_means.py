@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from torchmatrix.analysis.intervals import Moments, moments
-from torchmatrix.analysis.means import mean_ratio
-from torchmatrix.analysis.verdicts import Significance
+from torchmatrix.analysis.verdicts import Significance, mean_ratio
 
 
 def cells(random: Random, count: int, launches: int, scatter: float = 0.02) -> dict[object, Moments | None]:

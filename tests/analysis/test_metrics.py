@@ -9,8 +9,8 @@ import pytest
 from records import launch_lines, nights, write_run
 from torchmatrix.analysis import advice, facts_cache, history, metrics
 from torchmatrix.analysis.compare import compare
-from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.launch_row import row_of
+from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results

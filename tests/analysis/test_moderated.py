@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import tables, two_levels, verdicts
+from torchmatrix.analysis import levels, run_summary, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, Family
-from torchmatrix.analysis.intervals import SEEN_FROM, learned_of
-from torchmatrix.analysis.moderated import NO_PRIOR, learned
+from torchmatrix.analysis.intervals import NO_PRIOR, SEEN_FROM, learned_of, learned_prior
 from torchmatrix.analysis.pairs import pair, pair_of_moments
 
 Random = np.random.Generator
@@ -46,8 +45,8 @@ def false_among(random: Random, cells: list[Cell]) -> bool:
 
 
 def test_two_cells_learn_nothing_of_each_other() -> None:
-    assert learned([1e-4, 1e-4], [2, 2]) == learned([], []) == NO_PRIOR
-    assert learned([0.0, 0.0, 0.0, 1e-4], [2, 2, 2, 2]) == NO_PRIOR, "most don't scatter at all: nothing fits"
+    assert learned_prior([1e-4, 1e-4], [2, 2]) == learned_prior([], []) == NO_PRIOR
+    assert learned_prior([0.0, 0.0, 0.0, 1e-4], [2, 2, 2, 2]) == NO_PRIOR, "most don't scatter at all: nothing fits"
 
 
 def test_cells_that_scatter_alike_know_it_together_and_cells_that_do_not_know_little() -> None:
@@ -61,7 +60,7 @@ def test_cells_that_scatter_alike_know_it_together_and_cells_that_do_not_know_li
 
 
 def test_a_moderated_variance_lies_between_the_cell_s_own_and_that_of_the_others() -> None:
-    prior = learned([1e-4, 2e-4, 0.5e-4, 1e-4, 1.5e-4], [2] * 5)
+    prior = learned_prior([1e-4, 2e-4, 0.5e-4, 1e-4, 1.5e-4], [2] * 5)
     for own in (1e-6, 1e-4, 1e-2):
         low, high = sorted((own, prior.variance))
         assert low <= prior.moderated(own, 2) <= high
@@ -116,17 +115,17 @@ def test_a_difference_larger_than_a_jump_is_still_told() -> None:
 
 
 def test_a_cell_s_two_levels_are_found_and_scatter_alone_shows_none() -> None:
-    cut = two_levels.best_cut([math.log(rate) for rate in (410.0, 389.2, 410.4, 388.8, 409.7)])
+    cut = levels.best_cut([math.log(rate) for rate in (410.0, 389.2, 410.4, 388.8, 409.7)])
     assert cut is not None and cut.low == 2 and math.exp(cut.gap) == pytest.approx(410 / 389, rel=1e-3)
-    assert two_levels.told([cut], 0.05) == [cut]
+    assert levels.told_levels([cut], 0.05) == [cut]
     random = np.random.default_rng(7)
-    runs = [[two_levels.best_cut((0.02 * random.normal(size=5)).tolist()) for _ in range(40)] for _ in range(100)]
-    assert sum(any(two_levels.told(cuts, 0.05)) for cuts in runs) <= 11
-    assert two_levels.best_cut([0.0, 0.1]) is None and two_levels.best_cut([0.1, 0.1, 0.1]) is None
+    runs = [[levels.best_cut((0.02 * random.normal(size=5)).tolist()) for _ in range(40)] for _ in range(100)]
+    assert sum(any(levels.told_levels(cuts, 0.05)) for cuts in runs) <= 11
+    assert levels.best_cut([0.0, 0.1]) is None and levels.best_cut([0.1, 0.1, 0.1]) is None
 
 
 def test_one_slow_launch_of_five_is_no_level() -> None:
-    assert two_levels.told([two_levels.best_cut([0.0, 0.0001, -0.0001, 0.0002, -0.1])], 0.05) == [None]
+    assert levels.told_levels([levels.best_cut([0.0, 0.0001, -0.0001, 0.0002, -0.1])], 0.05) == [None]
 
 
 def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
@@ -135,21 +134,21 @@ def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
         {"throughput": rate, "round": place, "clock_mhz": 1980.0 if rate > 400 else 1755.0, "compile_cache": "warm"}
         for place, rate in enumerate(rates, 1)
     ]  # fmt: skip
-    cut = two_levels.best_cut([math.log(rate) for rate in rates])
+    cut = levels.best_cut([math.log(rate) for rate in rates])
     assert cut is not None
-    said = two_levels.in_words(rows, cut, "images")
+    said = levels.levels_in_words(rows, cut, "images")
     assert said.startswith(
         "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2, 4); they differ in clock in MHz (1980 and 1760)"
     )
     bare = [{name: row[name] for name in ("throughput", "round")} for row in rows]
-    assert "nothing that is recorded of each tells why" in two_levels.in_words(bare, cut, "images")
+    assert "nothing that is recorded of each tells why" in levels.levels_in_words(bare, cut, "images")
 
 
 @pytest.mark.parametrize("rounds", [9, 12])
 def test_a_report_takes_the_ratio_that_compare_takes(tmp_path: Path, rounds: int) -> None:
     """Round by round from ten rounds on, on a machine that loses a tenth meanwhile."""
     from torchmatrix.analysis import compare
-    from torchmatrix.analysis.ratios import ratios_of
+    from torchmatrix.analysis.speedups import ratios_of
 
     random = np.random.default_rng(8)
     pace = np.linspace(1.0, 0.9, rounds)
@@ -159,7 +158,7 @@ def test_a_report_takes_the_ratio_that_compare_takes(tmp_path: Path, rounds: int
     ]  # fmt: skip
     every = list(write_run(tmp_path, launches).launches())
     (row,) = compare.compare(*([one for one in every if one.stack.name == name] for name in "ba")).rows
-    shown = next(one for one in ratios_of(CellIndex(tables.launch_rows(every))).speedups if one["stack"] == "b")
+    shown = next(one for one in ratios_of(CellIndex(run_summary.launch_rows(every))).speedups if one["stack"] == "b")
     assert row.paired == (rounds > 9)
     assert (shown["ratio"], shown["low"], shown["high"]) == pytest.approx((row.ratio, row.low, row.high))
     assert shown["verdict"] == row.verdict == ("FASTER" if rounds > 9 else "AMBIGUOUS")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.analysis.published import audit, figure_files, gpu_names
+from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.figure_files import Unparsed
 from torchmatrix.ground.errors import BadInput
 
@@ -106,9 +107,9 @@ def write(folder: Path, name: str, text: str) -> Path:
 def test_a_gpu_is_found_in_what_people_write_and_never_guessed(
     text: str, count: int | None, gpu: str, rest: str, name: str
 ) -> None:
-    found = gpu_names.split(text)
+    found = gpu_specs.split_name(text)
     assert (found.gpu, found.count, found.rest) == (gpu, count, rest)
-    facts = gpu_names.find(found.gpu)
+    facts = gpu_specs.find_published(found.gpu)
     assert (facts.name if facts else "") == name
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import ratios, tables
+from torchmatrix.analysis import run_summary, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.ground.errors import BadInput
 
@@ -20,7 +20,7 @@ def index(tmp_path: Path, *cells: dict[str, Any]) -> CellIndex:
     launches = [
         {**cell, "rate": cell.get("rate", 1.0) * factor} for cell in cells for factor in (RATES if "rate" in cell else (1.0,))
     ]
-    return CellIndex(tables.launch_rows(write_run(tmp_path, launches).launches()))
+    return CellIndex(run_summary.launch_rows(write_run(tmp_path, launches).launches()))
 
 
 def cell(stack: str = "a", precision: str = "fp32", compile: bool = False, **more: Any) -> dict[str, Any]:
@@ -33,23 +33,23 @@ def cell(stack: str = "a", precision: str = "fp32", compile: bool = False, **mor
 
 def test_a_named_baseline_is_used_everywhere(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "rate": 100.0}]
-    found = pd.DataFrame(ratios.speedup_table(index(tmp_path, *cells), "b"))
+    found = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells), "b"))
     assert dict(zip(found["stack"], found["ratio"], strict=True)) == pytest.approx({"a": 0.5, "b": 1.0})
     assert set(found["baseline"]) == {"b"}
 
 
 def test_an_unknown_baseline_is_refused_with_the_known_stacks(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
-        ratios.speedup_table(index(tmp_path, {"stack": "a", "rate": 1.0}, {"stack": "b", "rate": 1.0}), "c")
+        speedups.speedup_table(index(tmp_path, {"stack": "a", "rate": 1.0}, {"stack": "b", "rate": 1.0}), "c")
     assert "no stack c" in str(caught.value) and "a, b" in caught.value.hint
 
 
 def test_a_ratio_that_is_missing_says_why(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "outcome": "oom"}, {"stack": "c", "rate": 60.0, "batch_used": 8}]
-    found = pd.DataFrame(ratios.speedup_table(index(tmp_path, *cells))).set_index("stack")
+    found = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells))).set_index("stack")
     assert found["why"].to_dict() == {"a": "", "b": "oom", "c": "batch 8, baseline 4"}
     assert found["ratio"].isna().tolist() == [False, True, True]
-    found = pd.DataFrame(ratios.speedup_table(index(tmp_path / "2", *cells), "b")).set_index("stack")
+    found = pd.DataFrame(speedups.speedup_table(index(tmp_path / "2", *cells), "b")).set_index("stack")
     assert found["why"].to_dict() == {"a": "baseline: oom", "b": "oom", "c": "baseline: oom"}
 
 
@@ -58,7 +58,7 @@ def test_each_setting_is_compared_with_all_else_equal(tmp_path: Path) -> None:
         cell(rate=100.0), cell(compile=True, rate=130.0), cell(precision="amp", rate=200.0),
         cell(precision="amp", compile=True, rate=300.0), cell(channels_last=True, rate=110.0),
     ]  # fmt: skip
-    found = pd.DataFrame(ratios.settings_table(index(tmp_path, *cells)))
+    found = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
     pairs = {(row["setting"], row["over"]): row["ratio"] for row in found.to_dict("records")}
     assert pairs == pytest.approx({
         ("compile", cells[0]["workload"]): 1.3, ("compile", cells[2]["workload"]): 1.5, ("amp", cells[0]["workload"]): 2.0,
@@ -69,7 +69,7 @@ def test_each_setting_is_compared_with_all_else_equal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", [{"stack": "b"}, {"batch": 8}, {"image_size": 64}, {"devices": (1,)}])
 def test_cells_that_differ_in_more_are_no_pair(tmp_path: Path, other: dict[str, Any]) -> None:
-    assert not ratios.settings_table(index(tmp_path, cell(rate=1.0), cell(**{"compile": True, "rate": 2.0, **other})))
+    assert not speedups.settings_table(index(tmp_path, cell(rate=1.0), cell(**{"compile": True, "rate": 2.0, **other})))
 
 
 def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
         cell(rate=100.0), cell(compile=True, outcome="crashed"), cell(precision="amp", outcome="oom"),
         cell(precision="amp", compile=True, rate=5.0), cell("b", rate=10.0), cell("b", compile=True, rate=20.0),
     ]  # fmt: skip
-    found = pd.DataFrame(ratios.settings_table(index(tmp_path, *cells)))
+    found = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
     compiled = found[found["setting"] == "compile"]
     assert sorted(word for word in compiled["why"] if word) == ["baseline: oom", "crashed"]
-    (mean,) = ratios.geometric_means(compiled.to_dict("records"), ["setting"])
+    (mean,) = speedups.geometric_means(compiled.to_dict("records"), ["setting"])
     assert (mean["n"], mean["failed"], mean["ratio"]) == (1, 2, pytest.approx(2.0)) and math.isnan(mean["low"])
 
 
 def test_a_geometric_mean_is_unclipped_and_has_no_interval() -> None:
     ratio_of = zip("xxxyzz", (0.5, 2.0, 8.0, math.nan, 2.0, 8.0), strict=True)
     rows = [{"stack": stack, "ratio": ratio} for stack, ratio in ratio_of]
-    x, y, z = ratios.geometric_means(rows, ["stack"])
+    x, y, z = speedups.geometric_means(rows, ["stack"])
     assert (x["ratio"], x["n"], x["failed"]) == (pytest.approx(2.0), 3, 0)
     assert math.isnan(x["low"]) and math.isnan(x["high"])
     assert (y["n"], y["failed"]) == (0, 1) and math.isnan(y["ratio"])
@@ -96,7 +96,7 @@ def test_a_geometric_mean_is_unclipped_and_has_no_interval() -> None:
 
 def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
     empty = index(tmp_path)
-    assert ratios.speedup_table(empty) == ratios.settings_table(empty) == ratios.geometric_means([], ["setting"]) == []
+    assert speedups.speedup_table(empty) == speedups.settings_table(empty) == speedups.geometric_means([], ["setting"]) == []
 
 
 def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None
 
     def judged(others: int, ahead: float) -> tuple[dict[str, Any], int]:
         cells = [*same[: 2 * others], cell(rate=100.0), cell("b", rate=ahead)]
-        found = ratios.ratios_of(index(tmp_path / str(others), *cells))
+        found = speedups.ratios_of(index(tmp_path / str(others), *cells))
         return next(row for row in found.speedups if row["ratio"] > 1.01), found.significance.comparisons
 
     told, few = judged(3, 102.8)
@@ -117,6 +117,6 @@ def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None
 
 
 def test_a_baseline_and_a_missing_ratio_have_no_verdict(tmp_path: Path) -> None:
-    found = ratios.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
+    found = speedups.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
     assert {row["stack"]: row["verdict"] for row in found} == {"a": "", "b": "FASTER", "c": ""}
     assert [math.isnan(row["adjusted_p_value"]) for row in found] == [True, False, True]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import compare, facts_cache, ratios, tables
+from torchmatrix.analysis import compare, facts_cache, run_summary, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
@@ -63,7 +63,7 @@ def test_a_report_has_no_ratio_of_two_stacks_that_do_other_work(tmp_path: Path) 
     rows = [
         {"stack": stack, "rate": 100.0 + n, "flops": flops} for stack, flops in (("x", 4.1e9), ("y", 8.2e9)) for n in (0, 1)
     ]
-    found = ratios.ratios_of(CellIndex(tables.launch_rows(write_run(tmp_path, rows).launches())))
+    found = speedups.ratios_of(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
     (row,) = [one for one in found.speedups if one["stack"] == "y"]
     assert row["why"] == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row["ratio"]) and row["verdict"] == ""
 
@@ -88,7 +88,7 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
         for value, own in zip(values, (1e12, 2e12), strict=True)
         for stack, flops in (("counts", own), ("old", None))
     ]
-    cells = tables.cells_table(CellIndex(tables.launch_rows(write_run(tmp_path, rows).launches())))
+    cells = run_summary.cells_table(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
     found = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
     small, large = (f"w-{value}" for value in values)
     assert found["counts", small] == (1e12, None) and found["counts", large] == (2e12, None)
@@ -96,11 +96,11 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
 
 
 def test_a_count_of_its_own_is_never_overwritten(tmp_path: Path) -> None:
-    rows = tables.launch_rows(launches(tmp_path, "a", (1e12, None, 1.5e12)))
+    rows = run_summary.launch_rows(launches(tmp_path, "a", (1e12, None, 1.5e12)))
     assert [row["flops_per_item"] for row in rows] == [1e12, 1e12, 1.5e12]
 
 
 def test_another_model_lends_no_operations(tmp_path: Path) -> None:
     rows = [{"stack": "x", "flops": 1e12, "parameters": RESNET50}, {"stack": "y", "flops": None, "parameters": HALF}]
-    found = tables.launch_rows(write_run(tmp_path, rows).launches())
+    found = run_summary.launch_rows(write_run(tmp_path, rows).launches())
     assert [math.isnan(row["flops_per_item"]) for row in found] == [False, True]

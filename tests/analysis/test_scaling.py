@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import scaling, tables
+from torchmatrix.analysis import run_summary, scaling
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.collectives import collectives_table
+from torchmatrix.analysis.scaling import collectives_table
 
 RATES = (0.99, 1.0, 1.01)
 
@@ -18,7 +18,7 @@ RATES = (0.99, 1.0, 1.01)
 def index(tmp_path: Path, *cells: dict[str, Any]) -> CellIndex:
     """Three launches of each cell, whose median is the cell's `rate`."""
     launches = [{**cell, "rate": cell["rate"] * factor} for cell in cells for factor in RATES]
-    return CellIndex(tables.launch_rows(write_run(tmp_path, launches).launches()))
+    return CellIndex(run_summary.launch_rows(write_run(tmp_path, launches).launches()))
 
 
 def test_e_star_is_over_the_sum_of_the_very_devices_each_alone(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: 
         for seconds in (1.0, 2.0, 4.0)
     ]
     launches += [{"devices": (0, 1), "outcome": "oom"}]
-    found = collectives_table(tables.launch_rows(write_run(tmp_path, launches).launches()))
+    found = collectives_table(run_summary.launch_rows(write_run(tmp_path, launches).launches()))
     assert [(row["operation"], row["bytes"], row["n"], row["seconds"], row["bus_bytes_per_second"]) for row in found] == [
         ("all-reduce", 2**20, 3, 2.0, 2**19), ("all-gather", 2**20, 3, 4.0, 2**18),
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def test_a_bus_bandwidth_stands_beside_what_the_links_carry(tmp_path: Path, link
     told = [{"event": "all-reduce", "sizes": [{"bytes": 2**20, "seconds": 1.0, "bus_bytes_per_second": 360e9}]}]
     host = {"name": "testhost", "links": links}
     run = write_run(tmp_path, [{"devices": (0, 1), "nodes": nodes, "told": told, "host": host}])
-    (row,) = collectives_table(tables.launch_rows(run.launches()))
+    (row,) = collectives_table(run_summary.launch_rows(run.launches()))
     assert row["of_link"] == pytest.approx(share, nan_ok=True) and row["bus_bytes_per_second"] == 360e9
 
 
@@ -172,4 +172,4 @@ def test_what_a_library_can_not_do_has_no_row(tmp_path: Path) -> None:
     told = [{"event": "collective", "operation": "reduce-scatter", "sizes": [], "error": "gloo can't"}]
     run = write_run(tmp_path, [{"devices": (0, 1), "told": told}])
     assert run.launches()[0].collectives[0].error == "gloo can't" and run.launches()[0].outcome == "ok"
-    assert not collectives_table(tables.launch_rows(run.launches()))
+    assert not collectives_table(run_summary.launch_rows(run.launches()))

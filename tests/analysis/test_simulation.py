@@ -9,16 +9,17 @@ import pytest
 from scipy.special import stdtrit
 
 from records import write_run
-from torchmatrix.analysis import tables, verdicts
+from torchmatrix.analysis import run_summary, verdicts
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.centers import of_normal, widening
 from torchmatrix.analysis.intervals import (
     PAIRED_FROM,
     Interval,
     center_interval,
     difference_verdict,
     moments,
+    of_normal,
     relative_half_width,
+    widening,
 )
 from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
@@ -277,7 +278,7 @@ def test_the_report_says_of_launch_files_what_the_intervals_say_of_the_same_samp
     for number in range(60):
         samples = device.launches(3)
         run = write_run(tmp_path / str(number), [{"rate": rate} for rate in samples])
-        (row,) = tables.cells_table(CellIndex(tables.launch_rows(run.launches())))
+        (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(run.launches())))
         expected = center_interval(samples)
         assert (row["throughput"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
         assert row["n"] == 3

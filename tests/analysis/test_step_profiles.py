@@ -5,11 +5,8 @@ import math
 import pytest
 from profiled_steps import allocation, span, trace
 
-from torchmatrix.analysis.profiles.measured import Measured
-from torchmatrix.analysis.profiles.memory import MOST_POINTS, memory_of
-from torchmatrix.analysis.profiles.shares import Shares, shares
-from torchmatrix.analysis.profiles.traces import NO_OPERATOR, STEP, WINDOW, parse
-from torchmatrix.analysis.profiles.why import Side, Why, largest, why
+from torchmatrix.analysis.profiles import MOST_POINTS, NO_OPERATOR, STEP, WINDOW, Shares, memory_of, parse, shares
+from torchmatrix.analysis.why import Measured, Side, Why, largest, why
 from torchmatrix.facts.checked import Malformed
 
 

@@ -8,17 +8,18 @@ import pandas as pd
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import ratios, scaling
-from torchmatrix.analysis import tables as run_tables
+from torchmatrix.analysis import run_summary as run_tables
+from torchmatrix.analysis import scaling
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.analysis.speedups import speedup_table
 
 
 def tables(tmp_path: Path, launches: list[dict]) -> tuple:
     """Of launches, cells, scaling and speed-ups, for pandas."""
     rows = run_tables.launch_rows(write_run(tmp_path, launches).launches())
     cells = CellIndex(rows)
-    found = (rows, run_tables.cells_table(cells), scaling.scaling_table(cells), ratios.speedup_table(cells))
+    found = (rows, run_tables.cells_table(cells), scaling.scaling_table(cells), speedup_table(cells))
     return tuple(pd.DataFrame(rows, dtype=object) for rows in found)
 
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from records import write_run
-from torchmatrix.analysis import tables, traces, watched
+from torchmatrix.analysis import run_summary, traces, watched
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Gpu, NodeDevices, OtherNode
 from torchmatrix.reporting import report
@@ -32,7 +32,7 @@ def test_energy_is_the_counter_between_the_windows_edges_and_per_item_exact(tmp_
     found = watched.summarize(launch)
     assert found.energy_joules == pytest.approx(20.5 * 300) and found.energy_problem is None
     assert found.power_watts == pytest.approx(300)
-    row = tables.launch_rows([launch])[0]
+    row = run_summary.launch_rows([launch])[0]
     assert row["energy_per_item"] == pytest.approx(20.5 * 300 / 40)
 
 
@@ -288,7 +288,7 @@ def test_a_jump_of_the_wall_clock_moves_no_figure_and_is_told(tmp_path: Path) ->
     launch = one(tmp_path, readings=[(90.0 + t, reading(energy_joules=300.0 * t)) for t in range(40)])
     assert launch.exit is not None and launch.exit.unix_seconds is not None
     launch = replace(launch, exit=replace(launch.exit, unix_seconds=launch.exit.unix_seconds - 3600))
-    row = tables.launch_rows([launch])[0]
+    row = run_summary.launch_rows([launch])[0]
     assert row["seconds"] == pytest.approx(40.0) and row["throughput"] == pytest.approx(2.0)
     assert row["energy_joules"] == pytest.approx(6000) and row["clock_jump_seconds"] == pytest.approx(-3600)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from torchmatrix.analysis import verdicts
-from torchmatrix.analysis.intervals import learned_of
-from torchmatrix.analysis.moderated import NO_PRIOR
+from torchmatrix.analysis.intervals import NO_PRIOR, learned_of
 from torchmatrix.analysis.pairs import pair
 
 Random = np.random.Generator

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from boxes import bench, only, own_model
 
-from torchmatrix.analysis.profiles.memory import memory_of
-from torchmatrix.analysis.profiles.shares import shares
-from torchmatrix.analysis.profiles.traces import parse
+from torchmatrix.analysis.profiles import memory_of, parse, shares
 from torchmatrix.facts import wire
 from torchmatrix.ground import assets
 

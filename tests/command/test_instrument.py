@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support import PATIENCE_SECONDS, Command
-from torchmatrix.analysis import scaling, tables
+from torchmatrix.analysis import run_summary, scaling
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
@@ -81,7 +81,7 @@ def test_energy_per_item_is_exact(fake_matrix: Path, cpu_host: Host, monkeypatch
     (file,) = job.folder.path.rglob("round*.jsonl")
     read_at_its_stamps(file, 70.0, 10.0)
     (launch,) = job.folder.launches()
-    row = tables.launch_rows([launch])[0]
+    row = run_summary.launch_rows([launch])[0]
     assert launch.outcome == "ok" and row["energy_problem"] is None
     assert row["energy_per_item"] == pytest.approx(70.0 * 20.0 / 40, rel=1e-6)
     assert row["power_watts"] == pytest.approx(70.0)
@@ -96,7 +96,7 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     notes = [item.note for item in news if isinstance(item, LaunchFinished)]
     assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
-    (row,) = tables.cells_table(CellIndex(tables.launch_rows(last_tries(job.folder.launches()))))
+    (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))))
     assert (row["n"], row["throttled"]) == (2, 2)
 
 

@@ -18,8 +18,8 @@ from bad_days import Cable
 from slurm_cluster import Cluster
 from support import FAKE_PYTHON, cache_in, processes_of, until
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.analysis.scaling import nodes_table
-from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix.method import ADAPTIVE_MINIMUM, CONFIRMING

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import nights, write_run
-from torchmatrix.analysis import compare, facts_cache, fleet_tables, history, machines, tables
+from torchmatrix.analysis import compare, facts_cache, history, machines, run_summary
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.alike import counting
@@ -51,7 +51,7 @@ def written(root: Path, launches: list[dict[str, Any]], run: str = "20260101T000
 
 
 def cell_of(run: RunFolder) -> dict[str, Any]:
-    (row,) = tables.cells_table(CellIndex(tables.launch_rows(counting(run.launches()))))
+    (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(counting(run.launches()))))
     return row
 
 
@@ -329,7 +329,7 @@ def test_machines_with_one_gpu_model_say_in_what_they_are_unlike(tmp_path: Path)
         host = HOST | {"name": name, "driver": driver, "gpus": [gpu]}
         written(tmp_path, [launched(watts, host=host, gpu=gpu)], folder=name, host=host, machine=name.ljust(16, "0"))
     fleet = machines_page.fleet_of(machines.newest_complete(Results(tmp_path).runs()))
-    (row,) = fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], fleet.cells)
+    (row,) = machines.fleet_gpu_table([one.machine for one in fleet.chosen], fleet.cells)
     assert row["unlike"] == "GPU power limit 500 W or 700 W, host driver 570.133.20 or 575.51.03"
     page = machines_page.page_of(*machines_page.compared(fleet.chosen))
     assert "unlike machines: GPU power limit 500 W or 700 W" in page

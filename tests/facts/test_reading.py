@@ -13,7 +13,7 @@ from read_back import spent, traces_of
 
 from records import launch_lines, nights, write_run
 from support import invoke
-from torchmatrix.analysis import tables, time_split
+from torchmatrix.analysis import run_summary, time_split
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
@@ -67,8 +67,8 @@ def mutants(value: Any) -> Iterator[Any]:
 
 def read_all(launches: list[Launch]) -> None:
     """What the readers do with launches."""
-    rows = tables.launch_rows(launches)
-    tables.cells_table(CellIndex(rows))
+    rows = run_summary.launch_rows(launches)
+    run_summary.cells_table(CellIndex(rows))
     assert all(row["error"] is None or row["outcome"] != "ok" for row in rows)
     assert all(environment_of(launch) for launch in launches)
     time_split.phases_table(spent(launches))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from records import nights, write_run
-from torchmatrix.analysis import chosen
+from torchmatrix.analysis import machines
 from torchmatrix.facts.store import Results, select, select_each, undated
 from torchmatrix.ground.errors import BadInput
 
@@ -64,7 +64,7 @@ def test_a_run_that_is_still_to_come_is_told_and_never_the_newest(
     assert [run.id for run in select_each(results, ["last", name])] == [name, IDS[3]]
     record = results.runs()[0].read_record()
     assert math.isnan(record.unix_seconds) and [("still to come" in one) for one in record.problems] == [True] * bool(begun)
-    assert chosen.choose(results, name).launches and results.newest_complete("testhost").id == IDS[3]  # type: ignore[union-attr]
+    assert machines.choose_launches(results, name).launches and results.newest_complete("testhost").id == IDS[3]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("hours", "is_last"), [(-1.0, True), (0.5, True), (2.0, False), (9.0, False), (14.0, False)])
@@ -132,4 +132,4 @@ def test_a_renamed_run_keeps_its_place_in_time(results: Results) -> None:
 
 def test_compare_takes_one_run_never_several(results: Results) -> None:
     with pytest.raises(BadInput, match="all names 4 runs"):
-        chosen.choose(results, "all")
+        machines.choose_launches(results, "all")

@@ -10,7 +10,7 @@ import pytest
 from invented_servers import EIGHT_MI300X, amd_uuid
 from stand_ins import RENDER_GROUP, Running, start
 
-from torchmatrix.analysis import tables, watched
+from torchmatrix.analysis import run_summary, watched
 
 MI300X = [amd_uuid(number) for number in range(8)]
 SEE = "import json; from torchmatrix.machine.host import detect; print(json.dumps(detect().as_record()))"
@@ -94,6 +94,6 @@ def test_energy_per_item_of_two_mi300x_is_that_of_their_counters(eight_mi300x: R
         eight_mi300x.change(number, power=650)
     assert eight_mi300x.run("run", "*gpu0+1", "--engine", "local", FAKE_SECONDS="10.5").returncode == 0
     (launch,) = [launch for launch in eight_mi300x.launches() if launch.devices.label == "gpu0+1"]
-    row = tables.launch_rows([launch])[0]
+    row = run_summary.launch_rows([launch])[0]
     assert row["energy_problem"] is None and row["power_watts"] == 1300.0
     assert row["energy_per_item"] == pytest.approx(341.25, rel=0.05)

@@ -20,7 +20,7 @@ from proof.draws import (
 )
 from proof.row import Claim, Random, at_least, at_most, bias_within
 
-from torchmatrix.analysis import best, between_runs, means, scaling, verdicts
+from torchmatrix.analysis import between_runs, scaling, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.intervals import (
     Interval,
@@ -144,7 +144,7 @@ def runs_cover(runs: Noise, lag: int, random: Random) -> bool:
 
 def runs_mean_covers(random: Random) -> bool:
     found, known = two_runs(random, gaussian, 1)
-    return covers(means.mean_of_pairs(found, known.variance_of_both, known.freedom).interval, 1.0)
+    return covers(verdicts.mean_of_pairs(found, known.variance_of_both, known.freedom).interval, 1.0)
 
 
 def is_impossible(random: Random) -> bool:
@@ -162,27 +162,27 @@ def picked_covers(speeds: Sequence[float], n: int, random: Random) -> bool:
     """The highest of several figures is too high on average; does its interval cover what it is truly?"""
     found = [center_interval(launches(random, gaussian, n, speed)) for speed in speeds]
     place = max(range(len(speeds)), key=lambda place: found[place].value)
-    return covers(best.of_picked(found[place], n - 1, len(speeds)), speeds[place] * TRUTH)
+    return covers(verdicts.of_picked(found[place], n - 1, len(speeds)), speeds[place] * TRUTH)
 
 
 def best_is_named(random: Random) -> bool:
     """And not alone: the second is as good."""
-    named = best.may_be_best(figures(random, 5, SIX))
+    named = verdicts.may_be_best(figures(random, 5, SIX))
     return 0 in named and named != [0]
 
 
 def best_is_out(random: Random) -> bool:
     """One of twenty that are as good."""
-    return 0 not in best.may_be_best(figures(random, 5, TWENTY, scattering(0.03)))
+    return 0 not in verdicts.may_be_best(figures(random, 5, TWENTY, scattering(0.03)))
 
 
 def is_named_alone(random: Random) -> bool:
-    return best.may_be_best(figures(random, 5, FIVE)) == [0]
+    return verdicts.may_be_best(figures(random, 5, FIVE)) == [0]
 
 
 def ahead_covers(speeds: Sequence[float], random: Random) -> bool:
     own, *others = figures(random, 5, speeds)
-    return covers(best.over_the_others(own, others), speeds[0] / speeds[1])
+    return covers(verdicts.over_the_others(own, others), speeds[0] / speeds[1])
 
 
 def mean_covers(n: int, random: Random) -> bool:
@@ -190,7 +190,7 @@ def mean_covers(n: int, random: Random) -> bool:
     base, *others = figures(random, n, [1.0] * 6)
     known: dict[Hashable, Moments | None] = dict(enumerate((base, *others)))
     pairs = [(place, 0, pair_of_moments(one, base).value) for place, one in enumerate(others, 1)]
-    return covers(means.mean_ratio(pairs, known, Significance()).interval, 1.0)
+    return covers(verdicts.mean_ratio(pairs, known, Significance()).interval, 1.0)
 
 
 def sum_covers(random: Random) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 from records import launch_lines
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.launch_row import row_of
+from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 

@@ -20,20 +20,7 @@ import steady
 from proof.row import Row
 from proof.table import CLAIMS, named, options
 
-from torchmatrix.analysis import (
-    across,
-    best,
-    between_runs,
-    centers,
-    fleet_ratios,
-    intervals,
-    means,
-    moderated,
-    pairs,
-    scaling,
-    two_levels,
-    verdicts,
-)
+from torchmatrix.analysis import across, between_runs, intervals, levels, pairs, scaling, verdicts
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.pairs import Pair
@@ -85,7 +72,7 @@ def of_mean(function: Any) -> Any:
 
 def of_medians(function: Any) -> Any:
     def broken(values: Sequence[float], *prior: Any) -> Any:
-        error = centers.squared_error([math.log(value) for value in values])
+        error = intervals.squared_error([math.log(value) for value in values])
         return function(values, *prior)._replace(log=math.log(float(np.median(values))), squared_error=error)
 
     return broken
@@ -124,7 +111,7 @@ def over_launches(function: Any) -> Any:
 
 
 def first_machines(_: Any) -> Any:
-    return lambda own, base: (own[0].over(base[0]), fleet_ratios.LAUNCHES)
+    return lambda own, base: (own[0].over(base[0]), across.LAUNCHES)
 
 
 def smallest(_: Any) -> Any:
@@ -166,8 +153,8 @@ MUTANTS = (
            ("ratio: cover", "report: cover of a ratio", "of what two machines are", "report: 2 equal", "report: 6 equal")),
     Mutant(intervals, "moments", "of medians", of_medians,
            tuple(f"-5 %, scatter {scatter} %, n = {n}" for scatter in ("0.3", "1") for n in (5, 10))),
-    Mutant(centers, "widening", "1", answers(1.0), ("figure: cover, Gaussian, n = 10",)),
-    Mutant(centers, "of_normal", "1", answers(1.0), ("of a figure among 40, Gaussian",)),
+    Mutant(intervals, "widening", "1", answers(1.0), ("figure: cover, Gaussian, n = 10",)),
+    Mutant(intervals, "of_normal", "1", answers(1.0), ("of a figure among 40, Gaussian",)),
     Mutant(pairs, "pair", "four times the error", after(lambda one: replace(one, error=4 * one.error)), ("ratio: 5 % is",)),
     Mutant(pairs, "pair", "no freedom lost", after(lambda found: replace(found, freedom=math.inf)),
            ("ratio: cover", "-5 %, scatter 0.3 %, n = 3", "-5 %, scatter 1 %, n = 3")),
@@ -179,23 +166,23 @@ MUTANTS = (
             "fastest: Gaussian, n = 5", "fastest: u", "fastest: half", "fastest: 5 %", "fastest: a machine", "report: 6 equal",
             "two levels, n = 2", "two levels, n = 5", "report: 400 equal", "any of 24")),
     Mutant(verdicts, "surviving", "all", unchanged, ("any of 24",)),
-    Mutant(best, "may_be_best", "no Bonferroni", at_full_level, ("best: one of 20",)),
-    Mutant(best, "may_be_best", "the highest", the_highest, ("best: the fastest of six",)),
-    Mutant(best, "may_be_best", "all", answers([0, 1]), ("best: a stack 5 % ahead",)),
-    Mutant(best, "of_picked", "not widened", unchanged, ("pick:",)),
-    Mutant(best, "over_the_others", "no Bonferroni", over_others_at_full_level, ("the fastest of 10 is ahead",)),
-    Mutant(best, "over_the_others", "half as wide", after(narrow), ("best: cover of how far",)),
-    Mutant(means, "mean_ratio", "a shared cell counts as several", unshared, ("five ratios over",)),
-    Mutant(means, "mean_of_pairs", "without what runs differ by", without_runs, ("geometric mean: cover, two runs",)),
+    Mutant(verdicts, "may_be_best", "no Bonferroni", at_full_level, ("best: one of 20",)),
+    Mutant(verdicts, "may_be_best", "the highest", the_highest, ("best: the fastest of six",)),
+    Mutant(verdicts, "may_be_best", "all", answers([0, 1]), ("best: a stack 5 % ahead",)),
+    Mutant(verdicts, "of_picked", "not widened", unchanged, ("pick:",)),
+    Mutant(verdicts, "over_the_others", "no Bonferroni", over_others_at_full_level, ("the fastest of 10 is ahead",)),
+    Mutant(verdicts, "over_the_others", "half as wide", after(narrow), ("best: cover of how far",)),
+    Mutant(verdicts, "mean_ratio", "a shared cell counts as several", unshared, ("five ratios over",)),
+    Mutant(verdicts, "mean_of_pairs", "without what runs differ by", without_runs, ("geometric mean: cover, two runs",)),
     Mutant(across, "mean_over", "over launches", over_launches, ("two equal GPUs by three",)),
-    Mutant(fleet_ratios, "over_baseline", "of the first machines", first_machines, ("machines: cover",)),
+    Mutant(across, "over_baseline", "of the first machines", first_machines, ("machines: cover",)),
     Mutant(between_runs, "differ", "two runs are one", answers(False), ("two runs without",)),
     Mutant(between_runs, "widened", "not at all", unchanged, ("two runs: ",)),
     Mutant(between_runs, "_farther", "as neighbours", answers(1.0), ("cover, each resembles the one before by 0.6, 11",)),
-    Mutant(moderated, "learned", "all scatter alike", after(lambda found: replace(found, freedom=1000.0)),
+    Mutant(intervals, "learned", "all scatter alike", after(lambda found: replace(found, freedom=1000.0)),
            ("fastest: unequal scatter, n = 3", "40 cells, unequal", "among 40, unequal", "-20 %, n = 3")),
-    Mutant(moderated, "learned", "nothing", answers(moderated.NO_PRIOR), ("4 % slower",)),
-    Mutant(two_levels, "jump_of_run", "none", answers(0.0), ("two levels, n = 3",)),
+    Mutant(intervals, "learned", "nothing", answers(intervals.NO_PRIOR), ("4 % slower",)),
+    Mutant(levels, "jump_of_run", "none", answers(0.0), ("two levels, n = 3",)),
     Mutant(Cell, "over", "half the error", after(surer), ("cover of S on",)),
     Mutant(scaling, "weakest_of", "the smallest", smallest, ("weakest:", "bias of E_hetero, eight")),
     Mutant(scaling, "weakest_of", "the first", lambda _: lambda alone: list(alone[0]), ("E_hetero, four",)),

@@ -9,12 +9,12 @@ from proof.draws import PERCENT, TRUTH, Noise, gaussian, launches, outlying, sca
 from proof.made import Made, index, run
 from proof.row import Claim, Random, at_least, at_most, bias_within
 
-from torchmatrix.analysis import across, best, scaling
+from torchmatrix.analysis import across, scaling, verdicts
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.compare import compare
-from torchmatrix.analysis.ratios import Ratios, ratios_of
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.speedups import Ratios, ratios_of
 from torchmatrix.analysis.verdicts import Significance
 
 DIFFERENT = ("FASTER", "SLOWER")
@@ -47,7 +47,7 @@ def _leaves_out(cells: CellIndex, found: Ratios, jobs: int) -> Iterator[bool]:
     """Is a stack said not to be the fastest at a job?"""
     for job in range(jobs):
         alike = [cell.moments() for cell in cells.every if cell["model"] == f"model{job}"]
-        yield len(best.may_be_best(alike, found.significance.differs)) < len(alike)
+        yield len(verdicts.may_be_best(alike, found.significance.differs)) < len(alike)
 
 
 def is_told(random: Random) -> bool:

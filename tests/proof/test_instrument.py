@@ -14,7 +14,7 @@ import pytest
 import bare_loop
 from torchmatrix.analysis.intervals import Interval, difference_verdict
 from torchmatrix.analysis.pairs import pair_by_rounds
-from torchmatrix.analysis.tables import launch_rows
+from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.facts.store import Results
 
 LAUNCHES = 24

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from records import write_run
-from torchmatrix.analysis import gpu_specs, gpu_table
+from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.charts.rows import Chart, Panel, Row
@@ -85,7 +85,7 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
     ours = {name: {column.source for column in TABLES[name]} for name in TABLES}
     made = {
         "scaling": view.scaling, "decomposition": view.decomposition, "devices": view.devices, "nodes": view.nodes,
-        "collectives": view.collectives, "gpus": gpu_table.gpu_table(view.every_cell),
+        "collectives": view.collectives, "gpus": gpu_specs.gpu_table(view.every_cell),
     }  # fmt: skip
     assert all(set(row) <= ours[name] for name, rows in made.items() for row in rows)
     assert set(view.ratios.speedups[0]) <= ours["speedups"] | {"low", "high"}
@@ -265,7 +265,7 @@ def test_the_gpus_measured_stand_beside_their_data_sheet_with_the_best_mfu(tmp_p
         {"rate": 5.0, "vendor": "cpu", "workload": "cpu", "device": "cpu", "memory_bytes": None},
     ]
     view = report.view_of(write_run(tmp_path, runs))
-    known, unknown = gpu_table.gpu_table(view.every_cell)
+    known, unknown = gpu_specs.gpu_table(view.every_cell)
     assert (known["device_name"], unknown["device_name"]) == ("NVIDIA H200", "NVIDIA Unheard-of")
     facts = gpu_specs.find("NVIDIA H200", 141 * 2**30)
     assert facts is not None and (known["gpu"], known["memory_gb"], known["launch_date"]) == (
@@ -276,7 +276,7 @@ def test_the_gpus_measured_stand_beside_their_data_sheet_with_the_best_mfu(tmp_p
     assert known["mfu_fp32"] == pytest.approx(0.1) and known["mfu_amp"] == pytest.approx(900 * 67e9 / 989e12)
     assert known["peak_amp_tflops"] == 989 and math.isnan(known["mfu_tf32"])
     assert unknown["gpu"] is None and math.isnan(unknown["mfu_fp32"]) and math.isnan(unknown["peak_fp32_tflops"])
-    assert gpu_table.gpu_table([]) == []
+    assert gpu_specs.gpu_table([]) == []
 
 
 def test_an_export_never_waits_for_a_pipe_in_the_place_of_its_mark(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from browsing import launches, within
 
 from records import write_run
 from support import PATIENCE_SECONDS
-from torchmatrix.analysis import briefs, facts_cache
+from torchmatrix.analysis import facts_cache, run_summary
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
@@ -95,7 +95,7 @@ def test_many_launches_are_read_the_same_by_several_processes_and_by_one(tmp_pat
     some = [*launches()[-40:], *within(), {"stack": "z", "outcome": "crashed", "error": "why\u2028"}]
     run = write_run(tmp_path, [{**one, "stack": f"{one.get('stack', 'a')}-{n}"} for n in range(4) for one in some])
     files = sorted(run.path.rglob("round*.jsonl"))
-    assert len(files) >= briefs.FEWEST_FILES
+    assert len(files) >= run_summary.FEWEST_FILES
     files[5].write_text("garbage")
     files[6].write_text(files[6].read_text().split("\n")[0] + "\n")
     files[7].with_name("round7-try1.jsonl").write_bytes(files[7].read_bytes())
@@ -111,18 +111,18 @@ def test_many_launches_are_read_the_same_by_several_processes_and_by_one(tmp_pat
 
 def several(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with two CPUs, before any thread is there."""
-    monkeypatch.setattr(briefs, "_has_one_thread", lambda: True)
-    monkeypatch.setattr(briefs, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(run_summary, "_has_one_thread", lambda: True)
+    monkeypatch.setattr(run_summary, "usable_cpus", lambda: 2)
 
 
 def test_a_process_that_is_ended_or_cannot_be_started_leaves_its_launches_to_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(briefs.FEWEST_FILES)])
-    monkeypatch.setattr(briefs, "usable_cpus", lambda: 1)
-    whole, own, part = briefs.read_parts(run, run.read_record()), os.getpid(), briefs.part_of
+    run = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(run_summary.FEWEST_FILES)])
+    monkeypatch.setattr(run_summary, "usable_cpus", lambda: 1)
+    whole, own, part = run_summary.read_parts(run, run.read_record()), os.getpid(), run_summary.part_of
 
-    def ended(*arguments: Any) -> briefs.Part:
+    def ended(*arguments: Any) -> run_summary.Part:
         if os.getpid() != own:
             os.kill(os.getpid(), signal.SIGKILL)
         return part(*arguments)
@@ -131,24 +131,24 @@ def test_a_process_that_is_ended_or_cannot_be_started_leaves_its_launches_to_thi
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     several(monkeypatch)
-    for name, lacking in ((briefs, ("part_of", ended)), (os, ("fork", refused))):
+    for name, lacking in ((run_summary, ("part_of", ended)), (os, ("fork", refused))):
         with monkeypatch.context() as patch:
             patch.setattr(name, *lacking)
-            again = briefs.read_parts(run, run.read_record())
+            again = run_summary.read_parts(run, run.read_record())
         rows = [sorted(str(one.row) for part in parts for one in part.briefs) for parts in (whole, again)]
-        assert rows[0] == rows[1] and len(rows[0]) == briefs.FEWEST_FILES and not active_children()
+        assert rows[0] == rows[1] and len(rows[0]) == run_summary.FEWEST_FILES and not active_children()
 
 
 def test_an_interruption_waits_for_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, own = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(briefs.FEWEST_FILES)]), os.getpid()
+    run, own = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(run_summary.FEWEST_FILES)]), os.getpid()
 
-    def endless(*_: Any) -> briefs.Part:
+    def endless(*_: Any) -> run_summary.Part:
         os.kill(own, signal.SIGINT)
         time.sleep(PATIENCE_SECONDS)
         raise AssertionError("nobody has ended this process")
 
     several(monkeypatch)
-    monkeypatch.setattr(briefs, "part_of", endless)
+    monkeypatch.setattr(run_summary, "part_of", endless)
     with pytest.raises(KeyboardInterrupt):
-        briefs.read_parts(run, run.read_record())
+        run_summary.read_parts(run, run.read_record())
     assert not active_children()

@@ -8,8 +8,7 @@ import pytest
 from browsing import CHROMIUM, HOSTILE, Reader
 from profiled_steps import allocation, packed, record, span
 
-from torchmatrix.analysis.profiles.measured import NOT_MEASURED, Measured
-from torchmatrix.analysis.profiles.why import why
+from torchmatrix.analysis.why import NOT_MEASURED, Measured, why
 from torchmatrix.facts import profiles
 from torchmatrix.reporting import profile_pages
 from torchmatrix.reporting.charts import step_parts

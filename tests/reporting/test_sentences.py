@@ -12,7 +12,7 @@ from drawn import Tables, cell, tables
 from records import write_run
 from torchmatrix.analysis import advice, compare, facts_cache, verdicts
 from torchmatrix.analysis.bisection import begun
-from torchmatrix.analysis.chosen import choose
+from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.verdicts import VERDICTS
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import advised, bisected, cubes, terminal, words
@@ -96,7 +96,7 @@ def test_two_equal_runs_have_no_mean_that_excludes_1(tmp_path: Path, cells: int)
         ]  # fmt: skip
         write_run(tmp_path, rows, run=run)
     results = Results(tmp_path)
-    found = compare.compare(choose(results, "last").launches, choose(results, "last~1").launches)
+    found = compare.compare(choose_launches(results, "last").launches, choose_launches(results, "last~1").launches)
     (mean,) = found.as_record()["means"]
     assert mean["n"] == cells and mean["low"] is None and mean["high"] is None
     (line,) = [line for line in terminal.comparison_in_words(found).splitlines() if line.startswith("geometric mean")]

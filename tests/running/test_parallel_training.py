@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, Command, processes_of, until
-from torchmatrix.analysis import disturbance
+from torchmatrix.analysis import pairs
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 
@@ -37,7 +37,7 @@ def begin(launch: Launch) -> float:
 def test_a_killed_run_continues_as_the_test_of_its_lanes_decides(
     torchmatrix: Command, two_slots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disturbance, "LOOKS", (3,))  # it may take twelve rounds where other tests disturb the lanes
+    monkeypatch.setattr(pairs, "LOOKS", (3,))  # it may take twelve rounds where other tests disturb the lanes
     store = Results(tmp_path / "results")
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", *WORDS], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -10,20 +10,154 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.analysis import comparable, gpu_specs, same_work
+from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.centers import mean_of
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.comparable import Difference, Refused, StackUsed
-from torchmatrix.analysis.fleet_cells import Candidate, Side, Slot, candidates_of, sides_of
-from torchmatrix.analysis.fleet_ratios import over_baseline
-from torchmatrix.analysis.intervals import UNKNOWN, Moments
-from torchmatrix.analysis.means import MeanRatio, as_mean, mean_of_machines, mean_ratio
-from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval, mean_of
+from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_over_sum
 from torchmatrix.analysis.pairs import pair as pair_of
-from torchmatrix.analysis.ratios import geometric_means
-from torchmatrix.analysis.verdicts import Significance, judged
+from torchmatrix.analysis.rows import (
+    BATCH,
+    EQUAL,
+    EQUIVALENT,
+    MOST_DIFFERENCES,
+    Difference,
+    Refused,
+    Row,
+    StackUsed,
+    counted_difference,
+    counted_of_row,
+    counted_together,
+    name_of,
+    nearest_stack,
+    refusal_in_words,
+    refusals,
+    stack_match,
+    work_differences,
+)
+from torchmatrix.analysis.speedups import geometric_means
+from torchmatrix.analysis.verdicts import MeanRatio, Significance, as_mean, judged, mean_of_machines, mean_ratio
 from torchmatrix.ground.errors import BadInput
+
+# Cells of several machines -> those to compare: one for each machine, stack, job and number of devices.
+
+Slot = tuple[Any, ...]
+"""Workload settings, batch (None where each GPU may have its own) and number of devices."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A cell that a ratio may be of. `chosen_of`: how many cells it stands for. Two GPUs' cells meet in one `slot`."""
+
+    cell: Cell
+    slot: Slot
+    chosen_of: int = 1
+
+    @property
+    def slot_of_any_batch(self) -> Slot:
+        job, _, count = self.slot
+        return (job, None, count)
+
+    @property
+    def ran(self) -> bool:
+        return bool(self.cell.samples)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """What one row is of: cells of several machines with one GPU model, of one work, or a single cell."""
+
+    every: tuple[Candidate, ...]
+    of_gpu: bool
+
+    @property
+    def ran(self) -> list[Cell]:
+        return [one.cell for one in self.every if one.ran]
+
+    @property
+    def first(self) -> Candidate:
+        return next((one for one in self.every if one.ran), self.every[0])
+
+    @property
+    def rate(self) -> Interval:
+        """Over launches for one machine, over machines for several: the mean of their figures."""
+        if len(self.ran) < 2:
+            return self.first.cell.estimate()
+        return center_interval([cell.estimate().value for cell in self.ran], "mean")
+
+
+def candidates_of(cells: CellIndex, batch: str) -> list[Candidate]:
+    """One per machine, stack, job and number of devices (and batch, unless each GPU has its own)."""
+    found: dict[tuple[Any, ...], list[Candidate]] = {}
+    for cell in cells.figures:
+        slot = (cell.job, None if batch == "own" else cell.last["batch"], cell["count"])
+        found.setdefault((cell.machine, cell.stack.name, slot), []).append(Candidate(cell=cell, slot=slot))
+    return [_first(some) for some in found.values()]
+
+
+def _first(some: Sequence[Candidate]) -> Candidate:
+    """Of cells that only one may stand for: one that ran, of those the largest batch, of those the first."""
+
+    def rank(one: Candidate) -> tuple[bool, int]:
+        batch = one.cell.last["batch"]
+        return one.ran, batch if isinstance(batch, int) else 0
+
+    chosen = max(some, key=rank)
+    return Candidate(cell=chosen.cell, slot=chosen.slot, chosen_of=len(some))
+
+
+def sides_of(some: Iterable[Candidate]) -> list[Side]:
+    """Of one GPU: the cells of all machines that did the same work, then each alone. Who failed stands with the first."""
+    groups: dict[tuple[Any, ...], dict[str, list[Candidate]]] = {}
+    for one in sorted(some, key=lambda one: not one.ran):
+        works = groups.setdefault((one.cell.stack.name, one.slot), {})
+        work = one.cell.last["work"] if one.ran else next(iter(works), one.cell.last["work"])
+        works.setdefault(work, []).append(one)
+    found = []
+    for group in (group for works in groups.values() for group in works.values()):
+        found.append(Side(every=tuple(group), of_gpu=True))
+        found += [Side(every=(one,), of_gpu=False) for one in group if len(group) > 1]
+    return found
+
+
+# The figure of one GPU model's machines over that of another's.
+
+LAUNCHES, MACHINES = "launches", "machines"
+"""What an interval is over: the launches of these very machines, or machines of this GPU model."""
+
+
+def over_baseline(own: Sequence[Cell], base: Sequence[Cell]) -> tuple[Pair, str]:
+    """The ratio, and what its interval is over; "" where it needs none.
+
+    Both sides with several machines: over their figures (Welch). Otherwise over launches: the mean of the machines' figures
+    with the launches' errors only, which says nothing of further machines. One of several baseline machines has no interval,
+    since it is on both sides.
+    """
+    shared = {id(cell) for cell in own} & {id(cell) for cell in base}
+    if len(shared) == len(own) == len(base):
+        return ITSELF, ""
+    if shared:
+        return Pair(value=own[0].estimate().value / _mean(base)), ""
+    if len(own) > 1 and len(base) > 1:
+        above, below = ([cell.estimate().value for cell in side] for side in (own, base))
+        return pair(above, below), MACHINES
+    if len(base) > 1:
+        return _over_mean(own[0], base), LAUNCHES
+    if len(own) > 1:
+        return _over_mean(base[0], own).inverse, LAUNCHES
+    return own[0].over(base[0]), LAUNCHES
+
+
+def _over_mean(one: Cell, several: Sequence[Cell]) -> Pair:
+    """One machine's figure over the mean of several machines' figures."""
+    above, parts = one.moments(), [cell.moments() for cell in several]
+    if above and all(parts):
+        return pair_over_sum(above, [part for part in parts if part]).scaled(len(several))
+    return Pair(value=one.estimate().value / _mean(several))
+
+
+def _mean(cells: Sequence[Cell]) -> float:
+    return sum(cell.estimate().value for cell in cells) / len(cells)
+
 
 NOT_MEASURED = "not measured"
 
@@ -115,7 +249,7 @@ def _relative(some: Sequence[Candidate], gpus: Sequence[str], chosen: str, batch
         found = [_row(side, other, alike.get(side.first.slot_of_any_batch, ()), left, batch) for side, other in sides]
         rows += [one.row for one in found] + [_absent(gpu, cell, batch) for cell in left]
         compared += found
-        refused += comparable.refusals(gpu, chosen, [one.differences for one in found if one.row["of_gpu"]])
+        refused += refusals(gpu, chosen, [one.differences for one in found if one.row["of_gpu"]])
     for of_gpu in (True, False):
         _judge([one for one in compared if one.row["of_gpu"] == of_gpu and one.row["level"]])
     pairs = tuple(one.of_gpu for one in compared if one.of_gpu and one.row["gpu"] != chosen)
@@ -168,7 +302,7 @@ def _whole(value: Any) -> int | None:
 def _counterpart(own: Cell, there: Sequence[Cell]) -> list[Cell]:
     """Of the baseline's cells in the same slot those to compare with, of one stack and one work; those that ran, if any did."""
     candidates = [cell for cell in there if cell.samples] or list(there)
-    nearest = comparable.nearest_stack(own.stack, [cell.stack for cell in candidates])
+    nearest = nearest_stack(own.stack, [cell.stack for cell in candidates])
     if nearest is None:
         return []
     named = [cell for cell in candidates if cell.stack.name == nearest[0].name]
@@ -263,7 +397,7 @@ def _absent(gpu: str, base: Cell, batch: str) -> Row:
 def _said(cell: Cell, batch: str) -> Row:
     return {
         "gpu": cell["gpu"],
-        "workload": comparable.name_of(cell.work, None if batch == "own" else cell.last["batch"]),
+        "workload": name_of(cell.work, None if batch == "own" else cell.last["batch"]),
         **{name: cell.last[name] for name in (*_OF_THE_JOB, "devices", "batch")},
         "stack": cell.stack.name,
         "stack_class": _stack_class(cell.stack),
@@ -292,8 +426,8 @@ def _stack_class(stack: StackUsed) -> str:
 
 def _match(side: Side, other: Sequence[Cell]) -> str | None:
     """The weakest match of any two machines of both sides."""
-    found = {comparable.stack_match(a.stack, b.stack) for a in (one.cell for one in side.every) for b in other}
-    return next((match for match in (None, comparable.EQUIVALENT, comparable.EQUAL) if match in found), None)
+    found = {stack_match(a.stack, b.stack) for a in (one.cell for one in side.every) for b in other}
+    return next((match for match in (None, EQUIVALENT, EQUAL) if match in found), None)
 
 
 def _why_not(
@@ -307,29 +441,29 @@ def _why_not(
         return _why_none(own, alike, left)
     if not other[0].samples:
         return f"baseline: {other[0].last['outcome']}", ()
-    found = comparable.differences(own.work, other[0].work, batch)
-    counts = [same_work.together(same_work.of_row(cell.last) for cell in cells) for cells in (side.ran, other)]
-    return comparable.in_words(found) or same_work.difference(*counts) or "", found
+    found = work_differences(own.work, other[0].work, batch)
+    counts = [counted_together(counted_of_row(cell.last) for cell in cells) for cells in (side.ran, other)]
+    return refusal_in_words(found) or counted_difference(*counts) or "", found
 
 
 def _why_none(own: Cell, alike: Sequence[Cell], left: Sequence[Cell]) -> tuple[str, Sequence[Difference]]:
     """Why the baseline GPU has no cell for this one: in which field the nearest differ, where there are such."""
-    stacks = [cell for cell in alike if comparable.stack_match(own.stack, cell.stack)]
+    stacks = [cell for cell in alike if stack_match(own.stack, cell.stack)]
     if stacks:
         ran = [cell.last["batch"] for cell in stacks if cell.samples] or [cell.last["batch"] for cell in stacks]
         batches = ", ".join(map(str, sorted(set(ran), key=lambda batch: (isinstance(batch, str), batch))))
-        return f"batch {own.last['batch']}, baseline {batches}", [(comparable.BATCH, str(own.last["batch"]), batches)]
+        return f"batch {own.last['batch']}, baseline {batches}", [(BATCH, str(own.last["batch"]), batches)]
     if alike:
         return f"baseline: no stack with {_stack_class(own.stack)}", ()
-    near = [comparable.differences(own.work, cell.work, "own") for cell in left if _is_near(own, cell)]
-    found = min((fields for fields in near if len(fields) <= comparable.MOST_DIFFERENCES), key=len, default=[])
-    return comparable.in_words(found) or f"baseline: {NOT_MEASURED}", found
+    near = [work_differences(own.work, cell.work, "own") for cell in left if _is_near(own, cell)]
+    found = min((fields for fields in near if len(fields) <= MOST_DIFFERENCES), key=len, default=[])
+    return refusal_in_words(found) or f"baseline: {NOT_MEASURED}", found
 
 
 def _is_near(own: Cell, other: Cell) -> bool:
     """Of one model, mode and number of devices, on stacks of one release."""
     same = all(own.last[name] == other.last[name] for name in ("model", "mode", "count"))
-    return same and comparable.stack_match(own.stack, other.stack) is not None
+    return same and stack_match(own.stack, other.stack) is not None
 
 
 def _counted(whys: Iterable[str]) -> str:

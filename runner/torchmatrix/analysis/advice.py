@@ -5,12 +5,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.best import may_be_best
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.cube.path import nearest_to_usual
-from torchmatrix.analysis.cube.points import COSTS, Point, Points, points_of
+from torchmatrix.analysis.cube_points import COSTS, Point, Points, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, Metric
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.verdicts import may_be_best
 from torchmatrix.facts.wire import LATENCY
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.toml_keys import nearest

@@ -10,9 +10,8 @@ from typing import TypeAlias
 
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.cells import Cell, Family
-from torchmatrix.analysis.intervals import moments, student
+from torchmatrix.analysis.intervals import learned_prior, moments, student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
-from torchmatrix.analysis.moderated import learned
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.launch import Launch
@@ -155,7 +154,7 @@ def estimated(series: Mapping[Key, Sequence[Figure]], lag: int = 1) -> BetweenRu
     pooled = math.fsum(math.fsum(own) for own in squares.values()) / sum(map(len, squares.values()))
     own = {key: math.fsum(of) / len(of) for key, of in squares.items() if len(of) + 1 >= OWN_FROM}
     freedoms = {key: 2 * len(squares[key]) / 3 for key in own}
-    prior = learned(list(own.values()), list(freedoms.values()))
+    prior = learned_prior(list(own.values()), list(freedoms.values()))
     drawn = {key: prior.moderated(variance, freedoms[key]) for key, variance in own.items()}
     farther = _farther(series, {key: drawn.get(key, pooled) for key in squares}, lag)
 

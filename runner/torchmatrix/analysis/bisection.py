@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from torchmatrix.analysis.compare import compare
-from torchmatrix.analysis.comparison import Row
+from torchmatrix.analysis.compare import ComparedRow, compare
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 from torchmatrix.facts.launch import Launch
@@ -203,5 +202,5 @@ def _beside(old: str, new: str, launches: Mapping[str, Sequence[Launch]], level:
     )  # fmt: skip
 
 
-def _differs(row: Row, level: float) -> bool:
+def _differs(row: ComparedRow, level: float) -> bool:
     return row.p_value <= level and abs(row.ratio - 1) > NOTEWORTHY

@@ -7,25 +7,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from torchmatrix.analysis import comparable, same_work, two_levels
-from torchmatrix.analysis.centers import mean_of, median_of, variance_of
-from torchmatrix.analysis.column import Row, has_failed, is_ok, makes_figures
-from torchmatrix.analysis.comparable import StackUsed, Work
+from torchmatrix.analysis import levels, rows
 from torchmatrix.analysis.intervals import (
     CONFIDENCE,
+    NO_PRIOR,
     PAIRED_FROM,
     SEEN_FROM,
     Interval,
     Moments,
+    Prior,
     center_interval,
     learned_of,
+    mean_of,
+    median_of,
     moments,
     noise_verdict,
     outliers,
+    variance_of,
 )
-from torchmatrix.analysis.moderated import NO_PRIOR, Prior
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_by_rounds, pair_of_moments
-from torchmatrix.analysis.same_work import Counted
+from torchmatrix.analysis.rows import Counted, Row, StackUsed, Work, has_failed, is_ok, makes_figures
 from torchmatrix.facts.launch import UNLIKE
 
 CellKey: TypeAlias = tuple[str, ...]
@@ -57,15 +58,15 @@ class Family:
         """How far apart levels of a metric may lie that single cells don't show; 0: there is no sign of any."""
         if column not in self._jumps:
             logs = [[math.log(value) for value in values] for values in self._of(column)]
-            self._jumps[column] = two_levels.jump_of_run(logs)
+            self._jumps[column] = levels.jump_of_run(logs)
         return self._jumps[column]
 
     @cached_property
-    def levels(self) -> dict[int, two_levels.Cut]:
+    def levels(self) -> dict[int, levels.Cut]:
         """The cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
-        cells = [cell for cell in self._cells if len(cell.samples) >= two_levels.SEEN_IN_CELL and min(cell.samples) > 0]
-        cuts = two_levels.best_cuts([[math.log(rate) for rate in cell.samples] for cell in cells])
-        told = two_levels.told(cuts, 1 - CONFIDENCE)
+        cells = [cell for cell in self._cells if len(cell.samples) >= levels.SEEN_IN_CELL and min(cell.samples) > 0]
+        cuts = levels.best_cuts([[math.log(rate) for rate in cell.samples] for cell in cells])
+        told = levels.told_levels(cuts, 1 - CONFIDENCE)
         return {id(cell): cut for cell, cut in zip(cells, told, strict=True) if cut}
 
     def _of(self, column: str) -> Iterator[list[float]]:
@@ -116,17 +117,17 @@ class Cell:
     @cached_property
     def job(self) -> tuple[Any, ...]:
         """The settings of its workload, without the batch."""
-        return comparable.settings_of(self.work)
+        return rows.settings_of(self.work)
 
     @cached_property
     def stack(self) -> StackUsed:
         """Its stack as far as it matters to a comparison."""
-        return comparable.stack_of(self._telling)
+        return rows.stack_of(self._telling)
 
     @cached_property
     def counted(self) -> Counted:
         """Parameters and operations, as its ok launches counted them."""
-        return same_work.together(map(same_work.of_row, self.ok))
+        return rows.counted_together(map(rows.counted_of_row, self.ok))
 
     @cached_property
     def samples(self) -> list[float]:
@@ -209,7 +210,7 @@ class Cell:
     def levels(self) -> str:
         """In which two levels its launches come, and what differs between them, in words; "" if they don't."""
         cut = self.family.levels.get(id(self))
-        return two_levels.in_words(self.ok, cut, self["unit"]) if cut else ""
+        return levels.levels_in_words(self.ok, cut, self["unit"]) if cut else ""
 
     @property
     def machine(self) -> str:

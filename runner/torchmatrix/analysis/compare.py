@@ -8,27 +8,155 @@ number, so that of those called faster or slower, and of those called the same, 
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import between_runs, comparable, pairing, same_work, verdicts
+from torchmatrix.analysis import between_runs, pairing, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.cells import Cell, CellIndex, Family
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.comparison import ONE_RUN, RUNS, TWO_RUNS, Comparison, Mean
-from torchmatrix.analysis.comparison import Row as ComparedRow
 from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.launch_row import row_of
-from torchmatrix.analysis.means import mean_of_pairs
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairing import Match
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
+from torchmatrix.analysis.rows import (
+    Difference,
+    Refused,
+    Row,
+    counted_difference,
+    counted_work,
+    is_work_checked,
+    refusal_in_words,
+    refusals,
+    work_difference,
+    work_differences,
+    work_of,
+)
+from torchmatrix.analysis.verdicts import mean_of_pairs
 from torchmatrix.facts import alike
-from torchmatrix.facts.environments import Environment, compared, differing, environment_of, is_of_the_machine, values_of
+from torchmatrix.facts.environments import (
+    Compared,
+    Environment,
+    compared,
+    differing,
+    environment_of,
+    is_of_the_machine,
+    values_of,
+)
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import as_text, count
+from torchmatrix.ground.formatting import as_text, count, none_for_nan
+
+# What a comparison finds (compare.py): its rows, their means, and what they are about.
+
+ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
+"""What the intervals are over."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRow:
+    """One workload on as many devices, A over B (where less is better, B over A).
+
+    `refused`: why they can't be compared (the ratio is NaN then). `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one
+    side has fewer than two launches; corrected for the number of comparisons; `reason`: the rule that decided it
+    (verdicts.REASONS; refused). `settle`: about so many launches on each side would end an AMBIGUOUS. `paired`: the ratio is
+    the geometric mean over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`:
+    equal, equivalent or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test
+    for a difference; `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told
+    with a chance of 4 in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and
+    why. `conditions`: of one machine, which are not the same on both sides (differences.py). `work_checked`: whether both
+    sides counted the model's parameters and the operations per item, which must agree.
+    """
+
+    label: str
+    ratio: float
+    low: float
+    high: float
+    launches: tuple[int, int]
+    failed: tuple[int, int]
+    verdict: str
+    settle: int | None
+    reason: str = ""
+    refused: str | None
+    paired: bool = False
+    count: int
+    stacks: tuple[str, str]
+    stack_match: str
+    batches: tuple[int | str, int | str]
+    differs: tuple[Difference, ...]
+    p_value: float = math.nan
+    adjusted_p_value: float = math.nan
+    detectable: float = math.nan
+    cells: tuple[str, str] = ("", "")
+    left_out: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    work_checked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """The geometric mean of `n` ratios on `count` devices (None: on any number); `missing` cells have no ratio.
+
+    `low`, `high`, `verdict`: of this mean alone. Within one run they are over its launches. Of two runs they hold how runs
+    differ, once for all cells, since these share their run; where that is unknown they are NaN (null in --json) and n/a.
+    """
+
+    count: int | None
+    ratio: float
+    n: int
+    missing: int
+    low: float = math.nan
+    high: float = math.nan
+    verdict: str = "n/a"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """All rows that A and B share, those that only one has, and the fields in which their environments differ.
+
+    `refused`: why rows are not compared, field by field. `means`: by number of devices if there are several, then of all.
+    `verdicts`: how many ratios have each. `comparisons`: how many were tested, which is what the verdicts are corrected for.
+    `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
+    `compared`: how much of the list of conditions both sides recorded. `one_machine`: whether both sides were measured on the
+    same machine, as far as is known. `level`: what the intervals are over: launches of one run; of these two runs, which say
+    nothing of others; or runs, whose variance `between` is. `metric`: what the ratios are of.
+    """
+
+    rows: tuple[ComparedRow, ...]
+    only_one: tuple[str, ...]
+    environment: dict[str, tuple[str, str]]
+    refused: tuple[Refused, ...]
+    means: tuple[Mean, ...]
+    verdicts: dict[str, int]
+    comparisons: int
+    batch: str
+    empty: str | None
+    one_machine: bool
+    compared: Compared
+    level: str = ONE_RUN
+    between: BetweenRuns | None = None
+    metric: Metric = THROUGHPUT
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json; NaN becomes null."""
+        return {
+            "rows": [none_for_nan(asdict(row)) for row in self.rows],
+            "only_one": self.only_one,
+            "environment": self.environment,
+            "compared_conditions": asdict(self.compared),
+            "refused": [asdict(one) for one in self.refused],
+            "means": [none_for_nan(asdict(mean)) for mean in self.means],
+            "verdicts": self.verdicts,
+            "comparisons": self.comparisons,
+            "correction": f"{verdicts.CORRECTION}, FDR {verdicts.FALSE_DISCOVERIES:.0%}",
+            "level": self.level,
+            "between_runs": self.between.as_record() if self.between else None,
+            "batch": self.batch,
+            "empty": self.empty,
+            "one_machine": self.one_machine,
+            "metric": self.metric.name,
+        }
 
 
 def compare(
@@ -68,7 +196,7 @@ def compare(
         only_one=labels,
         environment=differing(*environments),
         compared=compared(*environments),
-        refused=tuple(comparable.refusals("A", "B", [row.differs for row in rows])),
+        refused=tuple(refusals("A", "B", [row.differs for row in rows])),
         means=_means(rows, tested, [cell for _, cell in found.only_one], between, is_one_run),
         verdicts={verdict: sum(row.verdict == verdict for row in ratios) for verdict in verdicts.VERDICTS},
         comparisons=sum(not math.isnan(row.p_value) for row in ratios),
@@ -111,14 +239,14 @@ def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metri
     """`why`: why one of the sides is no cell."""
     a, b = match.a, match.b
     why = why or _why_not_metric(metric, a, b)
-    differs = () if why else tuple(comparable.differences(a.work, b.work, batch))
-    why = why or (None if differs else same_work.difference(a.counted, b.counted))
+    differs = () if why else tuple(work_differences(a.work, b.work, batch))
+    why = why or (None if differs else counted_difference(a.counted, b.counted))
     row = ComparedRow(
         label=match.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(a.ok), len(b.ok)),
         failed=(a.failed, b.failed), left_out=_left_out(a, b), verdict="n/a", settle=None,
-        refused=why or comparable.in_words(differs), count=a["count"], stack_match=match.stack_match, differs=differs,
+        refused=why or refusal_in_words(differs), count=a["count"], stack_match=match.stack_match, differs=differs,
         stacks=(a["stack"], b["stack"]), batches=(a["batch"], b["batch"]), cells=(a["cell"], b["cell"]),
-        work_checked=same_work.is_checked(a.counted, b.counted),
+        work_checked=is_work_checked(a.counted, b.counted),
     )  # fmt: skip
     if row.refused:
         return _Tested(match=match, row=row)
@@ -224,9 +352,9 @@ def _why_not_sides(match: Match, launches: Sequence[Mapping[str, Launch]]) -> st
             return f"{name} has several stacks ({', '.join(stacks)}): name one"
         if len(_machines(side)) > 1:
             return f"{name} has launches of {len(_machines(side))} machines: name one"
-        works = [comparable.work_of(launch) for launch in side]
-        mixed = next((why for work in works[1:] if (why := comparable.difference(works[0], work))), None)
-        own = same_work.counted(side)
-        if mixed := mixed or same_work.difference(own, own):
+        works = [work_of(launch) for launch in side]
+        mixed = next((why for work in works[1:] if (why := work_difference(works[0], work))), None)
+        own = counted_work(side)
+        if mixed := mixed or counted_difference(own, own):
             return f"the launches of {name} did different work: {mixed}"
     return None

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchmatrix.analysis import run_summary
-from torchmatrix.analysis.briefs import MOST_PROCESSES, read_parts
 from torchmatrix.analysis.launch_row import columns_of
-from torchmatrix.analysis.run_summary import RunDetails, RunSummary, details_from, summary_from
+from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
 from torchmatrix.facts.store import Results, RunFolder, host_of
 from torchmatrix.ground.files import opened, write_whole
 

@@ -1,16 +1,179 @@
-"""Samples -> intervals of their centres, what a ratio needs of them, and what an interval of a ratio says."""
+"""Estimate a figure and its uncertainty from launches: means, medians, their intervals, and a variance learned from all cells."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import gammaln, polygamma, stdtrit
 
-from torchmatrix.analysis.centers import central, mean_of, median_of, of_normal, squared_error, variance_of
-from torchmatrix.analysis.moderated import NO_PRIOR, Prior, learned
+# The centre of a few figures (median or mean) and how far it may be off. Loads numpy when it needs it: see facts_cache.
+
+WIDENING = {
+    2: 1.000, 3: 1.025, 4: 1.029, 5: 1.104, 6: 1.084, 7: 1.156, 8: 1.122, 9: 1.179, 10: 1.147, 11: 1.189,
+    12: 1.160, 13: 1.212, 14: 1.174, 15: 1.214, 16: 1.178, 17: 1.216, 18: 1.188, 19: 1.221, 20: 1.190,
+}  # fmt: skip
+"""By n: the factor by which Student's 95 % interval must be wider for the median of n normal figures than for their mean.
+
+(median - truth) / (s / √n) is (mean - truth) / (s / √n), which has Student's distribution, plus D = √n (median - mean) / s,
+which is independent of it (D. Basu, Sankhyā 15 (1955), 377-380). The factor is the quantile of the sum over Student's; from
+n = 5 on the slightly larger one of the difference of two medians (Welch). tests/analysis/test_simulation.py checks both.
+"""
+OF_NORMAL = {
+    2: 1.000, 3: 1.160, 4: 1.092, 5: 1.198, 6: 1.135, 7: 1.214, 8: 1.160, 9: 1.223, 10: 1.176, 11: 1.228,
+    12: 1.188, 13: 1.232, 14: 1.196, 15: 1.235, 16: 1.203, 17: 1.237, 18: 1.208, 19: 1.239, 20: 1.212,
+}  # fmt: skip
+"""By n: the standard deviation of the median of n normal figures over that of their mean (integrated). It is what an interval
+is widened by whose scatter is not that of the n figures alone: how far the median is from the mean then says nothing of it."""
+WIDENING_AT_MOST = math.sqrt(math.pi / 2)
+"""For large n (P. S. Laplace, 1818)."""
+
+
+def central(values: Sequence[float], statistic: str = "median") -> float:
+    """The median or the mean."""
+    return mean_of(values) if statistic == "mean" else median_of(values)
+
+
+_FEW = 8
+"""Fewer values than this numpy adds one after the other, as Python does, but takes ten times as long for it."""
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of one value or more, to the last bit as numpy finds it."""
+    if len(values) < _FEW:
+        return _total(values) / len(values)
+    import numpy as np
+
+    return float(np.mean(values))
+
+
+def median_of(values: Sequence[float]) -> float:
+    """The median of one value or more, to the last bit as numpy finds it."""
+    if len(values) >= _FEW or not all(value == value for value in values):
+        import numpy as np
+
+        return float(np.median(values))
+    ordered, middle = sorted(values), len(values) // 2
+    return float(ordered[middle]) if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def variance_of(values: Sequence[float]) -> float:
+    """The sample variance of two values or more, to the last bit as numpy finds it."""
+    if len(values) >= _FEW:
+        import numpy as np
+
+        return float(np.var(values, ddof=1))
+    mean = mean_of(values)
+    return _total([(value - mean) * (value - mean) for value in values]) / (len(values) - 1)
+
+
+def _total(values: Sequence[float]) -> float:
+    """From left to right: since Python 3.12 `sum` rounds otherwise."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def widening(n: int) -> float:
+    """The error of the median of n figures over that of their mean (see WIDENING)."""
+    return WIDENING.get(n, WIDENING_AT_MOST)
+
+
+def of_normal(n: int) -> float:
+    """The same where the scatter is known from elsewhere (see OF_NORMAL)."""
+    return OF_NORMAL.get(n, WIDENING_AT_MOST)
+
+
+def squared_error(values: Sequence[float], statistic: str = "median") -> float:
+    """Of the centre of two values or more: the sample variance over n; for a median times the square of `widening`."""
+    found = variance_of(values) / len(values)
+    return found if statistic == "mean" else found * widening(len(values)) ** 2
+
+
+# Scatter of one cell, with what the other cells of its run tell of it.
+#
+# Three launches hardly know how much they scatter; the forty cells of their run know it together. Empirical Bayes: the
+# variances of the cells' logarithms are taken to be drawn from s0² · d0 / χ²(d0), so that a sample variance with d degrees of
+# freedom over s0² has Fisher's F distribution with d and d0. A cell's moderated variance is (d0 s0² + d s²) / (d0 + d), and a
+# test of it has the d0 more degrees of freedom: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3
+# (2004), article 3.
+#
+# d0 is not the likeliest one, which is infinite in half of all runs whose cells scatter alike: how differently cells scatter is
+# averaged over what their variances leave possible, so that few cells count for little by themselves. `make proof` simulates
+# it.
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+UNLIKE = np.linspace(0.05, 3.0, 30)
+"""How differently cells may scatter: the standard deviation of the logarithm of their true variances, each as likely before."""
+_AROUND = np.linspace(-3.0, 3.0, 49)
+"""Where s0² is looked for: the logarithm of its ratio to the median of the variances."""
+_LEAST = 1e-5
+"""A variance counts for no less than this share of the median (as in limma's fitFDist): launches that are equal by rounding."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prior:
+    """What the other cells tell of a cell's variance: it is about `variance` (of logarithms), as if `freedom` launches more had
+    shown that. No freedom: nothing is known."""
+
+    freedom: float = 0.0
+    variance: float = math.nan
+
+    def moderated(self, variance: float, freedom: float) -> float:
+        """The variance of a cell whose own launches have shown this one, with so many degrees of freedom."""
+        if not self.freedom:
+            return variance
+        return (self.freedom * self.variance + freedom * variance) / (self.freedom + freedom)
+
+
+NO_PRIOR = Prior()
+
+
+def learned_prior(variances: Sequence[float], freedoms: Sequence[float]) -> Prior:
+    """Of the sample variances of a run's cells. Of two cells or fewer, or where most don't scatter at all, nothing is learned.
+
+    What a pair learns comes from the other cells: of G cells d0 counts (G - 2) / G, and never for more than all launches.
+    """
+    cells, middle = len(variances), float(np.median(variances)) if len(variances) else 0.0
+    if cells <= 2 or middle <= 0.0:
+        return NO_PRIOR
+    found, freedom = np.maximum(variances, _LEAST * middle), np.asarray(freedoms, dtype=float)
+    likely = _likelihood(np.log(found / middle), freedom)
+    unlike = float(likely.sum(axis=1) @ UNLIKE)
+    nearest = likely[int(np.abs(UNLIKE - unlike).argmin())]
+    variance = middle * math.exp(float(nearest @ _AROUND) / float(nearest.sum()))
+    d0 = min(_prior_freedom(unlike), float(freedom.sum()))
+    return Prior(freedom=d0 * (cells - 2) / cells, variance=variance)
+
+
+def _likelihood(logs: Numbers, freedom: Numbers) -> Numbers:
+    """By UNLIKE and _AROUND, of all cells together; the sum is 1."""
+    away = logs - _AROUND[:, None]
+    found = np.empty((len(UNLIKE), len(_AROUND)))
+    for place, d0 in enumerate(map(_prior_freedom, UNLIKE)):
+        fixed = gammaln((freedom + d0) / 2) - gammaln(d0 / 2) + freedom / 2 * np.log(freedom / d0)
+        each = fixed + freedom / 2 * away - (freedom + d0) / 2 * np.log1p(freedom / d0 * np.exp(away))
+        found[place] = each.sum(axis=1)
+    likely = np.exp(found - found.max())
+    return np.asarray(likely / likely.sum())
+
+
+@lru_cache(maxsize=256)
+def _prior_freedom(unlike: float) -> float:
+    """d0 of cells whose log variances have this standard deviation: the trigamma function of d0 / 2 is its square.
+
+    By Newton's method on its inverse, which is nearly straight (Smyth 2004, appendix).
+    """
+    wanted = unlike**2
+    half = 0.5 + 1 / wanted
+    for _ in range(20):
+        now = float(polygamma(1, half))
+        half += now * (1 - now / wanted) / float(polygamma(2, half))
+    return 2 * half
+
 
 CONFIDENCE = 0.95
 FEWEST_FOR_OUTLIERS, OUTLIER = 5, 3.5
@@ -77,7 +240,7 @@ def moments(values: Sequence[float], prior: Prior = NO_PRIOR) -> Moments:
 def learned_of(cells: Iterable[Sequence[float]]) -> Prior:
     """What cells with these positive figures tell of the scatter of each of them; those with one figure tell nothing."""
     known = [moments(values) for values in cells if len(values) > 1]
-    return learned([one.squared_error * one.launches for one in known], [one.freedom for one in known])
+    return learned_prior([one.squared_error * one.launches for one in known], [one.freedom for one in known])
 
 
 def center_interval(values: Sequence[float], statistic: str = "median", prior: Prior = NO_PRIOR) -> Interval:

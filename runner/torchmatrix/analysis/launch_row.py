@@ -11,11 +11,23 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
-from torchmatrix.analysis import comparable, gpu_specs, metrics, watched
-from torchmatrix.analysis.centers import median_of
-from torchmatrix.analysis.column import CELLS, LAUNCHES, Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
+from torchmatrix.analysis import gpu_specs, metrics, watched
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.intervals import median_of
 from torchmatrix.analysis.metrics import Metric, Read
+from torchmatrix.analysis.rows import (
+    CELLS,
+    LAUNCHES,
+    Column,
+    Row,
+    a_flag,
+    a_list,
+    a_number,
+    a_text,
+    a_whole,
+    an_interval,
+    work_of,
+)
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.parts import AskedWorkload
@@ -285,7 +297,7 @@ _WATCHED = (
            of=lambda read: _other_settings(read.launch.workload.factors), **_ONE),
     a_text("command", "what started it, ready to paste", of=_asked("command"), **_ONE),
     a_text("work", "what must be equal for throughputs to be compared, as JSON",
-           of=lambda read: _COMPACT.encode(comparable.work_of(read.launch)), **_ONE),
+           of=lambda read: _COMPACT.encode(work_of(read.launch)), **_ONE),
     a_text("file", "its file in the archive of the run's facts", **_ONE),
 )  # fmt: skip
 _KEPT = (

@@ -5,21 +5,29 @@ the machine that the other runs of their folder name (see Results.home). If they
 which is unverified, since two machines may bear the same name.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import gpu_specs, tables
-from torchmatrix.analysis.column import Row
-from torchmatrix.facts.environments import Environment, of_machine
+from torchmatrix.analysis import gpu_specs, prices, run_summary
+from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.rows import Row, makes_figures
+from torchmatrix.facts import store
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.environments import Environment, of_machine, unlike
+from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.lines import read_lines
+from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.store import RunFolder, host_of
+from torchmatrix.facts.store import Results, RunFolder, host_of
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import printable
+from torchmatrix.ground.toml_keys import shown
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4
@@ -129,7 +137,7 @@ def fleet_rows(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> list[Row]:
             raise BadInput(f"two runs of {machine.label}: a comparison of machines takes one of each", hint="name one of them")
         found[machine.label] = [row | {"machine": machine.label, "gpu": gpu_of(machine, row["gpu_names"])} for row in rows]
     every = [row for rows in found.values() for row in rows]
-    tables.borrow_flops(every)
+    run_summary.borrow_flops(every)
     return every
 
 
@@ -209,3 +217,147 @@ def _chosen(machine: Machine, runs: Sequence[RunFolder]) -> Chosen:
     if complete:
         return Chosen(machine=machine, run=complete)
     return Chosen(machine=machine, run=runs[-1], note=f"no run of {machine.label} is complete; this is the newest one")
+
+
+# What a buyer asks besides throughput: which GPUs these machines have, and throughput per watt, per price and per GB.
+
+_CATALOG = [name for name in gpu_specs.COLUMNS if name != "gpu"]
+_OF_CELL = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
+
+
+def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[Row]:
+    """One row per GPU model of a fleet's tables.cells_table; None and NaN are unknown. CPUs have a row without specifications.
+
+    `machines` that have it (labels), with how many each (`counts`), their `drivers`; the limits of power that the drivers
+    report, lowest and highest; in which conditions the machines are `unlike`. `catalog_name`: in gpus.csv; from there on the
+    columns of gpu_table.gpu_table.
+    """
+    groups: dict[str, list[Row]] = {}
+    for cell in cells:
+        groups.setdefault(cell["gpu"], []).append(cell)
+    rows = []
+    for gpu, own in groups.items():
+        labels = {cell["machine"] for cell in own}
+        having = [machine for machine in machines if machine.label in labels]
+        told = next(iter(gpu_specs.gpu_table(own)), dict.fromkeys(gpu_specs.COLUMNS))
+        limits = _power_limits(having, {name for cell in own for name in cell["gpu_names"]})
+        rows.append({
+            "gpu": gpu,
+            "machines": tuple(machine.label for machine in having),
+            "counts": tuple(machine.gpu_count for machine in having),
+            "drivers": tuple(dict.fromkeys(machine.driver for machine in having if machine.driver)),
+            "power_limit_low_watts": min(limits, default=math.nan),
+            "power_limit_high_watts": max(limits, default=math.nan),
+            "unlike": unlike([machine.conditions for machine in having]),
+            "catalog_name": told["gpu"],
+            **{name: told[name] for name in _CATALOG},
+        })  # fmt: skip
+    return rows
+
+
+def worth_table(cells: Iterable[Row], held: PriceList = NONE) -> list[Row]:
+    """One row per DDP cell of a fleet's tables.cells_table that has a throughput; NaN is unknown.
+
+    Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
+    items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
+    """
+    return [_worth(row, held) for row in cells if makes_figures(row) and row["n"]]
+
+
+def _worth(row: Row, held: PriceList) -> Row:
+    rate, memory = row["throughput"], row["device_memory_bytes"]
+    gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
+    return {
+        **{name: row[name] for name in _OF_CELL},
+        "per_watt": _over(rate, row["power_watts"]),
+        "per_joule": _over(1.0, row["energy_per_item"]),
+        "per_gb": _over(rate, gigabytes),
+        "per_price": _over(1000 * rate, prices.cost(held, row, "purchase")),
+        "per_rent": _over(3600 * rate, prices.cost(held, row, "per_hour")),
+    }
+
+
+def _over(amount: float, base: float) -> float:
+    return amount / base if base > 0 else math.nan
+
+
+def _power_limits(machines: Iterable[Machine], names: set[str]) -> list[float]:
+    """As the drivers report them, of the GPUs of these names."""
+    found: list[Any] = [gpu.get("power_limit_watts") for one in machines for gpu in one.gpus if gpu.get("name") in names]
+    return [float(limit) for limit in found if isinstance(limit, (int, float))]
+
+
+# Words -> launches: what `compare` and `audit` are asked to look at.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenLaunches:
+    """The launches that a word names. `unreadable`: files among them that can't be read. `note`: what else is to be said."""
+
+    launches: list[Launch]
+    unreadable: tuple[Unreadable, ...] = ()
+    note: str | None = None
+
+
+def choose_launches(results: Results, word: str) -> ChosenLaunches:
+    """The launches that `word` names; raises BadInput.
+
+    A launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; a machine's label, name or identity, which stands
+    for its newest complete run; else a glob on the stacks of the newest run, or of RUN (or MACHINE) in RUN:GLOB.
+    """
+    path = Path(word)
+    try:
+        if path.is_file():
+            return ChosenLaunches(launches=[launch_at(path)])
+        if path.is_dir():
+            return _in_folder(path)
+    except OSError as error:
+        raise BadInput(
+            f"can't read {shown(word)}: {error.strerror}", hint="name a launch file or a folder of results"
+        ) from None
+    folder, glob, note = _run_and_glob(results, word)
+    launches, unreadable = sorted_out(folder.everything()) if folder else ([], [])
+    found = [launch for launch in counting(launches) if fnmatchcase(launch.stack.name, glob)]
+    if not found:
+        raise BadInput(f'"{word}" is not a file, folder, run, machine or stack with launches', hint=_known(results))
+    return ChosenLaunches(launches=found, unreadable=tuple(unreadable), note=note)
+
+
+def _in_folder(path: Path) -> ChosenLaunches:
+    launches, unreadable = sorted_out(launches_below(path))
+    if not launches:
+        broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
+        raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")
+    return ChosenLaunches(launches=counting(launches), unreadable=tuple(unreadable))
+
+
+def _broken(unreadable: Sequence[Unreadable]) -> str:
+    first = unreadable[0]
+    of_several = f"{len(unreadable)} files can't, the first: " if len(unreadable) > 1 else "1 file can't: "
+    return f"{of_several}{first.path}: {first.reason}"
+
+
+def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str, str | None]:
+    """The run that RUN, MACHINE, RUN:GLOB or MACHINE:GLOB names, else the newest one with `word` as the glob; and a note."""
+    runs = results.runs()
+    run, _, glob = word.rpartition(":")
+    found = store.find(runs, run or word)
+    if len(found) > 1:
+        raise BadInput(f"{run or word} names {len(found)} runs; name one", hint=_known(results))
+    if found:
+        return found[0], glob if run else "*", None
+    if machine := find(runs, run or word):
+        return machine.run, glob if run else "*", machine.note or f"{run or word} stands for its run {machine.run.id}"
+    if run:
+        raise BadInput(f"no run or machine {shown(run)} in {results.root}", hint=_known(results))
+    return (runs[-1] if runs else None), word, None
+
+
+def _known(results: Results) -> str:
+    runs = results.runs()
+    stacks = sorted({launch.stack.name for run in runs[-1:] for launch in run.launches()})
+    labels = [machine.label for machine, _ in grouped(runs)]
+    return (
+        f"runs: {', '.join(run.id for run in runs[-5:]) or 'none'}; machines: {', '.join(labels[:5]) or 'none'}; "
+        f"stacks of the newest: {', '.join(stacks) or 'none'}"
+    )

@@ -4,10 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from torchmatrix.analysis import comparable
 from torchmatrix.analysis.cells import ALONE, Cell, Family
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.comparable import StackUsed
+from torchmatrix.analysis.rows import (
+    BATCH,
+    EQUIVALENT,
+    MOST_DIFFERENCES,
+    Row,
+    StackUsed,
+    name_of,
+    stack_match,
+    stack_of,
+    work_differences,
+)
 
 OTHER = "other"
 """The two sides are different stacks, as they were asked for."""
@@ -71,7 +79,7 @@ def _stacks(rows: Iterable[Row]) -> dict[str, StackUsed]:
     for row in rows:
         known = found.get(row["stack"])
         if known is None or known.release is None or known.recipe is None:
-            found[row["stack"]] = comparable.stack_of(row)
+            found[row["stack"]] = stack_of(row)
     return found
 
 
@@ -81,13 +89,13 @@ _UNMATCHED: list[_Stacks] = [(None, None, OTHER)]
 
 def _stack_pairs(a: dict[str, StackUsed], b: dict[str, StackUsed]) -> list[_Stacks]:
     """Names of stacks to compare, and how they match."""
-    shared: list[_Stacks] = [(name, name, comparable.stack_match(a[name], b[name]) or OTHER) for name in a if name in b]
+    shared: list[_Stacks] = [(name, name, stack_match(a[name], b[name]) or OTHER) for name in a if name in b]
     ours, theirs = ([stack for name, stack in side.items() if not (name in a and name in b)] for side in (a, b))
     for own in ours:
-        candidates = [other for other in theirs if comparable.stack_match(own, other)]
-        rivals = [other for other in ours if comparable.stack_match(own, other)]
+        candidates = [other for other in theirs if stack_match(own, other)]
+        rivals = [other for other in ours if stack_match(own, other)]
         if len(candidates) == len(rivals) == 1:
-            shared.append((own.name, candidates[0].name, comparable.EQUIVALENT))
+            shared.append((own.name, candidates[0].name, EQUIVALENT))
     return shared
 
 
@@ -117,7 +125,7 @@ def _alike(sides: Sides) -> list[Two]:
     """The pairs by the rules, the closest matches first; they are taken out of `sides`."""
     found = [two for rule in _OF_ONE_BATCH for two in _taken(sides, rule)]
     for side in sides:
-        side.sort(key=lambda cell: -(cell.work.get(comparable.BATCH) or 0))
+        side.sort(key=lambda cell: -(cell.work.get(BATCH) or 0))
     return found + [two for rule in _OF_OTHER_BATCHES for two in _taken(sides, rule)]
 
 
@@ -125,8 +133,8 @@ def _near(sides: Sides) -> list[Two]:
     """Of each cell that is left over, the one that differs in the fewest fields; both are taken out of `sides`."""
     found = []
     for own in list(sides[0]):
-        differing = [(comparable.differences(own.work, cell.work), cell) for cell in sides[1] if _are_near(own, cell)]
-        close = [(len(fields), cell) for fields, cell in differing if len(fields) <= comparable.MOST_DIFFERENCES]
+        differing = [(work_differences(own.work, cell.work), cell) for cell in sides[1] if _are_near(own, cell)]
+        close = [(len(fields), cell) for fields, cell in differing if len(fields) <= MOST_DIFFERENCES]
         if close:
             found.append((own, min(close, key=lambda one: one[0])[1]))
             sides[0].remove(own)
@@ -155,7 +163,7 @@ def _have_one_job(a: Cell, b: Cell) -> bool:
 
 
 def _have_one_batch(a: Cell, b: Cell) -> bool:
-    return bool(a.work.get(comparable.BATCH) == b.work.get(comparable.BATCH))
+    return bool(a.work.get(BATCH) == b.work.get(BATCH))
 
 
 def _are_on_the_same_devices(a: Cell, b: Cell) -> bool:
@@ -192,7 +200,7 @@ def _workload(a: Cell, b: Cell) -> str:
     if _have_one_id(a, b) or (_have_one_job(a, b) and _have_one_batch(a, b)):
         return str(a["workload"])
     if _have_one_job(a, b):
-        return f"{comparable.name_of(a.work)} (batch {_both(str(a['batch']), str(b['batch']))})"
+        return f"{name_of(a.work)} (batch {_both(str(a['batch']), str(b['batch']))})"
     return _both(a["workload"], b["workload"])
 
 

@@ -1,14 +1,73 @@
-"""Where the time of launches went -> tables: the phases of a launch, and the step times inside the timed windows."""
+"""Split the time of a launch: its phases, compilation, the parts of a step, and the latency of requests."""
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from scipy.special import fdtrc
 
-from torchmatrix.analysis.centers import median_of
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.spent import Spent
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.intervals import median_of, variance_of
+from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
+from torchmatrix.analysis.rows import Row
+from torchmatrix.facts.launch import Launch, measured_seconds
+
+# A launch -> where its time went: its phases, its step times inside the timed windows. time_split.py makes tables of many.
+
+TOLD = {"import": "import", "init": "init", "model": "model to device", "first-step": "first step"}
+"""Phases: what the box calls them, and we."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """Of an ok launch. `cell`: what tells its row in a table from others, by column; `cache` is "" without compilation.
+
+    `phases`: seconds by name, NaN if unknown. `steps`: seconds of all ranks' steps in the timed windows.
+    """
+
+    cell: dict[str, str]
+    phases: dict[str, float]
+    steps: "array[float]"
+
+
+def spent_by(launch: Launch) -> Spent | None:
+    """None if it isn't ok, or explains a scaling loss: that has its own table."""
+    if not launch.makes_figures or not launch.is_ok:
+        return None
+    steps = chain.from_iterable(rank for window in launch.windows for rank in window.step_seconds)
+    return Spent(cell=_cell_of(launch), phases=_seconds_of(launch), steps=array("d", steps))
+
+
+def _cell_of(launch: Launch) -> dict[str, str]:
+    workload = launch.workload
+    return {
+        "cell": launch.cell,
+        "stack": launch.stack.name,
+        "workload": workload.id,
+        "model": workload.model,
+        "mode": workload.mode,
+        "devices": launch.devices.label,
+        "cache": launch.compile_cache or "" if workload.compile else "",
+    }
+
+
+def _seconds_of(launch: Launch) -> dict[str, float]:
+    found = {ours: launch.phases.get(theirs, math.nan) for theirs, ours in TOLD.items()}
+    found |= {"warm-up": _warm_up(launch), "measure": measured_seconds(launch)}
+    known = sum(seconds for seconds in found.values() if not math.isnan(seconds))
+    return found | {"the rest": launch.seconds - known, "total": launch.seconds}
+
+
+def _warm_up(launch: Launch) -> float:
+    """NaN where the box told neither the sum nor the blocks."""
+    if launch.warm_up and launch.warm_up.seconds is not None:
+        return launch.warm_up.seconds
+    return sum(block.slowest for block in launch.warm_up_blocks) if launch.warm_up_blocks else math.nan
+
 
 PHASES = ("import", "init", "model to device", "first step", "warm-up", "measure", "the rest")
 QUANTILES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -58,3 +117,80 @@ def _quantiles(launches: Iterable[Spent]) -> dict[str, Any]:
     low, high, part = seconds[before], seconds[np.minimum(before + 1, len(seconds) - 1)], places - before
     values = np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part))
     return {"steps": len(seconds), **dict(zip(QUANTILES, values.tolist(), strict=True))}
+
+
+# Launches -> how long torch.compile takes from an empty cache, and whether one compilation makes faster code than another.
+
+FEWEST = 3
+"""Launches of either kind, below which scatters are not compared."""
+LEVEL = 0.05
+
+
+def compiles_table(cells: CellIndex) -> list[Row]:
+    """One row per cell that was compiled from an empty cache in some ok launch.
+
+    `compiled` launches did so: the median, least and largest time of their first step in seconds; `sd_between_artefacts` is the
+    standard deviation of the logarithms of their throughputs. The `reused` launches all ran the code of one compilation:
+    `sd_same_artefact`. `varies`: the former scatter is larger than the latter beyond chance, by an F test of the variances of
+    the logarithms, one-sided, at LEVEL over the number of tests (Bonferroni); None with fewer than FEWEST launches of a kind.
+    """
+    shown = [row for row in map(_compile_row, cells.figures) if row]
+    tests = sum(not math.isnan(row["p"]) for row in shown)
+    for row in shown:
+        row["varies"] = None if math.isnan(row["p"]) else row["p"] * tests < LEVEL
+    return shown
+
+
+def _compile_row(cell: Cell) -> Row | None:
+    ok = [row for row in cell.ok if row["compile"]]
+    cold, warm = ([row for row in ok if row["compile_cache"] == state] for state in ("cold", "warm"))
+    if not cold:
+        return None
+    first = [row["first_step_seconds"] for row in cold if not math.isnan(row["first_step_seconds"])]
+    between, same = (_scatter(row["throughput"] for row in some) for some in (cold, warm))
+    return {name: cell[name] for name in ("cell", "stack", "workload", "devices", "unit")} | {
+        "compiled": len(cold),
+        "first_step_seconds": median_of(first) if first else math.nan,
+        "first_step_low": min(first, default=math.nan),
+        "first_step_high": max(first, default=math.nan),
+        "sd_between_artefacts": between,
+        "reused": len(warm),
+        "sd_same_artefact": same,
+        "p": _f_test(between, len(cold), same, len(warm)),
+    }
+
+
+def _scatter(throughputs: Iterable[float]) -> float:
+    """The standard deviation of the logarithms; NaN of fewer than two."""
+    logarithms = [math.log(one) for one in throughputs]
+    return math.sqrt(variance_of(logarithms)) if len(logarithms) > 1 else math.nan
+
+
+def _f_test(between: float, compiled: int, same: float, reused: int) -> float:
+    """The probability that equal variances give such a ratio or a larger one."""
+    if min(compiled, reused) < FEWEST or not same > 0:
+        return math.nan
+    return float(fdtrc(compiled - 1, reused - 1, (between / same) ** 2))
+
+
+# Launches that served requests -> a table for each kind: latency (device to device) and end to end (host to host).
+
+_OF_CELL = ("cell", "stack", "workload", "model", "precision", "devices", "count", "batch", "unit", "statistic")
+
+
+def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
+    """One row per cell with requests of this kind, from the rows of its launches (launch_row.py), of one machine or several.
+
+    For each of PERCENTILES: the median over ok launches of that percentile in seconds, with `_low` and `_high`, the ends of its
+    95 % interval over launches. `n`: launches; `requests`: of all of them together.
+    """
+    return [_latency_row(cell, kind) for cell in CellIndex(row for row in launches if row["requests"]).figures]
+
+
+def _latency_row(cell: Cell, kind: str) -> Row:
+    requests = int(sum(row["requests"] for row in cell.launches))
+    found = {name: cell.last[name] for name in _OF_CELL} | cell.fleet | {"n": len(cell.launches), "requests": requests}
+    for name, metric in zip(PERCENTILES, OF_REQUESTS[kind], strict=True):
+        of = cell.estimate(metric.column)
+        found |= {name: of.value, f"{name}_low": of.low, f"{name}_high": of.high}
+    return found

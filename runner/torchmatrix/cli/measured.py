@@ -15,7 +15,7 @@ from torchmatrix.ground.formatting import count, printable
 # What the verbs print about a plan: a summary, what is skipped and why, and suggestions if a selection matches nothing.
 
 if TYPE_CHECKING:
-    from torchmatrix.analysis.comparison import Comparison
+    from torchmatrix.analysis.compare import Comparison
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
     from torchmatrix.reporting.cell_summaries import CellSummary

@@ -101,7 +101,7 @@ def why(
     Compares the same work on two stacks or with two settings. The bars add up to the difference of the step times. Profiles
     cells that have no profile yet.
     """
-    from torchmatrix.analysis.profiles import why as analysis
+    from torchmatrix.analysis import why as analysis
     from torchmatrix.reporting import profile_pages, profiled
     from torchmatrix.reporting.report import page
     from torchmatrix.running import profiling, session
@@ -142,7 +142,7 @@ def _profiled(s: "Session", root: Path, cell: "Cell", steps: int, named: bool, v
 
 def _seen(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
     """What the profiles say, beside what a run measured. Raises BadInput for a trace that can't be read."""
-    from torchmatrix.analysis.profiles.measured import measured
+    from torchmatrix.analysis.why import measured
     from torchmatrix.facts.checked import Malformed
     from torchmatrix.reporting import profiled
 

@@ -63,13 +63,13 @@ def compare(
     """
     from torchmatrix.analysis import between_runs, metrics
     from torchmatrix.analysis import compare as comparing
-    from torchmatrix.analysis.chosen import choose
+    from torchmatrix.analysis.machines import choose_launches
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
     store, asked = Results(results), metrics.named(metric)
     say_undated(store)
-    sides = [choose(store, word) for word in (a, b)]
+    sides = [choose_launches(store, word) for word in (a, b)]
     for side in sides:
         say_unreadable(side.unreadable)
         if side.note:
@@ -146,15 +146,15 @@ def audit(
     Checks efficiency, the gain from AMP, the peak, rounding, baselines and unknown fields. Lists what it can't read.
     """
     from torchmatrix.analysis.published import audit as auditing
-    from torchmatrix.analysis.published import scaling_checks
+    from torchmatrix.analysis.published.audit import as_record, coverage
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import audited
 
     stated = audited.stated(Results(results), target)
-    findings, several = auditing.check(stated.figures), scaling_checks.coverage(stated.figures)
+    findings, several = auditing.check(stated.figures), coverage(stated.figures)
     checked = auditing.checked(stated.figures, stated.mixed)
     if as_json:
-        record = {"figures": len(stated.figures), "scaling": scaling_checks.as_record(several)}
+        record = {"figures": len(stated.figures), "scaling": as_record(several)}
         record |= {"checked": asdict(checked)}
         record |= {"unparsed": [asdict(one) for one in stated.unparsed], "findings": [asdict(one) for one in findings]}
         record |= {"unreadable": [{"file": str(one.path), "reason": one.reason} for one in stated.unreadable]}

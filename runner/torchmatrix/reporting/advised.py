@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchmatrix.analysis.advice import Advice, axes_to_measure
-from torchmatrix.analysis.cube.points import COSTS, Point
+from torchmatrix.analysis.cube_points import COSTS, Point
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.ground.formatting import count, figure, is_known, none_for_nan, printable
 from torchmatrix.matrix.factors import FACTORS

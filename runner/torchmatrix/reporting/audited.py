@@ -5,14 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.chosen import choose
+from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.published import figure_files, figures
-from torchmatrix.analysis.published.audit import Checked
-from torchmatrix.analysis.published.figure_files import Taken, Unparsed
-from torchmatrix.analysis.published.findings import Finding, Unchecked, place
-from torchmatrix.analysis.published.layouts import HINT
-from torchmatrix.analysis.published.scaling_checks import Coverage
-from torchmatrix.analysis.tables import launch_rows
+from torchmatrix.analysis.published.audit import Checked, Coverage, Finding, Unchecked, place
+from torchmatrix.analysis.published.figure_files import HINT, Taken, Unparsed
+from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import clipped, count, printable
@@ -25,7 +22,7 @@ def stated(results: Results, word: str) -> Taken:
         return figure_files.take(path)
     if path.is_file() and path.suffix != ".jsonl":
         raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
-    chosen = choose(results, word)
+    chosen = choose_launches(results, word)
     cells = CellIndex(launch_rows(chosen.launches)).figures
     found, mixed = figures.measured(cells), figures.mixed(cells)
     if not found and not mixed:

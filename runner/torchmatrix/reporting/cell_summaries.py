@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.column import is_ok
-from torchmatrix.analysis.tables import launch_rows
+from torchmatrix.analysis.rows import is_ok
+from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.ground.formatting import clipped, count, figure, printable

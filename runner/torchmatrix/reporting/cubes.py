@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.analysis.cube import Cube, cubes_of
-from torchmatrix.analysis.cube.front import front_of
-from torchmatrix.analysis.cube.path import Best
-from torchmatrix.analysis.cube.points import COSTS, Point, Points, word_of
+from torchmatrix.analysis.cube_points import COSTS, Best, Point, Points, front_of, word_of
+from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import Metric
 from torchmatrix.ground.formatting import count, figure

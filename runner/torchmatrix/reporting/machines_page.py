@@ -6,15 +6,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import across, facts_cache, fleet_tables, ratios, scaling, tables
+from torchmatrix.analysis import across, facts_cache, machines, run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row, is_ok, makes_figures
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.published import beside, figures
-from torchmatrix.analysis.published.beside import Beside
+from torchmatrix.analysis.published import claims, figures
+from torchmatrix.analysis.published.claims import Beside
 from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import explorers, side_by_side
@@ -52,7 +52,7 @@ class Fleet:
 
     @cached_property
     def cells(self) -> list[Row]:
-        return [row for row in tables.cells_table(self.index) if makes_figures(row)]
+        return [row for row in run_summary.cells_table(self.index) if makes_figures(row)]
 
     @cached_property
     def measured(self) -> list[tuple[Measured, ...]]:
@@ -63,7 +63,7 @@ class Fleet:
     @cached_property
     def published(self) -> list[list[Beside]]:
         """Of each machine its cells beside published figures (beside.paired)."""
-        return [beside.paired(own)[0] for own in self.measured]
+        return [claims.paired(own)[0] for own in self.measured]
 
     @cached_property
     def scaling(self) -> list[Row]:
@@ -78,9 +78,9 @@ class Fleet:
         published = {
             (one.machine.label, *place): found
             for one, pairs in zip(self.chosen, self.published, strict=True)
-            for place, found in beside.throughputs(pairs).items()
+            for place, found in claims.throughputs(pairs).items()
         }
-        return explorers.of(self.index, self.cells, self.scaling, ratios.ratios_of(self.index), held, published)
+        return explorers.of(self.index, self.cells, self.scaling, speedups.ratios_of(self.index), held, published)
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
@@ -156,7 +156,7 @@ def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[st
         "models": list(dict.fromkeys(row["gpu"] for row in every)),
         "measured": sum(row["n"] > 0 for row in every),
         "planned": sum(len(run.planned) for run in fleet.runs),
-        "gpus": fleet_tables.fleet_gpu_table([one.machine for one in fleet.chosen], every),
+        "gpus": machines.fleet_gpu_table([one.machine for one in fleet.chosen], every),
         "cells": _cells(fleet, held),
         "currency": held.currency,
         "failures": [_failure(row) for row in fleet.launches if not is_ok(row)],
@@ -187,7 +187,7 @@ def _pending(run: RunSummary) -> int:
 def _cells(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
     """The cells of all machines with what they give per watt, price and GB."""
     key = ("machine", "stack", "workload", "devices")
-    worth = {tuple(row[name] for name in key): row for row in fleet_tables.worth_table(fleet.cells, held)}
+    worth = {tuple(row[name] for name in key): row for row in machines.worth_table(fleet.cells, held)}
     return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in fleet.cells]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torchmatrix.analysis.profiles.why import Bar, Why
+from torchmatrix.analysis.why import Bar, Why
 from torchmatrix.facts.profiles import TRACE
 from torchmatrix.ground.formatting import figure
 from torchmatrix.reporting import profiled, words

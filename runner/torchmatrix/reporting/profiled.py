@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.analysis.profiles import memory, shares, traces
-from torchmatrix.analysis.profiles.measured import Measured
-from torchmatrix.analysis.profiles.memory import Memory
-from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Side, Why, largest
+from torchmatrix.analysis import profiles
+from torchmatrix.analysis.profiles import Memory
+from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
 from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
 from torchmatrix.ground.formatting import clipped, count, figure, is_known, printable, without_nan
 from torchmatrix.reporting import words
@@ -28,9 +27,9 @@ class Seen:
 
 def seen_in(profile: Profile, measured: Measured, kernels: bool) -> Seen:
     """What the traces of a profile say, by kernel or by operator. Raises Malformed."""
-    found = shares.shares(traces.parse(profile.trace()), kernels)
+    found = profiles.shares(profiles.parse(profile.trace()), kernels)
     side = Side(cell=profile.cell, shares=found, plain=profile.plain_seconds, measured=measured)
-    return Seen(profile=profile, side=side, memory=memory.memory_of(traces.parse(profile.trace(MEMORY))))
+    return Seen(profile=profile, side=side, memory=profiles.memory_of(profiles.parse(profile.trace(MEMORY))))
 
 
 def times_in_words(one: Side, steps: int) -> str:

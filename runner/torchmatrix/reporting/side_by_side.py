@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.rows import Row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

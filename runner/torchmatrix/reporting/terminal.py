@@ -7,12 +7,12 @@ from typing import Any
 
 from torchmatrix.analysis.between_runs import ENOUGH_RUNS, USUAL_SCATTER, needed
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.comparable import BATCH, EQUIVALENT
-from torchmatrix.analysis.comparison import TWO_RUNS, Comparison, Row
+from torchmatrix.analysis.compare import TWO_RUNS, ComparedRow, Comparison
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.analysis.intervals import SEEN_FROM
+from torchmatrix.analysis.rows import BATCH, EQUIVALENT
+from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
-from torchmatrix.analysis.tables import launch_rows
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.store import RunFolder
@@ -150,7 +150,7 @@ def _in_one_run(found: Comparison) -> str:
 
 def _refusal_lines(found: Comparison) -> Iterator[str]:
     """Fields in which the sides differ, once for all rows that differ in them; then other reasons, each with its rows."""
-    by_fields: dict[tuple[str, ...], list[Row]] = {}
+    by_fields: dict[tuple[str, ...], list[ComparedRow]] = {}
     by_reason: dict[str, list[str]] = {}
     for row in found.rows:
         if row.differs:
@@ -165,7 +165,7 @@ def _refusal_lines(found: Comparison) -> Iterator[str]:
         yield f"not comparable, {count(len(labels), 'row')}: {reason}: {_some(labels)}"
 
 
-def _values(field: str, rows: Sequence[Row]) -> str:
+def _values(field: str, rows: Sequence[ComparedRow]) -> str:
     return "; ".join(dict.fromkeys(f"{a} and {b}" for row in rows for name, a, b in row.differs if name == field))
 
 

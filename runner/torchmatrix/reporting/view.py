@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from torchmatrix.analysis import collectives, compiling, facts_cache, ratios, scaling, tables
+from torchmatrix.analysis import facts_cache, run_summary, scaling, speedups, time_split
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row, is_ok, makes_figures
 from torchmatrix.analysis.published import figures
 from torchmatrix.analysis.published.figures import Measured
-from torchmatrix.analysis.ratios import Ratios
+from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
+from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
 
@@ -65,7 +65,7 @@ def make_view(run_id: str, record: RunRecord, found: RunDetails, baseline: str |
     Raises BadInput if that stack has no cell.
     """
     cells = found.summary.cells
-    every_cell = tables.cells_table(cells)
+    every_cell = run_summary.cells_table(cells)
     return View(
         id=run_id,
         record=record,
@@ -76,8 +76,8 @@ def make_view(run_id: str, record: RunRecord, found: RunDetails, baseline: str |
         scaling=scaling.scaling_table(cells),
         decomposition=scaling.decomposition_table(cells),
         nodes=scaling.nodes_table(cells),
-        collectives=collectives.collectives_table(found.summary.launches),
+        collectives=scaling.collectives_table(found.summary.launches),
         devices=scaling.devices_table(cells),
-        compiles=compiling.compiles_table(cells),
-        ratios=ratios.ratios_of(cells, baseline),
+        compiles=time_split.compiles_table(cells),
+        ratios=speedups.ratios_of(cells, baseline),
     )

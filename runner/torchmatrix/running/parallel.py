@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from torchmatrix.analysis import disturbance
+from torchmatrix.analysis import pairs
 from torchmatrix.analysis.intervals import UNKNOWN
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import throughput
@@ -50,7 +50,7 @@ class Probe:
     def result(self) -> LaneTest:
         """As far as it was measured."""
         alone, beside = self.rates[ALONE], self.rates[BESIDE]
-        found = disturbance.ratio_of(beside, alone) if len(beside) == len(alone) else UNKNOWN
+        found = pairs.ratio_of(beside, alone) if len(beside) == len(alone) else UNKNOWN
         return LaneTest(
             devices=self.lane.devices, cell=self.cell.id, ratio=found.value, low=found.low, high=found.high, alone=tuple(alone),
             beside=tuple(beside),
@@ -65,7 +65,7 @@ def probe_cell(cells: Sequence[Cell]) -> Cell:
 def least_test_seconds(lanes: Sequence[Lane], known: Mapping[str, float]) -> float:
     """How long the test takes if its first look decides; `known`: seconds by cell id."""
     each = [plan.launch_seconds(probe_cell(lane.cells), 2, known) for lane in lanes]
-    return (1 + disturbance.LOOKS[0]) * sum(each) + 1.5 * disturbance.LOOKS[0] * max(each)
+    return (1 + pairs.LOOKS[0]) * sum(each) + 1.5 * pairs.LOOKS[0] * max(each)
 
 
 def test_lanes(probes: Sequence[Probe]) -> Generator[News, None, ParallelTest]:
@@ -75,25 +75,23 @@ def test_lanes(probes: Sequence[Probe]) -> Generator[News, None, ParallelTest]:
     begin together in one round, and in the next one half of them begins in the midst of the others' launches: windows lie
     beside windows, and beside the start of launches. A failed launch ends the test.
     """
-    yield LanesProbed(devices=tuple(p.lane.devices for p in probes), least=disturbance.LOOKS[0], most=disturbance.LOOKS[-1])
+    yield LanesProbed(devices=tuple(p.lane.devices for p in probes), least=pairs.LOOKS[0], most=pairs.LOOKS[-1])
     yield from _one_by_one(probes, UNCOUNTED)
-    for number in range(1, disturbance.LOOKS[-1] + 1):
+    for number in range(1, pairs.LOOKS[-1] + 1):
         order = (ALONE, BESIDE) if number % 2 else (BESIDE, ALONE)
         for kind in order:
             if any(probe.failure for probe in probes):
                 return _decided(probes)
             yield from _one_by_one(probes, ALONE) if kind == ALONE else _at_once(probes, number)
-        if number in disturbance.LOOKS and _is_settled(probes):
+        if number in pairs.LOOKS and _is_settled(probes):
             break
     return _decided(probes)
 
 
 def _is_settled(probes: Sequence[Probe]) -> bool:
-    ratios = [disturbance.ratio_of(probe.rates[BESIDE], probe.rates[ALONE]) for probe in probes if not probe.failure]
+    ratios = [pairs.ratio_of(probe.rates[BESIDE], probe.rates[ALONE]) for probe in probes if not probe.failure]
     within = _within(probes)
-    return all(disturbance.is_shown(one, within) for one in ratios) or any(
-        disturbance.is_disturbed(one, within) for one in ratios
-    )
+    return all(pairs.is_shown(one, within) for one in ratios) or any(pairs.is_disturbed(one, within) for one in ratios)
 
 
 def _within(probes: Sequence[Probe]) -> float:
@@ -103,8 +101,8 @@ def _within(probes: Sequence[Probe]) -> float:
 def _decided(probes: Sequence[Probe]) -> ParallelTest:
     within = _within(probes)
     lanes, failures = tuple(probe.result for probe in probes), [probe.failure for probe in probes if probe.failure]
-    why = f"a launch of the test failed: {failures[0]}" if failures else disturbance.why(lanes, within)
-    return ParallelTest(shown=not failures and disturbance.all_shown(lanes, within), why=why, lanes=lanes)
+    why = f"a launch of the test failed: {failures[0]}" if failures else pairs.why(lanes, within)
+    return ParallelTest(shown=not failures and pairs.all_shown(lanes, within), why=why, lanes=lanes)
 
 
 def _one_by_one(probes: Sequence[Probe], kind: str) -> Iterator[News]:
@@ -199,7 +197,7 @@ def _may_run_at_once(
             return False
         test = yield from test_lanes(probes)
         job.folder.append("parallel", **_record(test, job.method.parallel_within))
-    yield LanesDecided(at_once=test.shown, why=disturbance.in_words(test))
+    yield LanesDecided(at_once=test.shown, why=pairs.in_words(test))
     return test.shown
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__
-from torchmatrix.analysis.profiles.measured import recorded
+from torchmatrix.analysis.why import recorded
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file, profiles

@@ -15,7 +15,7 @@ from read_back import spent, traces_of
 
 from faults.borders.box_lines import changed
 from records import launch_lines, write_run
-from torchmatrix.analysis import facts_cache, history, tables, time_split, watched
+from torchmatrix.analysis import facts_cache, history, run_summary, time_split, watched
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
@@ -65,12 +65,12 @@ def _read(found: Launch | Unreadable, tables_too: bool) -> None:
         return
     figure = throughput(found)
     assert math.isnan(figure) or (found.outcome == "ok" and 0 < figure < math.inf), found
-    rows = tables.launch_rows([found])
+    rows = run_summary.launch_rows([found])
     environment_of(found)
     watched.summarize(found)
     if not tables_too:
         return
-    tables.cells_table(CellIndex(rows))
+    run_summary.cells_table(CellIndex(rows))
     time_split.phases_table(spent([found]))
     time_split.steps_table(spent([found]))
     traces_of([found])

@@ -1,17 +1,236 @@
 """Figures -> findings: what is impossible, or can't be judged, in published throughputs and in our own."""
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
-from torchmatrix.analysis.published import scaling_checks
 from torchmatrix.analysis.published.figures import TRAINING, Figure
-from torchmatrix.analysis.published.findings import IMPOSSIBLE, SUSPECT, UNCLEAR, Finding, Unchecked, finding, place, shown
-from torchmatrix.analysis.published.scaling_checks import SAME_JOB, Jobs
+from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 from torchmatrix.matrix import catalog
+
+# What the audit says of one figure: how sure it is, of which field, over which limit, and why.
+
+IMPOSSIBLE, SUSPECT, UNCLEAR = "impossible", "suspect", "unclear"
+LEVELS = {
+    IMPOSSIBLE: "can't be true as stated",
+    SUSPECT: "unlikely: look for a cause",
+    UNCLEAR: "can't be judged well: something is unknown, coarse or from elsewhere",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """`row` and `column` as in figures.Figure; `cell` for a figure of ours. `level`: one of LEVELS.
+
+    `field`: the figure's field that is meant and `value` what it says, "" if unknown (a throughput in `unit`). `reason` is a
+    sentence, `limit` what was overstepped.
+    """
+
+    row: int
+    column: str
+    cell: str
+    level: str
+    field: str
+    value: str
+    unit: str
+    limit: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unchecked:
+    """A figure that could not be held against a peak, and why. `row`, `column` and `cell` as in figures.Figure."""
+
+    row: int
+    column: str
+    cell: str
+    reason: str
+
+
+def finding(figure: Figure, level: str, field: str, value: str, reason: str, limit: str) -> Finding:
+    """About `figure`."""
+    return Finding(
+        row=figure.row,
+        column=figure.column,
+        cell=figure.cell,
+        level=level,
+        field=field,
+        value=value,
+        unit=figure.unit if field == "throughput" else "",
+        limit=limit,
+        reason=reason,
+    )
+
+
+def shown(figure: Figure) -> str:
+    """Its throughput as written: with all its digits, without an exponent."""
+    return f"{figure.throughput:.12g}"
+
+
+def place(about: Figure | Finding | Unchecked) -> str:
+    """The cell, or the row and, where a row has several figures, the column."""
+    return about.cell or f"row {about.row}" + (f", {about.column}" if about.column else "")
+
+
+# Does a published figure of several GPUs scale better than linearly, over one GPU or, without that, over its siblings?
+
+SUSPECT_EFFICIENCY = IMPOSSIBLE_EFFICIENCY
+"""Of one run of ours this is impossible already if the interval proves it: there nothing but the number of devices differs."""
+DAYS_APART = 1
+"""So many days may lie between a baseline and the figure over it: runs cross midnight."""
+SAME_JOB = (
+    "vendor", "framework", "gpu", "published_gpu", "model", "published_model", "mode", "precision", "published_precision",
+    "memory_format", "compile", "image_size", "sequence_length", "data", "unit", "torch", "image",
+)  # fmt: skip
+"""What two rows of one source must have in common to be set beside each other at all."""
+_CIRCUMSTANCES = ("machine", "date", "driver")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coverage:
+    """Of the figures of several GPUs: how many have a baseline, how many only siblings, how many neither."""
+
+    several: int
+    baseline: int
+    siblings: int
+    unchecked: int
+
+
+class Jobs:
+    """The figures of one source by job, to find what each can be held against."""
+
+    def __init__(self, figures: Sequence[Figure]) -> None:
+        self._by_job: dict[tuple[Any, ...], list[Figure]] = {}
+        for figure in figures:
+            self._by_job.setdefault(_job(figure), []).append(figure)
+        self._baselines: dict[tuple[Any, ...], Figure | None] = {}
+
+    def baseline(self, figure: Figure) -> Figure | None:
+        """The same job and batch on one GPU: of the nearest circumstances, and of several such the fastest.
+
+        A batch that either doesn't say may be the same; one that both say equally comes first.
+        """
+        if (figure.gpus or 0) < 2:
+            return None
+        key = (_job(figure), figure.batch_per_gpu, *(getattr(figure, name) for name in _CIRCUMSTANCES))
+        if key not in self._baselines:
+            same = [other for other in self._fewer(figure) if other.gpus == 1 and _may_be_equal(figure, other)]
+            self._baselines[key] = max(same, key=lambda other: _nearness(figure, other), default=None)
+        return self._baselines[key]
+
+    def sibling(self, figure: Figure) -> Figure | None:
+        """Without a baseline: the same job on fewer GPUs, or on one with a larger batch; per GPU the fastest of the nearest."""
+        fitting = [other for other in self._fewer(figure) if _may_be_equal(figure, other) or _has_larger_batch(figure, other)]
+        return max(fitting, key=lambda other: _nearness(figure, other), default=None)
+
+    def _fewer(self, figure: Figure) -> list[Figure]:
+        count = figure.gpus or 0
+        return [other for other in self._by_job[_job(figure)] if other.gpus and other.gpus < count]
+
+
+def coverage(figures: Sequence[Figure]) -> Coverage:
+    """How many figures of several GPUs could be held against something."""
+    jobs, found = Jobs(figures), [0, 0, 0]
+    for figure in figures:
+        if (figure.gpus or 0) > 1:
+            found[0 if jobs.baseline(figure) else 1 if jobs.sibling(figure) else 2] += 1
+    return Coverage(several=sum(found), baseline=found[0], siblings=found[1], unchecked=found[2])
+
+
+def check_scaling(figure: Figure, jobs: Jobs) -> Iterator[Finding]:
+    """More than linear scaling over the baseline, else over a sibling; and a baseline from elsewhere."""
+    if base := jobs.baseline(figure):
+        yield from _more_than_linear(figure, base)
+        yield from _from_elsewhere(figure, base)
+    elif sibling := jobs.sibling(figure):
+        yield from _more_than_linear(figure, sibling)
+
+
+def _more_than_linear(figure: Figure, other: Figure) -> Iterator[Finding]:
+    """Per GPU, `figure` over `other`; at least, whatever digits were rounded away."""
+    assert figure.gpus and other.gpus
+    own, others = figure.throughput / figure.gpus, other.throughput / other.gpus
+    least = (own - figure.rounding / figure.gpus) / (others + other.rounding / other.gpus)
+    if least <= SUSPECT_EFFICIENCY:
+        return
+    sure, off = figure.batch_per_gpu == other.batch_per_gpu, _relative_error(figure, other)
+    if least <= 1 + off:
+        return
+    limit = IMPOSSIBLE_UNTESTED if math.isnan(off) else SUSPECT_EFFICIENCY
+    level = IMPOSSIBLE if sure and least > limit else SUSPECT
+    over = "one GPU" if other.gpus == 1 else f"{other.gpus} GPUs"
+    what = f"{figure.gpus} GPUs at an efficiency of {own / others:.3f} over {place(other)} ({shown(other)} on {over})"
+    why = "no machine scales better than linearly"
+    if not sure:
+        why += f", but the batch may differ ({_batch(figure)}, there {_batch(other)})"
+    elif figure.batch_per_gpu is None:
+        why += "; the batch per GPU isn't stated"
+    overstepped = f"efficiency {limit if level == IMPOSSIBLE else SUSPECT_EFFICIENCY:.2f}"
+    yield finding(figure, level, "throughput", shown(figure), f"{what}: {why}.", overstepped)
+
+
+def _relative_error(figure: Figure, other: Figure) -> float:
+    """Half of the 95 % interval of the ratio of two figures of ours; NaN of others and of single launches."""
+    return math.hypot(figure.half_interval / figure.throughput, other.half_interval / other.throughput)
+
+
+def _from_elsewhere(figure: Figure, base: Figure) -> Iterator[Finding]:
+    for name in _CIRCUMSTANCES:
+        if _is_elsewhere(name, getattr(figure, name), getattr(base, name)):
+            reason = f"Its baseline, {place(base)}, is recorded with another {name}: {getattr(base, name)}."
+            limit = f"{DAYS_APART} day apart" if name == "date" else f"the same {name}"
+            yield finding(figure, UNCLEAR, name, getattr(figure, name), reason, limit)
+
+
+def _job(figure: Figure) -> tuple[Any, ...]:
+    return tuple(getattr(figure, name) for name in SAME_JOB)
+
+
+def _may_be_equal(figure: Figure, other: Figure) -> bool:
+    return None in (figure.batch_per_gpu, other.batch_per_gpu) or figure.batch_per_gpu == other.batch_per_gpu
+
+
+def _has_larger_batch(figure: Figure, other: Figure) -> bool:
+    """Then a GPU is usually faster there, so that exceeding it per GPU is no less odd."""
+    return (other.batch_per_gpu or 0) > (figure.batch_per_gpu or 0)
+
+
+def _batch(figure: Figure) -> str:
+    return "not stated" if figure.batch_per_gpu is None else f"{figure.batch_per_gpu} per GPU"
+
+
+def _nearness(figure: Figure, other: Figure) -> tuple[bool, int, float]:
+    near = sum(not _is_elsewhere(n, getattr(figure, n), getattr(other, n)) for n in _CIRCUMSTANCES)
+    return figure.batch_per_gpu == other.batch_per_gpu, near, other.throughput / (other.gpus or 1)
+
+
+def _is_elsewhere(name: str, a: str, b: str) -> bool:
+    """Are both known and not the same? Dates: further apart than DAYS_APART, or of other months or years if that is all."""
+    if not a or not b:
+        return False
+    if name != "date":
+        return a != b
+    try:
+        return abs((date.fromisoformat(a) - date.fromisoformat(b)).days) > DAYS_APART
+    except ValueError:
+        common = min(len(a), len(b))
+        return a[:common] != b[:common]
+
+
+def as_record(found: Coverage) -> Mapping[str, int]:
+    """For `audit --json`."""
+    return {
+        "on_several_gpus": found.several,
+        "with_baseline": found.baseline,
+        "checked_against_siblings": found.siblings,
+        "without_either": found.unchecked,
+    }
+
 
 LEAST_GAIN = 1.10
 """AMP over fp32 or TF32 on tensor cores, whose peak in fp16 is twice that of TF32 and more. Our own decision."""
@@ -50,7 +269,7 @@ class Checked:
 def checked(figures: Sequence[Figure], mixed: Sequence[str] = ()) -> Checked:
     """What `check` could look at: without it, the absence of findings says nothing. `mixed`: cells that have no figure."""
     reasons = [(figure, found) for figure in figures if isinstance(found := _load(figure), str)]
-    several = scaling_checks.coverage(figures)
+    several = coverage(figures)
     unchecked = [Unchecked(row=f.row, column=f.column, cell=f.cell, reason=reason) for f, reason in reasons]
     unchecked += [Unchecked(row=0, column="", cell=cell, reason="its GPUs are of several models") for cell in mixed]
     return Checked(
@@ -69,7 +288,7 @@ def check(figures: Sequence[Figure]) -> list[Finding]:
         if figure.gpus == 1:
             alone.setdefault(_model_and_gpu(figure), []).append(figure)
     for figure in figures:
-        found += scaling_checks.check(figure, jobs)
+        found += check_scaling(figure, jobs)
         found += _gain(figure, alone.get(_model_and_gpu(figure), []))
         found += _above_peak(figure)
         found += _rounded(figure)

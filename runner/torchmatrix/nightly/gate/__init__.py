@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import comparable, facts_cache, same_work
+from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.cells import Cell
-from torchmatrix.analysis.column import Row, has_failed
 from torchmatrix.analysis.metrics import GATED, Metric
+from torchmatrix.analysis.rows import Row, counted_difference, has_failed, work_difference
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED
@@ -301,8 +301,8 @@ def _other_work(cell: Cell, own: Cell) -> str | None:
     """In what the first launch that did other work than the last of `own` differs, in words; or in what all counted."""
     other = next((row["work"] for row in cell.ok if row["work"] != own.last["work"]), None)
     if other is not None:
-        return comparable.difference(json.loads(other), json.loads(own.last["work"]))
-    return same_work.difference(cell.counted, own.counted)
+        return work_difference(json.loads(other), json.loads(own.last["work"]))
+    return counted_difference(cell.counted, own.counted)
 
 
 def _unlike(cell: Cell, own: Cell) -> str | None:

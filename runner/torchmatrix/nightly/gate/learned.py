@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
-from torchmatrix.analysis import moderated
+from torchmatrix.analysis import intervals
 
 Array = np.ndarray[Any, Any]
 """Numbers or flags: a row is a cell's figure, a column a night."""
@@ -34,9 +34,9 @@ _FREEDOMS = np.geomspace(1.0, 1000.0, 25)
 def moderate(variances: Array, freedoms: Array, enough: Array) -> tuple[Array, Array]:
     """Each cell's variance and its degrees of freedom, with what those cells tell of it that have `enough` nights.
 
-    See analysis/moderated.py. `freedoms`: at least 1.
+    See analysis/intervals.py. `freedoms`: at least 1.
     """
-    prior = moderated.learned(variances[enough].tolist(), freedoms[enough].tolist())
+    prior = intervals.learned_prior(variances[enough].tolist(), freedoms[enough].tolist())
     return np.array(list(map(prior.moderated, variances, freedoms)), dtype=float), freedoms + prior.freedom
 
 

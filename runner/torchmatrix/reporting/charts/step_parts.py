@@ -3,9 +3,8 @@
 from itertools import pairwise
 from typing import Any
 
-from torchmatrix.analysis.profiles.memory import Memory
-from torchmatrix.analysis.profiles.shares import Shares
-from torchmatrix.analysis.profiles.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, largest
+from torchmatrix.analysis.profiles import Memory, Shares
+from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, largest
 from torchmatrix.ground.formatting import clipped
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import lines

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.history import Trend
+from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.ratios import Ratios
+from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.scaling import FACTORS
+from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.reporting.explorers import drawn
 from torchmatrix.reporting.explorers.data import NONE_PUBLISHED, NOTHING, Data, Published, data_of

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.column import Row, makes_figures
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.ratios import Ratios
+from torchmatrix.analysis.rows import Row, makes_figures
+from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.ground.formatting import UNKNOWN, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor

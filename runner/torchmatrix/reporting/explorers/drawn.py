@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.rows import Row
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words

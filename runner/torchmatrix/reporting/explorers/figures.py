@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import prices
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.ground.formatting import in_digits
 
 

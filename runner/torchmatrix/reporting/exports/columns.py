@@ -6,10 +6,10 @@ Units stand in the names. Kinds: text; number; whole (a whole number); flag (tru
 from collections.abc import Iterable
 from dataclasses import replace
 
-from torchmatrix.analysis.column import CELLS, LAUNCHES, Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.launch_row import ENTRIES, WHERE
 from torchmatrix.analysis.metrics import PERCENTILES
+from torchmatrix.analysis.rows import CELLS, LAUNCHES, Column, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.matrix.factors import CONTRASTED

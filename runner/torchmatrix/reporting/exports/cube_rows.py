@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchmatrix.analysis.column import Column, Row, a_number, a_text, a_whole, an_interval
-from torchmatrix.analysis.cube import Cube, cubes_of
-from torchmatrix.analysis.cube.points import word_of
+from torchmatrix.analysis.cube_points import word_of
+from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.rows import Column, Row, a_number, a_text, a_whole, an_interval
 
 _CUBE = (
     a_text("model", "what is trained or run"), a_text("mode", "train or infer"), a_text("devices", "the device set"),

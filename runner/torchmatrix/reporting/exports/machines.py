@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from torchmatrix.analysis import across, fleet_tables
+from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.column import Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.machines import Chosen
+from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth_table
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.rows import Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
 from torchmatrix.reporting.exports import rows
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
 
@@ -104,7 +104,7 @@ def rows_of(facts: Compared, relative: Relative, held: PriceList) -> dict[str, l
     gpus = {machine.label: machine.gpu for machine in machines}
     return {
         "machines": [_machine(one) for one in facts.chosen],
-        "machine_gpus": fleet_tables.fleet_gpu_table(machines, facts.cells),
+        "machine_gpus": fleet_gpu_table(machines, facts.cells),
         "machine_cells": _cells(facts.cells, held),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
         "relative": [row | base for row in relative.table],
@@ -124,7 +124,7 @@ def _machine(one: Chosen) -> Row:
 
 def _cells(table: Sequence[Row], held: PriceList) -> list[Row]:
     """The cells with what they give per watt and GiB."""
-    worth = {tuple(row[name] for name in _CELL): row for row in fleet_tables.worth_table(table, held)}
+    worth = {tuple(row[name] for name in _CELL): row for row in worth_table(table, held)}
     found = []
     for row in rows.cells(table, held):
         own = worth.get(tuple(row[name] for name in _CELL), {})

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.gpu_specs import PEAKED
+from torchmatrix.analysis.rows import Row
 from torchmatrix.ground.formatting import figure
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import Values, by_row

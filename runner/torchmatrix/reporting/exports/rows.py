@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from torchmatrix.analysis import gpu_table, prices
-from torchmatrix.analysis.column import Row, is_ok
-from torchmatrix.analysis.latency import latency_rows
+from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.published import audit, beside, figures
-from torchmatrix.analysis.published.beside import Section
+from torchmatrix.analysis.published import audit, claims, figures
+from torchmatrix.analysis.published.claims import Section
 from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.analysis.run_summary import Installed
+from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.facts.run_record import Skipped
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.exports import cube_rows
@@ -45,7 +45,7 @@ def launches(view: View) -> list[Row]:
 def others(view: View, held: PriceList) -> dict[str, list[Row]]:
     """All other tables by name."""
     measured = view.measured
-    section = beside.section(beside.preset_of(view.record.matrix), measured, view.scaling)
+    section = claims.section(claims.preset_of(view.record.matrix), measured, view.scaling)
     return {
         "scaling": view.scaling,
         "decomposition": view.decomposition,
@@ -60,7 +60,7 @@ def others(view: View, held: PriceList) -> dict[str, list[Row]]:
         **cube_rows.rows_of(view.summary.launches),
         "speedups": [_compared(row) for row in view.ratios.speedups],
         "settings": [_compared(row) for row in view.ratios.settings],
-        "gpus": gpu_table.gpu_table(view.every_cell),
+        "gpus": gpu_specs.gpu_table(view.every_cell),
         "stacks": list(map(_stack, view.details.installed)),
         "skips": [_skip(skip) for skip in view.record.skips],
         "failures": _failures(view),

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.column import Column, Row
 from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.rows import Column, Row
 from torchmatrix.ground.formatting import number_or_nan
 from torchmatrix.reporting.exports import machines, rows
 from torchmatrix.reporting.exports.columns import TABLES

@@ -3,9 +3,9 @@
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import Moments, geometric_mean
-from torchmatrix.analysis.means import MeanRatio, mean_ratio
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.gpus.facts import Gpus

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import geometric_mean
+from torchmatrix.analysis.rows import Row
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of

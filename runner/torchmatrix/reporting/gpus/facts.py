@@ -6,9 +6,9 @@ from functools import cached_property
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.means import MeanRatio
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.verdicts import MeanRatio
 from torchmatrix.reporting.overview.cells import Cells, grouped
 
 _BEST = {"amp": 3, "amp-bf16": 2, "tf32": 1}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.since import Since
+from torchmatrix.analysis.speedups import Since
 from torchmatrix.reporting.charts.rows import Chart
 from torchmatrix.reporting.overview import changes, effects, energy, latency, scaling, throughput
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers

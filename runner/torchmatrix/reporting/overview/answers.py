@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from torchmatrix.analysis import best
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.intervals import SEEN_FROM, Interval
-from torchmatrix.analysis.means import MeanRatio, mean_ratio
+from torchmatrix.analysis.levels import WIDER
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.since import Since
-from torchmatrix.analysis.two_levels import WIDER
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.speedups import Since
+from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.ground.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.reporting import words
@@ -123,7 +123,7 @@ def candidates(cells: Cells, top: Row) -> list[Row]:
 def fastest(cells: Cells, top: Row) -> list[Row]:
     """Those of its candidates that may be the fastest: not shown to be slower by any test of the page; `top` first."""
     ranked = sorted(candidates(cells, top), key=lambda row: -row["rate"])
-    left = best.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
+    left = verdicts.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
     return [ranked[0], *(ranked[place] for place in left if place and ranked[place]["place"] not in cells.slower)]
 
 
@@ -131,7 +131,7 @@ def picked_interval(cells: Cells, top: Row) -> Interval:
     """Of a figure that was picked as the highest."""
     own = Interval(value=top["rate"], low=number_or_nan(top["low"]), high=number_or_nan(top["high"]))
     found = cells.moments(top)
-    return best.of_picked(own, found.freedom + found.shared if found else 0.0, len(candidates(cells, top)))
+    return verdicts.of_picked(own, found.freedom + found.shared if found else 0.0, len(candidates(cells, top)))
 
 
 def _fastest(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
@@ -161,7 +161,7 @@ def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequenc
         said = "not tested against" if untested else "No difference shown from"
         return ("n/a" if untested else "AMBIGUOUS"), f"{said[0].upper()}{said[1:]} {words.enumerated(who)}."
     ranked = sorted(every, key=lambda row: -row["rate"])
-    found = best.over_the_others(
+    found = verdicts.over_the_others(
         cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
     )
     ahead = f"{words.effect(found.value)} {words.effect_interval(found.value, found.low, found.high)}".strip()

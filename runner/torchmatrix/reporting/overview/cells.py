@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.intervals import Moments
+from torchmatrix.analysis.rows import Row
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.reporting.explorers.data import Data
 from torchmatrix.reporting.overview import colours

@@ -1,6 +1,6 @@
 """Since the last run: each cell a dot, and a row for each that changed."""
 
-from torchmatrix.analysis.since import Changed, Since
+from torchmatrix.analysis.speedups import Changed, Since
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel
 from torchmatrix.reporting.charts.rows import Row as Dot

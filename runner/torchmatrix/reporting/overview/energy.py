@@ -1,7 +1,7 @@
 """Energy and cost: items per joule, and what a million items cost, for each model at three settings."""
 
-from torchmatrix.analysis.column import Row
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.rows import Row
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of

@@ -2,7 +2,7 @@
 
 import math
 
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.rows import Row
 from torchmatrix.ground.formatting import is_known, number_or_nan
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from torchmatrix.analysis.column import Row
+from torchmatrix.analysis.rows import Row
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Chart, Panel, scale_of
 from torchmatrix.reporting.charts.rows import Row as Bar

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import disturbance, facts_cache, gpu_table, time_split
-from torchmatrix.analysis.column import is_ok
+from torchmatrix.analysis import facts_cache, gpu_specs, pairs, time_split
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.published import audit, beside
+from torchmatrix.analysis.published import audit, claims
 from torchmatrix.analysis.published.figures import mixed
+from torchmatrix.analysis.rows import is_ok
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
-from torchmatrix.analysis.since import Since, since
+from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import audited, cubes, explorers, exports, redaction
@@ -105,7 +105,7 @@ def rendered(
 
 def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
     """The explorers of one run."""
-    published = {("", *place): found for place, found in beside.throughputs(beside.paired(view.measured)[0]).items()}
+    published = {("", *place): found for place, found in claims.throughputs(claims.paired(view.measured)[0]).items()}
     within = Within(
         decomposition=view.decomposition,
         devices=view.devices,
@@ -128,7 +128,7 @@ def overview_of(view: View, held: PriceList = NONE, before: Since | None = None,
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
     record = view.record
-    preset, scales = beside.preset_of(record.matrix), view.scaling
+    preset, scales = claims.preset_of(record.matrix), view.scaling
     names = [value for dim in explorers.data.dims if dim.name == "stack" for value in dim.values]
     return {
         "run": view.id,
@@ -143,7 +143,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "throttled_tries": sections.throttled_tries(view),
         "started": utc(record.unix_seconds),
         "method": record.method or {"name": "n/a"},
-        "parallel": disturbance.in_words(record.parallel) if record.parallel else None,
+        "parallel": pairs.in_words(record.parallel) if record.parallel else None,
         "cells": sections.cell_rows(view),
         "known": sections.known_columns(view),
         "unknown": sections.unknown_columns(view),
@@ -153,13 +153,13 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "nodes": view.nodes,
         "collectives": view.collectives,
         "devices": view.devices,
-        "gpus": gpu_table.gpu_table(view.every_cell),
+        "gpus": gpu_specs.gpu_table(view.every_cell),
         "colours": colours.colours(names),
         "stack_names": names,
         "flags": sections.flagged(view),
         "state": sections.state(view),
         "pending": view.pending,
-        "published": beside.section(preset, view.measured, scales),
+        "published": claims.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         **_audit(view),
         "cubes": cubes.sections_of(view.summary.launches),

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis.column import has_failed, is_ok, makes_figures
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.latency import latency_rows
 from torchmatrix.analysis.metrics import MORE, Metric
-from torchmatrix.analysis.published.findings import IMPOSSIBLE, Finding
+from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
+from torchmatrix.analysis.rows import has_failed, is_ok, makes_figures
+from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.run_record import RunRecord, Scheduler

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from torchmatrix.analysis.newest import Newest
+from torchmatrix.analysis.history import Newest
 from torchmatrix.ground.formatting import figure, printable
 from torchmatrix.reporting.report import page
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from torchmatrix.analysis import facts_cache, machines, newest
+from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.analysis import history as trends
-from torchmatrix.analysis.history import Trend
-from torchmatrix.analysis.newest import Newest
+from torchmatrix.analysis.history import Newest, Trend
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results, RunFolder
@@ -42,10 +41,10 @@ def files(
     secret: str,
 ) -> dict[str, bytes]:
     """The contents by name. `links`: the permalinks of the runs that are published now; `known`: all that the site has."""
-    seen = newest.nothing_seen()
+    seen = history.nothing_seen()
     cleaned = (_cleaned(run, cleaner) for run in facts_cache.each(results, list(links)))
-    told = trends.trends(trends.series(newest.noted(cleaned, seen)))
-    figures, started = newest.of(seen), max((run.started for run in seen.last.values() if is_known(run.started)), default=0.0)
+    told = trends.trends(trends.series(history.noted(cleaned, seen)))
+    figures, started = history.of(seen), max((run.started for run in seen.last.values() if is_known(run.started)), default=0.0)
     pages = {(cleaner.host(run.path.parent.name), cleaner.text(run.id)): _page_of(slug) for run, slug in links.items()}
     found = {badges.address_of(one.host, one.cell): badges.svg(one) for one in figures}
     found |= {CELLS: _json(map(_figure, figures)), feed.FILE: feed.of(told, pages, started, secret)}

@@ -1,23 +1,23 @@
-"""What a cube is: the cells of one model, mode, size and device set that differ in settings only."""
+"""Arrange cells as the points of a cube of settings: their estimates, the Pareto front, the path from the usual to the best."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from torchmatrix.analysis.best import of_picked
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.centers import central
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import Interval, Moments, center_interval
+from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval, central
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
-from torchmatrix.analysis.moderated import NO_PRIOR
 from torchmatrix.analysis.pairs import Pair
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, may_be_best, of_picked
 from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
+
+# What a cube is: the cells of one model, mode, size and device set that differ in settings only.
 
 FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
 """With less there is nothing that a table of ratios doesn't show."""
@@ -151,3 +151,97 @@ def word_of(name: str, value: Value) -> str:
     if name == "stack" or value is None:
         return str(value)
     return f"{name} {value if isinstance(value, str) else json.dumps(value)}"
+
+
+# What no other combination beats: the cells for which none is faster at no more latency, memory or energy (V. Pareto).
+
+
+def front_of(points: Points, cost: Metric) -> list[Point]:
+    """Of the measured cells whose cost is known, those that no other beats in one without being worse in the other.
+
+    The cheapest first; each is faster than the one before.
+    """
+    known = [point for point in points.measured if not math.isnan(point.costs[cost.column])]
+    found: list[Point] = []
+    for point in sorted(known, key=lambda one: (one.costs[cost.column], -one.speed)):
+        if not found or point.speed > found[-1].speed:
+            found.append(point)
+    return found
+
+
+# The best combination of settings, and the cheap way to it: one setting after the other, each the one that gains most.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One setting that was changed: the cell that it leads to, its speed over that of the cell before, and over the start."""
+
+    setting: str
+    value: Value
+    point: Point
+    gain: Interval
+    so_far: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    """`point`: the cell with the highest speed of `candidates`; `figure`: its speed in an interval that covers whichever is
+    picked. `as_good`: how many can't be told apart from it, itself included. `start`: the cell with the usual settings, or
+    nearest to them; `gain`: the best over it. `steps`: from there on, as long as a step gains (see steps_from).
+    """
+
+    point: Point
+    figure: Interval
+    candidates: int
+    as_good: int
+    start: Point
+    gain: Interval
+    steps: tuple[Step, ...]
+
+
+def best_of(points: Points) -> Best | None:
+    measured = points.measured
+    if not measured:
+        return None
+    point = measured[0]
+    start = nearest_to_usual(points)
+    return Best(
+        point=point,
+        figure=point.picked_of(len(measured)),
+        candidates=len(measured),
+        as_good=len(may_be_best([one.moments for one in measured])),
+        start=start,
+        gain=point.over(start).interval,
+        steps=tuple(steps_from(points, start)),
+    )
+
+
+def steps_from(points: Points, start: Point) -> Iterator[Step]:
+    """Each step changes one setting, to the fastest cell that is measured; the last one is before the first that would gain
+    less than 1 %, or whose gain, of the fastest of so many (Bonferroni), may be none. Single launches are not tested."""
+    here = start
+    while True:
+        near = [one for one in points.measured if len(_changed(here, one)) == 1]
+        if not near:
+            return
+        best = max(near, key=lambda one: one.speed)
+        gain = best.over(here)
+        if not gain.value > 1 + NOTEWORTHY or gain.chances.differs * len(near) > FALSE_DISCOVERIES:
+            return
+        (setting,) = _changed(here, best)
+        here = best
+        so_far = best.over(start).interval
+        yield Step(setting=setting, value=best.settings[setting], point=best, gain=gain.interval, so_far=so_far)
+
+
+def _changed(a: Point, b: Point) -> list[str]:
+    return [name for name, value in a.settings.items() if b.settings[name] != value]
+
+
+def nearest_to_usual(points: Points) -> Point:
+    """The measured cell with the usual settings, or with as many of them as there is one; the first of several."""
+    return min(points.measured, key=lambda one: _unusual(points, one))
+
+
+def _unusual(points: Points, point: Point) -> int:
+    return sum(point.settings[name] != values[0] for name, values in points.varied.items())

@@ -1,22 +1,26 @@
-"""Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.
-
-All verdicts of a report are corrected together (`ratios_of`): those of both tables, and on each job which stack is the fastest.
-"""
+"""Compare the cells of a run: speed-ups of stacks, settings and devices, and what changed since the last run."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import same_work
-from torchmatrix.analysis.best import chances_of_best
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
-from torchmatrix.analysis.column import Row
-from torchmatrix.analysis.intervals import geometric_mean
+from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
-from torchmatrix.analysis.verdicts import Significance, judged, significance_of
+from torchmatrix.analysis.rows import Row, counted_difference, counted_of_row, is_ok
+from torchmatrix.analysis.verdicts import Significance, chances_of_best, judged, significance_of
+from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import read_launch
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix.factors import CONTRASTED, Value
+
+# Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.
+#
+# All verdicts of a report are corrected together (`ratios_of`): those of both tables, and on each job which stack is the
+# fastest.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +122,7 @@ def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
     return (cell["stack"], cell["device_list"], cell["other_settings"], cell["batch_requested"], *settled)
 
 
-def compared(cell: Cell, base: Cell | None) -> Pair:
+def compared_cells(cell: Cell, base: Cell | None) -> Pair:
     """A cell over another one, of which only what is asked for may differ: the ratio, or why there is none."""
     why = _why_not(cell, base)
     return Pair(why_not=why) if why or base is None else cell.over(base)
@@ -126,7 +130,7 @@ def compared(cell: Cell, base: Cell | None) -> Pair:
 
 def _compared(cell: Cell, base: Cell | None) -> Row:
     """The ratio with its interval and numbers of launches, or why there is none."""
-    found = compared(cell, base)
+    found = compared_cells(cell, base)
     limits, test = found.interval, found.chances
     return {
         "ratio": found.value, "low": limits.low, "high": limits.high, "p_value": test.differs, "same_p_value": test.same,
@@ -152,4 +156,77 @@ def _why_not(cell: Cell, base: Cell | None) -> str:
         return f"baseline: {base['outcome'] if base else 'not measured'}"
     if cell["batch"] != base["batch"]:
         return f"batch {cell['batch']}, baseline {base['batch']}"
-    return same_work.difference(same_work.of_row(cell.row), same_work.of_row(base.row)) or ""
+    return counted_difference(counted_of_row(cell.row), counted_of_row(base.row)) or ""
+
+
+# A run beside the last complete run of the same matrix on the same machine: which cells changed, and what else did.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changed:
+    """One cell that both runs measured: now over before, with the verdict corrected for the number of cells."""
+
+    cell: str
+    ratio: Interval
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Since:
+    """`run`, `started`: of the earlier one. `missing`: cells that one of the two has no figure of. `refused`: those whose work
+    or batch is not the same. `environment`: what else changed, name: (before, now); `compared`: of how many conditions. Both of
+    one launch of each stack and run, of the same cell."""
+
+    run: str
+    started: float
+    cells: tuple[Changed, ...]
+    missing: int
+    refused: int
+    environment: Differences
+    compared: Compared
+
+    def count(self, verdict: str) -> int:
+        """How many cells have this verdict."""
+        return sum(one.verdict == verdict for one in self.cells)
+
+
+def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -> Since:
+    """`now`, `before`: rows of tables.launch_rows of two runs, of which `run` is the earlier one."""
+    old = {cell["cell"]: cell for cell in CellIndex(before).figures}
+    found: dict[str, Pair] = {}
+    missing = refused = 0
+    for cell in CellIndex(now).figures:
+        base = old.get(cell["cell"])
+        if base is None or not cell.samples or not base.samples:
+            missing += 1
+            continue
+        pair = compared_cells(cell, base)
+        if pair.why_not:
+            refused += 1
+        else:
+            found[cell["cell"]] = pair
+    told = judged(list(found.values()))
+    cells = tuple(
+        Changed(cell=cell, ratio=pair.interval, verdict=one.verdict)
+        for (cell, pair), one in zip(found.items(), told, strict=True)
+    )
+    sides = [values_of(environments) for environments in zip(*_environments(before, now), strict=True)] or [{}, {}]
+    return Since(
+        run=run, started=started, cells=cells, missing=missing, refused=refused,
+        environment=differing(*sides), compared=compared(*sides),
+    )  # fmt: skip
+
+
+def _environments(before: Sequence[Row], now: Sequence[Row]) -> list[tuple[Environment, Environment]]:
+    """Of each stack that both measured, then and now: those of one launch, of the first cell that both have."""
+    then = {row["cell"]: row["path"] for row in before if is_ok(row)}
+    paths: dict[str, tuple[str, str]] = {}
+    for row in now:
+        if is_ok(row) and row["cell"] in then:
+            paths.setdefault(row["stack"], (then[row["cell"]], row["path"]))
+    return [(_environment(old), _environment(new)) for old, new in paths.values()]
+
+
+def _environment(path: str) -> Environment:
+    found = read_launch(Path(path))
+    return environment_of(found) if isinstance(found, Launch) else {}

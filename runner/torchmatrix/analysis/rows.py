@@ -1,17 +1,92 @@
-"""What two launches must share so that a ratio of their throughputs means something: the work, and the stack.
+"""Read launches as rows: which make figures, what a row's stack and work are, and which rows may be compared."""
 
-The work: the workload's settings, the batch, the code of the workload, the method. Stacks are equal (one name, one recipe) or
-equivalent (the same torch release in another build, such as CUDA 12.4 and ROCm 6.2).
-"""
-
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
 from torchmatrix.matrix import catalog, factors, method
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
+
+# One column of a table, and short ways to write it down.
+
+Row: TypeAlias = dict[str, Any]
+"""Of a launch or a cell, by the sources of columns: unknown numbers are NaN, other unknowns None, sequences tuples."""
+CELLS, LAUNCHES = "cells", "launches"
+
+
+def is_ok(row: Row) -> bool:
+    """Has this launch a figure?"""
+    return bool(row["outcome"] == OK)
+
+
+def has_failed(row: Row) -> bool:
+    """Has it failed? What is left out of its cell's figure has not."""
+    return row["outcome"] not in (OK, UNLIKE)
+
+
+def makes_figures(row: Row) -> bool:
+    """Is this launch or cell of a model that its devices train or run together? All others explain the loss of such a one."""
+    return row["parallel"] in ONE_MODEL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """`name`: in files, with its unit. `kind`: text; number; whole; flag (true or false); list (of texts). `source`: its key in
+    rows.
+
+    Of a column of cells or launches (launch_row.py): `of`: its value for a launch as read; `cell`: for a cell, None: as of
+    the launch that stands for it. `tables`: where it is exported; `each`: its meaning for a single launch, if that differs.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    source: str
+    of: Callable[[Any], Any] | None = None
+    cell: Callable[[Any], Any] | None = None
+    tables: tuple[str, ...] = (CELLS, LAUNCHES)
+    each: str = ""
+
+
+def _column(kind: str, name: str, meaning: str, source: str = "", **more: Any) -> Column:
+    return Column(name=name, kind=kind, meaning=meaning, source=source or name, **more)
+
+
+def a_text(name: str, meaning: str, source: str = "", **more: Any) -> Column:
+    return _column("text", name, meaning, source, **more)
+
+
+def a_number(name: str, meaning: str, source: str = "", **more: Any) -> Column:
+    return _column("number", name, meaning, source, **more)
+
+
+def a_whole(name: str, meaning: str, source: str = "", **more: Any) -> Column:
+    return _column("whole", name, meaning, source, **more)
+
+
+def a_flag(name: str, meaning: str, source: str = "", **more: Any) -> Column:
+    return _column("flag", name, meaning, source, **more)
+
+
+def a_list(name: str, meaning: str, source: str = "", **more: Any) -> Column:
+    return _column("list", name, meaning, source, **more)
+
+
+def an_interval(name: str, meaning: str, source: str = "", unit: str = "", **more: Any) -> Iterable[Column]:
+    """A figure and both ends of its 95 % interval."""
+    yield a_number(name + unit, meaning, source, **more)
+    for end in ("low", "high"):
+        said = f"{end}er end of its 95 % interval; unknown with one launch"
+        yield a_number(f"{name}_{end}{unit}", said, f"{source}_{end}", **more)
+
+
+# What two launches must share so that a ratio of their throughputs means something: the work, and the stack.
+#
+# The work: the workload's settings, the batch, the code of the workload, the method. Stacks are equal (one name, one recipe) or
+# equivalent (the same torch release in another build, such as CUDA 12.4 and ROCm 6.2).
 
 Work = Mapping[str, Any]
 Difference = tuple[str, str, str]
@@ -75,7 +150,7 @@ def name_of(work: Work, batch: Any = None) -> str:
     return factors.id_of({**values, "batch": batch})
 
 
-def differences(a: Work, b: Work, batch: str = "same") -> list[Difference]:
+def work_differences(a: Work, b: Work, batch: str = "same") -> list[Difference]:
     """The fields in which two works differ. `batch`: "same", or "own" where each may have its own."""
     found = []
     for name in {**a, **b}:
@@ -85,12 +160,12 @@ def differences(a: Work, b: Work, batch: str = "same") -> list[Difference]:
     return found
 
 
-def difference(a: Work, b: Work) -> str | None:
+def work_difference(a: Work, b: Work) -> str | None:
     """In which fields two works (of `work_of`) differ, in words; None: they are the same."""
-    return in_words(differences(a, b))
+    return refusal_in_words(work_differences(a, b))
 
 
-def in_words(found: Sequence[Difference]) -> str | None:
+def refusal_in_words(found: Sequence[Difference]) -> str | None:
     """Such as "they differ in precision (amp and fp32)"; None for no difference."""
     return "they differ in " + ", ".join(f"{name} ({a} and {b})" for name, a, b in found) if found else None
 
@@ -151,3 +226,59 @@ def _numbers(name: str) -> list[int]:
 
 def _head(value: Any) -> str:
     return str(value)[:12]
+
+
+# Did two cells of one name do the same work? By the parameters and the operations per item that their launches counted.
+
+TOLERANCE = 0.02
+"""Operations per item that differ by more are other work: a detector's follow its boxes, by 1 % (measured on a CPU)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counted:
+    """What launches counted themselves: `parameters`, and operations per item (`flops`); unknown counts aren't there."""
+
+    parameters: tuple[int, ...]
+    flops: tuple[float, ...]
+
+
+def counted_work(launches: Iterable[Launch]) -> Counted:
+    told = [(launch.parameters, launch.reference.flops_per_item if launch.reference else math.nan) for launch in launches]
+    return counted_as(told)
+
+
+def counted_of_row(row: Mapping[str, Any]) -> Counted:
+    """Of a row of tables.launches_table; what was borrowed from another stack isn't the launch's own."""
+    return counted_as([(row["parameters"], math.nan if row["flops_from"] else row["flops_per_item"])])
+
+
+def counted_as(told: Iterable[tuple[int | None, float]]) -> Counted:
+    """Of pairs of parameters and operations, either of which may be unknown."""
+    pairs = list(told)
+    return Counted(
+        parameters=tuple(count for count, _ in pairs if count is not None),
+        flops=tuple(flops for _, flops in pairs if not math.isnan(flops)),
+    )
+
+
+def counted_together(several: Iterable[Counted]) -> Counted:
+    """What cells of one side counted."""
+    known = list(several)
+    return Counted(
+        parameters=tuple(count for one in known for count in one.parameters),
+        flops=tuple(flops for one in known for flops in one.flops),
+    )
+
+
+def counted_difference(a: Counted, b: Counted) -> str | None:
+    """In what two sides did other work, in words; None: in nothing that both know."""
+    if a.parameters and b.parameters and len(found := {*a.parameters, *b.parameters}) > 1:
+        return f"not the same model: {min(found):,} and {max(found):,} parameters"
+    if a.flops and b.flops and max(every := (*a.flops, *b.flops)) > (1 + TOLERANCE) * min(every):
+        return f"not the same work: {min(every) / 1e9:.4g} and {max(every) / 1e9:.4g} GFLOP per item"
+    return None
+
+
+def is_work_checked(a: Counted, b: Counted) -> bool:
+    """Do both sides know what they did?"""
+    return bool(a.parameters and b.parameters and a.flops and b.flops)

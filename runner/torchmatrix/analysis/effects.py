@@ -1,23 +1,102 @@
-"""Settings in pairs: how much of the variance of log speed each explains, and what one does only together with another.
-
-Analysis of variance with sums of squares of type II (R. Langsrud, Statistics and Computing 13 (2003), 163-167), one value for
-each cell. The residual is what three settings do together, and noise: a small interaction isn't told, and hardly one by noise.
-"""
+"""Estimate what each setting of a cube brings, alone and together with others."""
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.special import fdtrc
 
-from torchmatrix.analysis.cube.effects import held_at
-from torchmatrix.analysis.cube.points import Points, word_of
-from torchmatrix.analysis.intervals import NOTEWORTHY, Interval
-from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, adjusted
-from torchmatrix.matrix.factors import Value
+from torchmatrix.analysis.cube_points import Best, Point, Points, best_of, points_of, word_of
+from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, geometric_mean
+from torchmatrix.analysis.metrics import THROUGHPUT, Metric
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, adjusted, judged
+from torchmatrix.matrix.factors import BY_NAME, Value
+
+# Each setting alone: its ratio in pairs of cells that differ in nothing else, and whether one that can't matter does.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effect:
+    """`value` of a setting over its usual value: the geometric mean over `n` pairs of cells; `missing` pairs have no ratio.
+
+    `found`: of one pair with its interval over launches; a mean over pairs has none. `least`, `most`: the smallest and the
+    largest ratio. `control`: "" where the setting may matter; else, for one that can't, "still" if every pair is SAME, "moved"
+    if one is FASTER or SLOWER, corrected for their number, "uncertain" otherwise.
+    """
+
+    setting: str
+    value: Value
+    over: Value
+    found: Interval
+    least: float
+    most: float
+    n: int
+    missing: int
+    control: str
+
+
+def effects_of(points: Points) -> tuple[Effect, ...]:
+    """Of every value but the usual one of each setting."""
+    return tuple(effect for name, values in points.varied.items() for effect in _of_setting(points, name, values))
+
+
+def _of_setting(points: Points, name: str, values: Sequence[Value]) -> Iterator[Effect]:
+    usual, *others = values
+    for value in others:
+        pairs = list(pairs_of(points, name, value, usual))
+        good = [pair for pair in pairs if pair[0].speeds and pair[1].speeds]
+        compared = [a.over(b) for a, b in good]
+        ratios = [one.value for one in compared]
+        found = compared[0].interval if len(compared) == 1 else geometric_mean(ratios)
+        if pairs:
+            yield Effect(
+                setting=name, value=value, over=usual, found=found, n=len(ratios), missing=len(pairs) - len(ratios),
+                least=min(ratios, default=math.nan), most=max(ratios, default=math.nan),
+                control=_control(good) if cannot_matter(name, points.model) else "",
+            )  # fmt: skip
+
+
+def pairs_of(points: Points, name: str, value: Value, over: Value) -> Iterator[tuple[Point, Point]]:
+    """The pairs of cells with these two values of a setting that agree in all other settings."""
+    for point in points.points:
+        if point.settings[name] == value and (other := points.at({**point.settings, name: over})):
+            yield point, other
+
+
+def cannot_matter(name: str, model: str) -> bool:
+    """Is this setting a negative control for the model: one that can't change its speed?"""
+    factor = BY_NAME.get(name)
+    return factor is not None and any(fnmatchcase(model, glob) for glob in factor.idle_for)
+
+
+def _control(pairs: Sequence[tuple[Point, Point]]) -> str:
+    found = {one.verdict for one in judged([a.over(b) for a, b in pairs])}
+    return "moved" if found & {"FASTER", "SLOWER"} else "still" if found == {"SAME"} else "uncertain"
+
+
+def held_at(points: Points, name: str, value: Value, over: Value, held: Mapping[str, Value]) -> Interval:
+    """The effect of a setting among the pairs in which other settings have the values `held`; unknown without such a pair."""
+    pairs = [
+        pair
+        for pair in pairs_of(points, name, value, over)
+        if pair[0].speeds and pair[1].speeds and all(pair[0].settings[key] == one for key, one in held.items())
+    ]
+    if len(pairs) == 1:
+        ((point, other),) = pairs
+        return point.over(other).interval
+    return geometric_mean([a.over(b).value for a, b in pairs])
+
+
+# Settings in pairs: how much of the variance of log speed each explains, and what one does only together with another.
+#
+# Analysis of variance with sums of squares of type II (R. Langsrud, Statistics and Computing 13 (2003), 163-167), one value for
+# each cell. The residual is what three settings do together, and noise: a small interaction isn't told, and hardly one by
+# noise.
 
 MATERIAL = 0.05
 """Two effects of one setting differ by more than this, or their interaction isn't told: our own decision."""
@@ -174,3 +253,30 @@ def _telling(one: Together) -> tuple[float, bool]:
 def _difference(one: Together) -> float:
     values = [found.value for _, found in one.by_value]
     return max(values) / min(values) - 1
+
+
+# A cube: cells of one job whose settings were varied together. What does each setting do, which combination is the best?
+#
+# In: the rows of launches (launch_row.py). Out: Cube, one for each job. Begin with points.py, which says what a cube is; then
+# effects.py (each setting alone), interactions.py (settings in pairs), path.py (the best, and the cheap way to it) and front.py
+# (what no other combination beats).
+#
+# All ratios are of speed: of throughputs the ratio, of latencies its inverse, so that more than 1 is better.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cube:
+    """One job. `effects`: of each setting over the usual one; `best`: None if nothing was measured."""
+
+    points: Points
+    effects: tuple[Effect, ...]
+    interactions: Interactions
+    best: Best | None
+
+
+def cubes_of(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Cube]:
+    """The cubes among the launches of one machine, in the order in which their jobs first appear."""
+    return [
+        Cube(points=one, effects=effects_of(one), interactions=interactions_of(one), best=best_of(one))
+        for one in points_of(rows, metric)
+    ]
